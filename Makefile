@@ -1,0 +1,47 @@
+# Needs Python 3.11–3.13, Java >= 17 and make; everything else is installed into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+KEEP ?=
+SABOTAGE ?=
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup demo stop test lint lock clean
+
+help:
+	@echo "make demo            run the main job end to end and print a verdict"
+	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
+	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
+	@echo "make test            run all tests"
+	@echo "make lint            ruff, mypy, import-linter"
+	@echo "make stop            end everything that demo left running"
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites.py
+	@$(PYTHON) scripts/check_prerequisites.py
+	@echo "installing into $(VENV); this takes a few minutes the first time"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
+
+stop: setup
+	@$(BIN)/python -m examples.stack stop
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+clean: stop
+	rm -rf .run

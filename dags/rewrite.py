@@ -1,0 +1,55 @@
+"""DAG ``rewrite``: lay a savepoint's state out anew with Spark, also for another max parallelism."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, Param
+
+APPLICATION = Path(__file__).resolve().parent.parent / "sparkjobs" / "rewrite.py"
+
+# One expression, so that native rendering hands the list over as it is and takes no text apart.
+ARGUMENTS = (
+    "{{ ['--savepoint', params.savepoint, '--target', params.target]"
+    " + ['--parallelism', params.parallelism | string]"
+    " + (['--max-parallelism', params.max_parallelism | string] if params.max_parallelism else []) }}"
+)
+
+with DAG(
+    dag_id="rewrite",
+    description="Write a savepoint anew with Spark, for another parallelism or max parallelism",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    tags=["statecore"],
+    render_template_as_native_obj=True,
+    params={
+        "savepoint": Param(
+            "",
+            type="string",
+            title="Savepoint",
+            description="Path of the savepoint to read: its folder or its manifest.",
+        ),
+        "target": Param("", type="string", title="Target", description="Folder to write the new savepoint to."),
+        "parallelism": Param(
+            4, type="integer", minimum=1, title="Parallelism", description="Parallelism of the new savepoint."
+        ),
+        "max_parallelism": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=32768,
+            title="Max parallelism",
+            description="Number of key groups of the new savepoint; empty keeps that of the old one.",
+        ),
+    },
+) as dag:
+    SparkSubmitOperator(
+        task_id="rewrite",
+        conn_id="spark_default",
+        application=str(APPLICATION),
+        application_args=ARGUMENTS,
+        name="statecore-rewrite",
+    )

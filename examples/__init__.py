@@ -1,0 +1,1 @@
+"""Real jobs a reader can run."""

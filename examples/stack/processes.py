@@ -1,0 +1,186 @@
+"""The processes of a stack: marked by an environment variable, recorded in a file, ended to the last one.
+
+Every process that a stack starts, and everything those start in turn (drivers, executors, Python workers, Airflow
+tasks), inherits ``STATECORE_STACK`` with the stack's folder. That, and not a name, is what makes it ours to end.
+Airflow's processes set their title, which overwrites the memory that their environment is read from; they are known
+by the session of the part that they belong to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+MARK = "STATECORE_STACK"
+_TAIL_LINES = 30
+_GRACE_S = 10.0
+
+
+class StackError(RuntimeError):
+    """A part of the stack did not do what it should; the message ends with the tail of its log."""
+
+
+class Processes:
+    """The processes of the stack in ``run_dir``; any process may go on with what another one began."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir.absolute()
+        self._record = self._run_dir / "processes.json"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return an environment that marks its process as a part of this stack."""
+        return {**(os.environ if base is None else base), MARK: str(self._run_dir)}
+
+    def start(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        """Start a part in a session of its own, so that a Ctrl-C in the terminal reaches us first."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(command),
+                env=self.environment(environment),
+                cwd=self._run_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        self.record(name, child.pid)
+
+    def record(self, name: str, pid: int) -> None:
+        """Remember a part by its pid and when that process was made: a pid alone may be given out again."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parts = {**self._parts(), name: {"pid": pid, "create_time": psutil.Process(pid).create_time()}}
+            self._record.write_text(json.dumps(parts, indent=1))
+
+    def check(self, name: str, log: Path) -> None:
+        """Check that a part still runs.
+
+        Raises:
+            StackError: It has ended.
+
+        """
+        if self.find(name) is None:
+            child = self._children.get(name)
+            code = "unknown" if child is None else child.poll()
+            raise StackError(f"{name} has ended (exit code {code}); expected it to run; {tail(log)}")
+
+    def find(self, name: str) -> psutil.Process | None:
+        """Return the process of a part, or None when it does not live."""
+        part = self._parts().get(name)
+        if part is None:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(int(part["pid"]))
+            if abs(process.create_time() - part["create_time"]) < 1 and _lives(process):
+                return process
+        return None
+
+    def living(self) -> list[psutil.Process]:
+        """Return every living process of this stack, this one excepted."""
+        sessions = {int(part["pid"]): part["create_time"] for part in self._parts().values()}
+        return [process for process in psutil.process_iter() if self._is_ours(process, sessions)]
+
+    def interrupt(self, name: str, timeout_s: float = _GRACE_S) -> None:
+        """Send a part SIGINT, as Ctrl-C does, and give it time to take its own children along."""
+        process = self.find(name)
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            _wait_gone([process], timeout_s)
+
+    def terminate(self, name: str, timeout_s: float = _GRACE_S) -> None:
+        """Ask a part to end and wait for it."""
+        process = self.find(name)
+        if process is not None:
+            process.terminate()
+            _wait_gone([process], timeout_s)
+
+    def end_all(self) -> None:
+        """End everything that carries the mark: asked first, killed then.
+
+        Raises:
+            StackError: Something is left.
+
+        """
+        for end, timeout_s in ((psutil.Process.terminate, _GRACE_S), (psutil.Process.kill, _GRACE_S)):
+            # Again and again: what is ended may have started something after we looked.
+            for _ in range(3):
+                if not self._end(end, timeout_s):
+                    break
+        left = self.living()
+        if left:
+            names = ", ".join(f"{process.pid} ({process.name()})" for process in left)
+            raise StackError(f"processes {names} of {self._run_dir} are left; expected none; end them by hand")
+        self._record.unlink(missing_ok=True)
+
+    def _end(self, end: Callable[[psutil.Process], None], timeout_s: float) -> bool:
+        """Return whether anything was there to be ended, and is gone now."""
+        found = self.living()
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(process)
+        return bool(found) and _wait_gone(found, timeout_s)
+
+    def _is_ours(self, process: psutil.Process, sessions: Mapping[int, float]) -> bool:
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            # While a session lives, nobody else gets its leader's pid; an older process was there before it.
+            began = sessions.get(os.getsid(process.pid))
+            if began is not None and process.create_time() >= began - 1:
+                return True
+            return process.environ().get(MARK) == str(self._run_dir)
+        except (psutil.Error, OSError):
+            return False
+
+    def _parts(self) -> dict[str, dict[str, float]]:
+        try:
+            parts: dict[str, dict[str, float]] = json.loads(self._record.read_text())
+        except FileNotFoundError:
+            return {}
+        return parts
+
+
+def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> bool:
+    """Wait for processes to end; one that has ended and whose parent does not care is as good as gone."""
+    deadline = time.monotonic() + timeout_s
+    while any(_lives(process) for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """Return the end of a log, introduced by its path."""
+    try:
+        text = log.read_text(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return f"it left no log at {log}"
+    return "\n".join([f"the end of {log}:", *text])
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [int(each.getsockname()[1]) for each in sockets]

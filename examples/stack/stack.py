@@ -1,0 +1,203 @@
+"""Catalog, Spark standalone cluster, supervisor and Airflow, all real, below one folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from examples.stack.airflow_client import AirflowClient
+from examples.stack.airflow_server import REPO, USER, AirflowServer
+from examples.stack.processes import MARK, Processes, StackError, tail
+from statecore.catalog import Catalog
+from statecore.cluster import StandaloneMaster
+
+CLUSTER = "local"
+_SUPERVISOR = "supervisor"
+
+
+class Stack:
+    """Everything a job needs, started and stopped together.
+
+    ::
+
+        <run_dir>/catalog.db     the catalog
+        <run_dir>/airflow/       Airflow's home; standalone.log in it
+        <run_dir>/spark/         master and workers: pid files, folders of the workers
+        <run_dir>/logs/          supervisor, workers, drivers
+        <run_dir>/processes.json what was started
+
+    Args:
+        run_dir: Folder of the stack; one stack per folder.
+        workers: Workers to begin with.
+        memory_per_worker: Memory that each worker offers, in Spark's notation.
+
+    """
+
+    def __init__(self, run_dir: Path | str, *, workers: int = 1, memory_per_worker: str = "1g") -> None:
+        self.run_dir = Path(run_dir).absolute()
+        self._workers = workers
+        self._memory_per_worker = memory_per_worker
+        self._processes = Processes(self.run_dir)
+        self._master = StandaloneMaster(self.run_dir / "spark")
+
+    @property
+    def catalog_url(self) -> str:
+        """SQLAlchemy URL of the catalog."""
+        return f"sqlite:///{self.run_dir / 'catalog.db'}"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the logs of supervisor, workers and drivers."""
+        return self.run_dir / "logs"
+
+    @property
+    def cluster(self) -> str:
+        """Name under which the cluster is registered; for ``register_job(cluster=…)``."""
+        return CLUSTER
+
+    @property
+    def master_url(self) -> str:
+        """Address of the Spark master."""
+        with self.catalog() as catalog:
+            return str(catalog.cluster(CLUSTER).settings["master_url"])
+
+    @property
+    def airflow_url(self) -> str:
+        """Address of Airflow's web view."""
+        return self._airflow("").url
+
+    @property
+    def airflow_login(self) -> tuple[str, str]:
+        """User and password of Airflow."""
+        return USER, self._airflow("").password
+
+    def catalog(self) -> Catalog:
+        """Open the catalog; the caller closes it."""
+        return Catalog(self.catalog_url)
+
+    def airflow(self) -> AirflowClient:
+        """Return a client of Airflow's API; the caller closes it."""
+        return self._airflow("").client()
+
+    def start(self, *, airflow: bool = True) -> None:
+        """Start all parts and return when they are ready; when one is not, what has been started is ended.
+
+        Args:
+            airflow: Whether to start Airflow, too.
+
+        Raises:
+            StackError: Something of this stack is running already, or a part does not come up.
+
+        """
+        if self._processes.living():
+            raise StackError(
+                f"a stack of {self.run_dir} is running already; expected none; stop it first: "
+                f"python -m examples.stack stop {self.run_dir}"
+            )
+        try:
+            self._start(airflow)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_supervisor(self) -> None:
+        """Start the supervisor; also after it was killed, to go on with what is there."""
+        self._processes.start(
+            _SUPERVISOR,
+            [sys.executable, "-m", "statecore", "supervisor", "--catalog", self.catalog_url, "--logs", str(self.logs)],
+            environment=self._environment(),
+            log=self.logs / "supervisor.log",
+        )
+
+    def wait_workers(self, workers: int, timeout_s: float = 60.0) -> None:
+        """Return when the cluster has so many ready workers.
+
+        Raises:
+            StackError: It has not in time, or the supervisor has ended.
+
+        """
+        log = self.logs / "supervisor.log"
+        deadline = time.monotonic() + timeout_s
+        with self.catalog() as catalog:
+            while (found := catalog.cluster(CLUSTER)).ready_workers != workers:
+                self._processes.check(_SUPERVISOR, log)
+                if time.monotonic() > deadline:
+                    raise StackError(
+                        f"found {found.ready_workers} ready workers after {timeout_s:g} s ({found.message}); "
+                        f"expected {workers}; {tail(log)}"
+                    )
+                time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End every process of this stack, also what another process started; nothing happens when there is none.
+
+        Raises:
+            StackError: A process is left.
+
+        """
+        # First what would start others again.
+        self._processes.terminate(_SUPERVISOR)
+        if self._processes.find("airflow") is not None:
+            self._airflow("").stop()
+        self._processes.end_all()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, airflow: bool) -> None:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._start_master()
+        if airflow:
+            self._airflow(self._master.master_url).start()
+        with self.catalog() as catalog:
+            catalog.create_schema()
+            settings = {
+                "master_url": self._master.master_url,
+                "master_web_url": self._master.web_url,
+                "run_dir": str(self.run_dir / "spark" / "workers"),
+                "log_dir": str(self.logs),
+                "memory_per_worker": self._memory_per_worker,
+            }
+            catalog.register_cluster(CLUSTER, "standalone", settings, self._workers)
+            catalog.report_cluster(CLUSTER, ready_workers=0)
+        self._master.wait_ready()
+        self.start_supervisor()
+        self.wait_workers(self._workers)
+        if airflow:
+            self._airflow("").wait_ready()
+
+    def _start_master(self) -> None:
+        """Start the master with our mark: it inherits the environment of this process."""
+        before = os.environ.get(MARK)
+        os.environ[MARK] = str(self.run_dir)
+        try:
+            self._master.start()
+        finally:
+            if before is None:
+                del os.environ[MARK]
+            else:
+                os.environ[MARK] = before
+
+    def _airflow(self, master_url: str) -> AirflowServer:
+        host, _, port = master_url.rpartition(":")
+        spark = {"conn_type": "spark", "host": host, "port": int(port or 0), "extra": {"deploy-mode": "client"}}
+        connections: dict[str, dict[str, object]] = {
+            "statecore_catalog": {"conn_type": "generic", "extra": {"url": self.catalog_url}},
+            "spark_default": spark,
+        }
+        return AirflowServer(self.run_dir / "airflow", self._processes, connections)
+
+    @staticmethod
+    def _environment() -> dict[str, str]:
+        path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}

@@ -1,0 +1,1 @@
+"""Airflow's side of savepoints and rescales: operators, triggers, settings from connections."""

@@ -1,0 +1,76 @@
+"""Airflow connections turned into typed settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from statecore.errors import ConfigurationError
+
+CATALOG_CONNECTION = "statecore_catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """Where the catalog is.
+
+    Attributes:
+        url: SQLAlchemy URL of the catalog's database.
+
+    """
+
+    url: str
+
+    @classmethod
+    def load(cls, conn_id: str = CATALOG_CONNECTION) -> CatalogSettings:
+        """Read the settings from an Airflow connection; call it while a task runs, not while a DAG is parsed.
+
+        Raises:
+            ConfigurationError: There is no such connection, or it holds no URL.
+
+        """
+        try:
+            connection = BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException:
+            raise _missing(conn_id) from None
+        return cls._from(connection)
+
+    @classmethod
+    async def aload(cls, conn_id: str = CATALOG_CONNECTION) -> CatalogSettings:
+        """Do what ``load`` does, from a trigger."""
+        try:
+            connection = await BaseHook.aget_connection(conn_id)
+        except AirflowNotFoundException:
+            raise _missing(conn_id) from None
+        return cls._from(connection)
+
+    @classmethod
+    def _from(cls, connection: Connection) -> CatalogSettings:
+        try:
+            extra = json.loads(connection.extra or "{}")
+        except json.JSONDecodeError as error:
+            raise _invalid(connection.conn_id, f"an extra that is no JSON ({error})") from error
+        if not isinstance(extra, dict):
+            raise _invalid(connection.conn_id, f"an extra that is a {type(extra).__name__}")
+        url = extra.get("url")
+        if not isinstance(url, str) or not url:
+            raise _invalid(connection.conn_id, f"the keys {sorted(extra)} in its extra")
+        return cls(url)
+
+
+def _missing(conn_id: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"found no Airflow connection {conn_id!r}; expected one of type generic with the catalog's URL in "
+        f'its extra, {{"url": "sqlite:////path/to/catalog.db"}}; add it under Admin > Connections or as the '
+        f"environment variable AIRFLOW_CONN_{conn_id.upper()}"
+    )
+
+
+def _invalid(conn_id: str, found: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"found {found} of the Airflow connection {conn_id!r}; expected an extra like "
+        '{"url": "sqlite:////path/to/catalog.db"}; correct the connection'
+    )

@@ -1,0 +1,252 @@
+"""Triggers: wait in the triggerer until the catalog shows what a step asked for.
+
+All times are milliseconds since the epoch, UTC. A trigger holds the lease of its run while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from statecore.catalog import Catalog, GenerationRecord
+from statecore.errors import CatalogError, StatecoreError
+from statecore_airflow.settings import CatalogSettings
+
+POLL_S = 1.0
+LEASE_TTL_MS = 300_000
+_RENEW_EVERY_MS = 30_000
+
+
+class Status(StrEnum):
+    """What has become of a wait."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look at the catalog showed."""
+
+    status: Status
+    message: str
+
+
+class CatalogTrigger(BaseTrigger):
+    """Base of all triggers: looks at the catalog every second, off the event loop.
+
+    Fires once, with ``{"status": …, "message": …}``.
+
+    Args:
+        conn_id: Airflow connection of the catalog; the URL itself may hold a password and is not stored.
+        job: Name of the job.
+        owner: Owner of the lease to keep while waiting.
+        deadline_ms: When to give up; absolute, so that another triggerer going on does not begin anew.
+
+    """
+
+    expected: str
+    """What is waited for, in words for an error message."""
+
+    def __init__(self, *, conn_id: str, job: str, owner: str, deadline_ms: int) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self.job = job
+        self.owner = owner
+        self.deadline_ms = deadline_ms
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments that make this trigger again."""
+        arguments = {
+            "conn_id": self.conn_id,
+            "job": self.job,
+            "owner": self.owner,
+            "deadline_ms": self.deadline_ms,
+            **self.arguments(),
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that a subclass adds."""
+        return {}
+
+    @abstractmethod
+    def look(self, catalog: Catalog) -> Finding:
+        """Look once; runs in a thread."""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until something has come of it or the deadline has passed."""
+        catalog: Catalog | None = None
+        try:
+            settings = await CatalogSettings.aload(self.conn_id)
+            catalog = await asyncio.to_thread(Catalog, settings.url)
+            finding = await self._wait(catalog)
+        except StatecoreError as error:
+            finding = Finding(Status.FAILED, str(error))
+        finally:
+            if catalog is not None:
+                await asyncio.to_thread(catalog.close)
+        yield TriggerEvent({"status": finding.status.value, "message": finding.message})
+
+    async def _wait(self, catalog: Catalog) -> Finding:
+        renewed_ms, message = 0, ""
+        while True:
+            try:
+                if _now_ms() - renewed_ms >= _RENEW_EVERY_MS:
+                    await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, LEASE_TTL_MS)
+                    renewed_ms = _now_ms()
+                finding = await asyncio.to_thread(self.look, catalog)
+            except CatalogError as error:
+                if type(error) is not CatalogError:
+                    raise
+                # The database cannot be reached; it may come back before the deadline.
+                finding = Finding(Status.WAITING, str(error))
+            if finding.status is not Status.WAITING:
+                return finding
+            if finding.message != message:
+                message = finding.message
+                self.log.info("Waiting: %s", message)
+            if _now_ms() >= self.deadline_ms:
+                return self._timeout(message)
+            await asyncio.sleep(POLL_S)
+
+    def _timeout(self, message: str) -> Finding:
+        deadline = datetime.fromtimestamp(self.deadline_ms / 1000, tz=UTC)
+        return Finding(
+            Status.TIMEOUT,
+            f"found {message} at {deadline:%H:%M:%S} UTC; expected {self.expected} by then; look at the logs "
+            f"of the supervisor and of the driver of job {self.job!r}, then trigger a new run",
+        )
+
+
+class StoppedTrigger(CatalogTrigger):
+    """Waits until the driver has answered a request to stop and has ended, or is known to be lost."""
+
+    expected = "the driver to write the savepoint and end"
+
+    def __init__(self, *, request_id: int, **common: Any) -> None:
+        super().__init__(**common)
+        self.request_id = request_id
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"request_id": self.request_id}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at the request and the newest generation."""
+        request = catalog.get_request(self.request_id)
+        newest = catalog.newest_generation(self.job)
+        if request.state == "failed" or not catalog.is_alive(newest):
+            # The operator looks itself: it knows what to do without a driver.
+            return Finding(Status.DONE, f"request {request.state}, no live driver")
+        assert newest is not None
+        return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
+
+
+class WorkersReadyTrigger(CatalogTrigger):
+    """Waits until a cluster has as many ready workers as wanted."""
+
+    def __init__(self, *, cluster: str, workers: int, **common: Any) -> None:
+        super().__init__(**common)
+        self.cluster = cluster
+        self.workers = workers
+        self.expected = f"{workers} ready"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"cluster": self.cluster, "workers": self.workers}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at the size that the supervisor last reported."""
+        cluster = catalog.cluster(self.cluster)
+        said = f" ({cluster.message})" if cluster.message else ""
+        message = f"cluster {self.cluster!r} with {cluster.ready_workers} workers ready{said}"
+        return Finding(Status.DONE if cluster.ready_workers == self.workers else Status.WAITING, message)
+
+
+class RunningTrigger(CatalogTrigger):
+    """Waits until a generation newer than ``after`` runs; the failure of one is the failure of the wait."""
+
+    expected = "the supervisor to launch a driver that reports to be running"
+
+    def __init__(self, *, after: int, **common: Any) -> None:
+        super().__init__(**common)
+        self.after = after
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"after": self.after}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at every newer generation: a failed one may have a successor already."""
+        newer = [item for item in catalog.generations(self.job, limit=20) if item.generation > self.after]
+        for generation in newer:
+            if generation.state == "failed":
+                return Finding(
+                    Status.FAILED,
+                    f"generation {generation.generation} of job {self.job!r} failed: "
+                    f"{generation.error or 'no reason given'} (log: {generation.log_path})",
+                )
+        if not newer:
+            return Finding(Status.WAITING, f"no generation after {self.after}")
+        status = Status.DONE if newer[0].state == "running" else Status.WAITING
+        return Finding(status, f"generation {newer[0].generation} {newer[0].state}")
+
+
+class HealthyTrigger(CatalogTrigger):
+    """Waits until one generation has been heard of twice more, running at the parallelism wanted."""
+
+    def __init__(self, *, parallelism: int, **common: Any) -> None:
+        super().__init__(**common)
+        self.parallelism = parallelism
+        self.expected = f"a live driver at parallelism {parallelism} with two more heartbeats"
+        self._generation = 0
+        self._heartbeats: set[int] = set()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"parallelism": self.parallelism}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at the newest generation and the epochs it has committed."""
+        newest = catalog.newest_generation(self.job)
+        if newest is None or newest.state != "running" or not catalog.is_alive(newest):
+            return Finding(Status.WAITING, f"no live generation (newest: {_describe(newest)})")
+        epochs = [item for item in catalog.epochs(self.job, limit=50) if item.generation == newest.generation]
+        found = {newest.parallelism, *(epoch.parallelism for epoch in epochs)}
+        if found != {self.parallelism}:
+            return Finding(
+                Status.FAILED,
+                f"found generation {newest.generation} of job {self.job!r} at parallelism {sorted(found)}; "
+                f"expected {self.parallelism}; somebody else changed the job, trigger a new run",
+            )
+        if newest.generation != self._generation:
+            # The first heartbeat seen may be as old as liveness allows: it is where counting begins.
+            self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
+        self._heartbeats.add(newest.heartbeat_ms)
+        heard = len(self._heartbeats) - 1
+        message = (
+            f"generation {newest.generation} running at parallelism {self.parallelism}, "
+            f"{heard} new heartbeats, {len(epochs)} epochs"
+        )
+        return Finding(Status.DONE if heard >= 2 else Status.WAITING, message)
+
+
+def _describe(generation: GenerationRecord | None) -> str:
+    if generation is None:
+        return "none"
+    return f"{generation.generation} {generation.state} {generation.error or ''}".rstrip()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

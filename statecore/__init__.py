@@ -1,0 +1,57 @@
+"""State and redistribution with Flink's semantics, for stateful PySpark streaming."""
+
+from statecore.errors import StatecoreError
+from statecore.functions import CheckpointedFunction, KeyedProcessFunction
+from statecore.model import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    DistributionMode,
+    KeyedStateHandle,
+    KeyGroupRange,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorStateHandle,
+    OutputTag,
+    ReducingStateDescriptor,
+    StatePartitions,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+    ValueStateDescriptor,
+    default_max_parallelism,
+    key_group_for,
+    key_group_range,
+    redistribute_keyed_state,
+    redistribute_operator_state,
+    subtask_for_key_group,
+)
+from statecore.state import HeapKeyedStateBackend, OperatorStateBackend
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "CheckpointedFunction",
+    "DistributionMode",
+    "HeapKeyedStateBackend",
+    "KeyGroupRange",
+    "KeyedProcessFunction",
+    "KeyedStateHandle",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "OperatorStateBackend",
+    "OperatorStateHandle",
+    "OutputTag",
+    "ReducingStateDescriptor",
+    "StatePartitions",
+    "StateTtlConfig",
+    "StateVisibility",
+    "StatecoreError",
+    "UpdateType",
+    "ValueStateDescriptor",
+    "default_max_parallelism",
+    "key_group_for",
+    "key_group_range",
+    "redistribute_keyed_state",
+    "redistribute_operator_state",
+    "subtask_for_key_group",
+]

@@ -1,0 +1,57 @@
+"""The catalog: one object for all queries."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from statecore.catalog.clock import Clock, SystemClock
+from statecore.catalog.clusters import Clusters
+from statecore.catalog.database import Database
+from statecore.catalog.generations import Generations
+from statecore.catalog.history import History
+from statecore.catalog.jobs import Jobs
+from statecore.catalog.leases import Leases
+from statecore.catalog.records import Liveness
+from statecore.catalog.requests import Requests
+from statecore.catalog.rescales import Rescales
+
+
+class Catalog(Jobs, Generations, Requests, History, Leases, Rescales, Clusters):
+    """What is wanted, what is, and who may change it; every part of the system talks through it.
+
+    Every method is one transaction. The object may be used from several threads; processes open their own.
+
+    Args:
+        url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
+        clock: Where the times come from.
+        liveness: How long a driver may be silent.
+
+    Raises:
+        ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself,
+        not one of
+            its subclasses, when the database cannot be reached.
+
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> None:
+        super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
+
+    def create_schema(self) -> None:
+        """Create the tables that are missing."""
+        self._database.create_schema()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

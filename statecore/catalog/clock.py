@@ -1,0 +1,22 @@
+"""Where the catalog takes the time from."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Anything that tells the time; tests give one they can set."""
+
+    def now_ms(self) -> int:
+        """Return the time in milliseconds since the epoch, UTC."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now_ms(self) -> int:
+        """Return the time in milliseconds since the epoch, UTC."""
+        return time.time_ns() // 1_000_000

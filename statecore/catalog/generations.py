@@ -1,0 +1,180 @@
+"""Generations: runs of a job's driver, claimed one after the other."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.records import GenerationRecord
+from statecore.errors import GenerationClaimedError, UnknownRecordError
+
+generations = tables.generations
+
+
+class Generations(Queries):
+    """Queries on generations."""
+
+    def claim_generation(self, job: str, *, log_path: str) -> GenerationRecord:
+        """Take the job's next generation; of any number of callers at once, one gets it.
+
+        A predecessor that was not heard of for too long is marked failed in the same transaction.
+
+        Args:
+            job: Name of the job.
+            log_path: Where the driver's output goes; ``{generation}`` in it becomes the number claimed.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            GenerationClaimedError: The job has a live driver.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            newest = _newest(connection, job)
+            if newest is not None and self._liveness.is_alive(newest, now_ms):
+                raise GenerationClaimedError(
+                    f"job {job!r} has a live driver: generation {newest.generation} is {newest.state}, heard "
+                    f"of {now_ms - newest.heartbeat_ms} ms ago; expected none; stop the job first, or wait "
+                    "until its heartbeat has been missing for long enough"
+                )
+            if newest is not None and not newest.ended:
+                _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
+            number = 1 if newest is None else newest.generation + 1
+            parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
+            connection.execute(
+                insert(generations).values(
+                    job=job,
+                    generation=number,
+                    state="launching",
+                    parallelism=connection.execute(parallelism).scalar_one(),
+                    started_ms=now_ms,
+                    heartbeat_ms=now_ms,
+                    log_path=log_path.replace("{generation}", str(number)),
+                )
+            )
+            return _get(connection, job, number)
+
+    def heartbeat(
+        self,
+        job: str,
+        generation: int,
+        *,
+        state: Literal["launching", "running"] = "running",
+        lineage: int | None = None,
+        epoch: int | None = None,
+    ) -> bool:
+        """Say that the driver lives, and what it knows to be committed.
+
+        Returns:
+            False when there is a higher generation or this one was ended: the caller must stop.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            UnknownRecordError: The generation was never claimed.
+
+        """
+        with self._write_job(job) as connection:
+            found = _get(connection, job, generation)
+            newest = _newest(connection, job)
+            if found.ended or newest is None or newest.generation > generation:
+                return False
+            values: dict[str, Any] = {"state": state, "heartbeat_ms": self._clock.now_ms()}
+            if lineage is not None:
+                values["lineage"] = lineage
+            if epoch is not None:
+                values["epoch"] = epoch
+            connection.execute(update(generations).where(_is(job, generation)).values(**values))
+            return True
+
+    def end_generation(
+        self,
+        job: str,
+        generation: int,
+        *,
+        state: Literal["stopped", "failed"],
+        error: str | None = None,
+    ) -> GenerationRecord:
+        """Record the end of a generation; the first end stays.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            UnknownRecordError: The generation was never claimed.
+
+        """
+        with self._write_job(job) as connection:
+            found = _get(connection, job, generation)
+            if found.ended:
+                return found
+            return _end(connection, found, now_ms=self._clock.now_ms(), state=state, error=error)
+
+    def fail_lost_generation(self, job: str) -> GenerationRecord | None:
+        """Mark the newest generation failed if it was not heard of for too long.
+
+        Returns:
+            The generation as it is now, or None if it is alive, had ended before, or there is none.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            newest = _newest(connection, job)
+            if newest is None or newest.ended or self._liveness.is_alive(newest, now_ms):
+                return None
+            return _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
+
+    def is_alive(self, generation: GenerationRecord | None) -> bool:
+        """Return whether this is a generation that has not ended and was heard of recently enough."""
+        return generation is not None and self._liveness.is_alive(generation, self._clock.now_ms())
+
+    def newest_generation(self, job: str) -> GenerationRecord | None:
+        """Return the job's newest generation, or None before the first."""
+        with self._database.read() as connection:
+            return _newest(connection, job)
+
+    def generations(self, job: str, *, limit: int | None = None) -> list[GenerationRecord]:
+        """Return the job's generations, newest first."""
+        query = select(generations).where(generations.c.job == job)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(generations.c.generation.desc()).limit(limit)).all()
+            return records(rows, GenerationRecord)
+
+
+def _is(job: str, generation: int) -> ColumnElement[bool]:
+    return and_(generations.c.job == job, generations.c.generation == generation)
+
+
+def _newest(connection: Connection, job: str) -> GenerationRecord | None:
+    number = select(func.max(generations.c.generation)).where(generations.c.job == job).scalar_subquery()
+    row = connection.execute(
+        select(generations).where(generations.c.job == job, generations.c.generation == number)
+    ).one_or_none()
+    return None if row is None else record(row, GenerationRecord)
+
+
+def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
+    found = one(connection, generations, _is(job, generation), kind=GenerationRecord)
+    if found is None:
+        newest = _newest(connection, job)
+        raise UnknownRecordError(
+            f"job {job!r} has no generation {generation}; the newest is "
+            f"{newest.generation if newest else 'none'}; claim a generation before using it"
+        )
+    return found
+
+
+def _end(
+    connection: Connection, found: GenerationRecord, *, now_ms: int, state: str, error: str | None
+) -> GenerationRecord:
+    connection.execute(
+        update(generations).where(_is(found.job, found.generation)).values(state=state, error=error, ended_ms=now_ms)
+    )
+    return _get(connection, found.job, found.generation)
+
+
+def _lost(found: GenerationRecord, now_ms: int) -> str:
+    return f"no heartbeat for {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"

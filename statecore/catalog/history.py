@@ -1,0 +1,72 @@
+"""What a job has left behind: savepoints and metrics of epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import insert, select
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.records import EpochRecord, SavepointRecord
+from statecore.errors import CatalogError
+
+savepoints, epochs = tables.savepoints, tables.epochs
+
+
+class History(Queries):
+    """Queries on savepoints and epochs."""
+
+    def record_savepoint(
+        self, path: str, *, job: str, lineage: int, epoch: int, parallelism: int, reason: str
+    ) -> SavepointRecord:
+        """Record where a savepoint lies; again for the same path changes nothing.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            CatalogError: The path is recorded as another savepoint.
+
+        """
+        with self._write_job(job) as connection:
+            found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
+            if found is None:
+                found = SavepointRecord(path, job, lineage, epoch, parallelism, self._clock.now_ms(), reason)
+                connection.execute(insert(savepoints).values(**dataclasses.asdict(found)))
+            elif (found.job, found.lineage, found.epoch) != (job, lineage, epoch):
+                raise CatalogError(
+                    f"{path} is recorded as the savepoint of job {found.job!r} at epoch {found.epoch} of "
+                    f"lineage {found.lineage}; expected job {job!r}, epoch {epoch}, lineage {lineage}; give "
+                    "every savepoint a path of its own"
+                )
+            return found
+
+    def savepoints(self, job: str) -> list[SavepointRecord]:
+        """Return the job's savepoints, newest first."""
+        query = select(savepoints).where(savepoints.c.job == job)
+        order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
+        with self._database.read() as connection:
+            return records(connection.execute(query.order_by(*order)).all(), SavepointRecord)
+
+    def record_epoch(self, epoch: EpochRecord) -> None:
+        """Record the metrics of a committed epoch, once: an epoch that is there already stays.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(epoch.job) as connection:
+            known = (
+                epochs.c.job == epoch.job,
+                epochs.c.lineage == epoch.lineage,
+                epochs.c.epoch == epoch.epoch,
+            )
+            if one(connection, epochs, *known, kind=EpochRecord) is None:
+                connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
+
+    def epochs(self, job: str, *, limit: int | None = None) -> list[EpochRecord]:
+        """Return the job's epochs in the order of their commits; with a limit, the newest so many."""
+        query = select(epochs).where(epochs.c.job == job)
+        order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(*order).limit(limit)).all()
+            return records(rows[::-1], EpochRecord)

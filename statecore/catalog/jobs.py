@@ -1,0 +1,158 @@
+"""Jobs: what they are and what is wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, check_name, one, records, unknown_cluster, unknown_job
+from statecore.catalog.records import ClusterRecord, JobRecord, JobState
+from statecore.errors import InvalidParallelismError, MaxParallelismError
+
+_MAX_PARALLELISM_LIMIT = 32_768
+
+jobs = tables.jobs
+
+
+class Jobs(Queries):
+    """Queries on jobs."""
+
+    def register_job(
+        self,
+        name: str,
+        *,
+        artifact: str,
+        store: str,
+        master_url: str,
+        cluster: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        parallelism: int,
+        max_parallelism: int,
+    ) -> JobRecord:
+        """Add a job, stopped, or bring the definition of an existing one up to date.
+
+        An existing job keeps its desired state and ``start_from``.
+
+        Raises:
+            ConfigurationError: The name cannot be part of a file name.
+            InvalidParallelismError: Parallelism or max parallelism out of bounds.
+            MaxParallelismError: The job exists with another max parallelism.
+            UnknownClusterError: The cluster is not registered.
+
+        """
+        check_name("job", name)
+        _check_parallelism(name, parallelism, max_parallelism)
+        values: dict[str, Any] = {
+            "artifact": artifact,
+            "store": store,
+            "master_url": master_url,
+            "cluster": cluster,
+            "conf": dict(conf or {}),
+            "settings": dict(settings or {}),
+            "parallelism": parallelism,
+            "max_parallelism": max_parallelism,
+            "updated_ms": self._clock.now_ms(),
+        }
+        try:
+            return self._upsert_job(name, values)
+        except IntegrityError:
+            # Another process inserted it after we looked (PostgreSQL only); now there is a row to update.
+            return self._upsert_job(name, values)
+
+    def _upsert_job(self, name: str, values: dict[str, Any]) -> JobRecord:
+        with self._database.write() as connection:
+            cluster = values["cluster"]
+            if cluster is not None and not one(
+                connection, tables.clusters, tables.clusters.c.name == cluster, kind=ClusterRecord
+            ):
+                raise unknown_cluster(connection, cluster)
+            found = connection.execute(
+                select(jobs.c.max_parallelism).where(jobs.c.name == name).with_for_update()
+            ).scalar()
+            if found is None:
+                connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
+            elif found != values["max_parallelism"]:
+                raise MaxParallelismError(
+                    f"job {name!r} is registered with max parallelism {found}, found "
+                    f"{values['max_parallelism']}; expected the same, because it fixes the key group of "
+                    "every key; keep it, or lay the state out anew with the method rewrite"
+                )
+            else:
+                connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+            job = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
+            assert job is not None
+            return job
+
+    def job(self, name: str) -> JobRecord:
+        """Return a job.
+
+        Raises:
+            UnknownJobError: It is not registered; the message lists those that are.
+
+        """
+        with self._database.read() as connection:
+            job = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
+            if job is None:
+                raise unknown_job(connection, name)
+            return job
+
+    def jobs(self) -> list[JobRecord]:
+        """Return all jobs by name."""
+        with self._database.read() as connection:
+            return records(connection.execute(select(jobs).order_by(jobs.c.name)).all(), JobRecord)
+
+    def set_desired(
+        self,
+        job: str,
+        *,
+        state: JobState | None = None,
+        parallelism: int | None = None,
+        start_from: str | UnsetType | None = UNSET,
+    ) -> JobRecord:
+        """Record what is wanted of a job, all in one transaction; what is not given stays.
+
+        Args:
+            job: Name of the job.
+            state: Whether a driver should run.
+            parallelism: Parallelism the next generation starts with.
+            start_from: Path of the savepoint manifest to start from; None for the newest epoch.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            InvalidParallelismError: The parallelism is out of bounds.
+
+        """
+        with self._write_job(job) as connection:
+            found = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
+            assert found is not None
+            values: dict[str, Any] = {"updated_ms": self._clock.now_ms()}
+            if state is not None:
+                values["desired_state"] = state
+            if parallelism is not None:
+                _check_parallelism(job, parallelism, found.max_parallelism)
+                values["parallelism"] = parallelism
+            if not isinstance(start_from, UnsetType):
+                values["start_from"] = start_from
+            connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
+            changed = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
+            assert changed is not None
+            return changed
+
+
+def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:
+    if not 1 <= max_parallelism <= _MAX_PARALLELISM_LIMIT:
+        raise InvalidParallelismError(
+            f"job {job!r}: max parallelism is {max_parallelism}; expected 1 to {_MAX_PARALLELISM_LIMIT}; "
+            "choose one in between"
+        )
+    if not 1 <= parallelism <= max_parallelism:
+        raise InvalidParallelismError(
+            f"job {job!r}: parallelism is {parallelism}; expected 1 to its max parallelism "
+            f"{max_parallelism}; choose one in between"
+        )

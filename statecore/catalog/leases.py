@@ -1,0 +1,133 @@
+"""Leases: one at a time may change a job."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.records import LeaseRecord
+from statecore.errors import LeaseHeldError, UnknownRecordError
+
+leases, runs = tables.leases, tables.rescale_runs
+
+
+class Leases(Queries):
+    """Queries on leases."""
+
+    def acquire_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
+        """Take the lease on a job, or renew it if the owner has it; of several owners at once, one gets it.
+
+        A lease that has expired may be taken; what its owner left unfinished is then marked failed.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            LeaseHeldError: Somebody else has it; the message names the owner and the expiry.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            found = _get(connection, job)
+            if found is not None and found.owner == owner:
+                return _renew(connection, found, now_ms, ttl_ms)
+            if found is not None and now_ms < found.expires_ms:
+                raise _held(found, now_ms)
+            if found is not None:
+                _abandon(connection, found, now_ms, keep=owner)
+            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms)
+            connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
+            return lease
+
+    def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
+        """Prolong the owner's lease, also a late one that nobody has taken yet.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            LeaseHeldError: Somebody else has it by now.
+            UnknownRecordError: It has expired and was taken back.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            found = _get(connection, job)
+            if found is None:
+                raise UnknownRecordError(
+                    f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and was taken "
+                    "back, so stop what it was for and begin again"
+                )
+            if found.owner != owner:
+                raise _held(found, now_ms)
+            return _renew(connection, found, now_ms, ttl_ms)
+
+    def release_lease(self, job: str, owner: str) -> None:
+        """Give the lease back; nothing happens if the owner does not have it."""
+        with self._write_job(job) as connection:
+            connection.execute(delete(leases).where(leases.c.job == job, leases.c.owner == owner))
+
+    def lease(self, job: str) -> LeaseRecord | None:
+        """Return the lease on a job, expired or not, or None."""
+        with self._database.read() as connection:
+            return _get(connection, job)
+
+    def expired_leases(self) -> list[LeaseRecord]:
+        """Return the leases that have expired and were not given back."""
+        query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
+        with self._database.read() as connection:
+            return records(connection.execute(query).all(), LeaseRecord)
+
+    def recover_expired_lease(self, job: str) -> LeaseRecord | None:
+        """Bring back a job whose lease has expired: running, from its newest epoch, its rescale failed.
+
+        Returns:
+            The lease that was taken back, or None if it was renewed, released or taken in the meantime.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            found = _get(connection, job)
+            if found is None or now_ms < found.expires_ms:
+                return None
+            _abandon(connection, found, now_ms)
+            connection.execute(
+                update(tables.jobs)
+                .where(tables.jobs.c.name == job)
+                .values(desired_state="running", start_from=None, updated_ms=now_ms)
+            )
+            return found
+
+
+def _get(connection: Connection, job: str) -> LeaseRecord | None:
+    return one(connection, leases, leases.c.job == job, kind=LeaseRecord)
+
+
+def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int) -> LeaseRecord:
+    renewed = dataclasses.replace(found, heartbeat_ms=now_ms, expires_ms=now_ms + ttl_ms)
+    connection.execute(
+        update(leases)
+        .where(leases.c.job == found.job)
+        .values(heartbeat_ms=renewed.heartbeat_ms, expires_ms=renewed.expires_ms)
+    )
+    return renewed
+
+
+def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
+    """Delete an expired lease and fail the job's running rescales, except the run ``keep``."""
+    connection.execute(delete(leases).where(leases.c.job == found.job))
+    connection.execute(
+        update(runs)
+        .where(runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or ""))
+        .values(state="failed", error=f"lease expired (owner {found.owner})", updated_ms=now_ms)
+    )
+
+
+def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:
+    return LeaseHeldError(
+        f"the lease on job {found.job!r} is held by {found.owner!r} and expires at {found.expires_ms} "
+        f"(in {found.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
+        "lease has expired"
+    )

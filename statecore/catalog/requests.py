@@ -1,0 +1,143 @@
+"""Requests to a running driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, record
+from statecore.catalog.records import RequestKind, RequestRecord
+from statecore.errors import CatalogError, UnknownRecordError
+
+requests = tables.requests
+
+
+class Requests(Queries):
+    """Queries on requests."""
+
+    def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
+        """Ask something of the job's driver; the same key again gives the same request, whatever its state.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            CatalogError: The key was used for something else.
+
+        """
+        try:
+            return self._request(job, kind, arguments, idempotency_key)
+        except IntegrityError:
+            # The key was taken under another job after we looked; now it is there to be named.
+            return self._request(job, kind, arguments, idempotency_key)
+
+    def _request(
+        self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str
+    ) -> RequestRecord:
+        with self._write_job(job) as connection:
+            by_key = requests.c.idempotency_key == idempotency_key
+            found = one(connection, requests, by_key, kind=RequestRecord)
+            if found is None:
+                now_ms = self._clock.now_ms()
+                connection.execute(
+                    insert(requests).values(
+                        job=job,
+                        kind=kind,
+                        arguments=dict(arguments),
+                        idempotency_key=idempotency_key,
+                        state="pending",
+                        created_ms=now_ms,
+                        updated_ms=now_ms,
+                    )
+                )
+                found = one(connection, requests, by_key, kind=RequestRecord)
+                assert found is not None
+            elif (found.job, found.kind) != (job, kind):
+                raise CatalogError(
+                    f"idempotency key {idempotency_key!r} belongs to {found.kind} of job {found.job!r}; "
+                    f"expected it to be new or of {kind} of job {job!r}; use another key"
+                )
+            return found
+
+    def next_request(self, job: str) -> RequestRecord | None:
+        """Take the job's oldest unfinished request, or return None when there is none.
+
+        A request that another driver took and did not finish is given again: that driver is dead, or it
+        would not have been replaced.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        unfinished = (
+            select(requests)
+            .where(requests.c.job == job, requests.c.state.in_(["pending", "taken"]))
+            .order_by(requests.c.id)
+            .limit(1)
+        )
+        # Drivers ask every second or so: look without the write lock first.
+        with self._database.read() as connection:
+            row = connection.execute(unfinished).one_or_none()
+        if row is None or row.state == "taken":
+            return None if row is None else record(row, RequestRecord)
+        with self._write_job(job) as connection:
+            row = connection.execute(unfinished).one_or_none()
+            if row is None:
+                return None
+            connection.execute(
+                update(requests).where(requests.c.id == row.id).values(state="taken", updated_ms=self._clock.now_ms())
+            )
+            return _get(connection, row.id)
+
+    def finish_request(
+        self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None
+    ) -> RequestRecord:
+        """Record the outcome of a request; the first outcome stays.
+
+        Args:
+            request_id: Id of the request.
+            result: What came of it (``done``).
+            error: Why it could not be done (``failed``).
+
+        Raises:
+            ValueError: Not exactly one of ``result`` and ``error`` is given.
+            UnknownRecordError: There is no such request.
+
+        """
+        if (result is None) == (error is None):
+            raise ValueError("found both or neither of result and error; expected one; give what came of the request")
+        with self._database.write() as connection:
+            found = _get(connection, request_id)
+            connection.execute(
+                update(requests)
+                .where(requests.c.id == request_id, requests.c.state.in_(["pending", "taken"]))
+                .values(
+                    state="done" if error is None else "failed",
+                    result=None if result is None else dict(result),
+                    error=error,
+                    updated_ms=self._clock.now_ms(),
+                )
+            )
+            return _get(connection, found.id)
+
+    def get_request(self, request_id: int) -> RequestRecord:
+        """Return a request.
+
+        Raises:
+            UnknownRecordError: There is no such request.
+
+        """
+        with self._database.read() as connection:
+            return _get(connection, request_id)
+
+
+def _get(connection: Connection, request_id: int) -> RequestRecord:
+    found = one(connection, requests, requests.c.id == request_id, kind=RequestRecord)
+    if found is None:
+        raise UnknownRecordError(
+            f"there is no request {request_id}; expected an id that request() returned; check that this is "
+            "the catalog it was made in"
+        )
+    return found

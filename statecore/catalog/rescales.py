@@ -1,0 +1,142 @@
+"""Rescale runs: what was asked, how far it got, and how long each step took."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.records import RescaleMethod, RescaleRunRecord, StepTimes
+from statecore.errors import CatalogError, UnknownRecordError
+
+runs = tables.rescale_runs
+
+
+class Rescales(Queries):
+    """Queries on rescale runs."""
+
+    def start_rescale_run(
+        self,
+        run_id: str,
+        job: str,
+        *,
+        from_parallelism: int,
+        to_parallelism: int,
+        from_workers: int | None = None,
+        to_workers: int | None = None,
+        method: RescaleMethod = "by_reference",
+        reason: str = "",
+    ) -> RescaleRunRecord:
+        """Record that a rescale begins; the same id again gives the run as it is.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            CatalogError: The id is that of a run of another job.
+
+        """
+        with self._write_job(job) as connection:
+            found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
+            if found is not None and found.job != job:
+                raise CatalogError(
+                    f"rescale run {run_id!r} is of job {found.job!r}; expected job {job!r}; give every run its own id"
+                )
+            if found is not None:
+                return found
+            now_ms = self._clock.now_ms()
+            connection.execute(
+                insert(runs).values(
+                    run_id=run_id,
+                    job=job,
+                    from_parallelism=from_parallelism,
+                    to_parallelism=to_parallelism,
+                    from_workers=from_workers,
+                    to_workers=to_workers,
+                    method=method,
+                    reason=reason,
+                    state="running",
+                    steps={},
+                    created_ms=now_ms,
+                    updated_ms=now_ms,
+                )
+            )
+            return _get(connection, run_id)
+
+    def rescale_run(self, run_id: str) -> RescaleRunRecord:
+        """Return a rescale run.
+
+        Raises:
+            UnknownRecordError: There is no such run.
+
+        """
+        with self._database.read() as connection:
+            return _get(connection, run_id)
+
+    def rescale_runs(self, job: str) -> list[RescaleRunRecord]:
+        """Return the job's rescale runs, newest first."""
+        query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id)
+        with self._database.read() as connection:
+            return records(connection.execute(query).all(), RescaleRunRecord)
+
+    def update_rescale_run(
+        self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None
+    ) -> RescaleRunRecord:
+        """Record the manifests of a run; what is not given stays.
+
+        Raises:
+            UnknownRecordError: There is no such run.
+
+        """
+        given = {"savepoint": savepoint, "rescaled": rescaled}
+        return self._change(run_id, {name: path for name, path in given.items() if path is not None})
+
+    def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
+        """Record that a step starts or ends now; a step that is tried again keeps its first start and end.
+
+        Raises:
+            UnknownRecordError: There is no such run.
+
+        """
+        now_ms = self._clock.now_ms()
+        with self._database.write() as connection:
+            run = _get(connection, run_id, lock=True)
+            old = run.steps.get(step, StepTimes())
+            new = StepTimes(
+                started_ms=now_ms if started and old.started_ms is None else old.started_ms,
+                ended_ms=now_ms if ended and old.ended_ms is None else old.ended_ms,
+            )
+            steps = {name: dataclasses.asdict(times) for name, times in {**run.steps, step: new}.items()}
+            connection.execute(update(runs).where(runs.c.run_id == run_id).values(steps=steps, updated_ms=now_ms))
+            return _get(connection, run_id)
+
+    def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
+        """Record the end of a run: done, or failed with an error; the first end stays.
+
+        Raises:
+            UnknownRecordError: There is no such run.
+
+        """
+        return self._change(run_id, {"state": "done" if error is None else "failed", "error": error}, only_running=True)
+
+    def _change(self, run_id: str, values: dict[str, Any], *, only_running: bool = False) -> RescaleRunRecord:
+        with self._database.write() as connection:
+            run = _get(connection, run_id, lock=True)
+            if only_running and run.state != "running":
+                return run
+            changes = {**values, "updated_ms": self._clock.now_ms()}
+            connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
+            return _get(connection, run_id)
+
+
+def _get(connection: Connection, run_id: str, *, lock: bool = False) -> RescaleRunRecord:
+    if lock:
+        connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update())
+    found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
+    if found is None:
+        raise UnknownRecordError(
+            f"there is no rescale run {run_id!r}; expected one that was started; start it, or check that "
+            "this is the catalog it was started in"
+        )
+    return found

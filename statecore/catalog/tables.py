@@ -1,0 +1,161 @@
+"""The tables of the catalog; ``records`` explains the columns.
+
+Every table that belongs to a job refers to ``jobs``: writers lock the job's row first, so that all changes
+to one job happen one after the other on every database.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _job(*, primary_key: bool = False) -> Column[str]:
+    return Column("job", String(200), ForeignKey("jobs.name"), primary_key=primary_key, nullable=False)
+
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("kind", String(50), nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("desired_workers", Integer, nullable=False),
+    Column("ready_workers", Integer, nullable=False),
+    Column("message", Text),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("artifact", Text, nullable=False),
+    Column("store", Text, nullable=False),
+    Column("master_url", Text, nullable=False),
+    Column("cluster", String(200), ForeignKey("clusters.name")),
+    Column("conf", JSON, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("desired_state", String(20), nullable=False),
+    Column("parallelism", Integer, nullable=False),
+    Column("max_parallelism", Integer, nullable=False),
+    Column("start_from", Text),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    _job(primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("state", String(20), nullable=False),
+    Column("parallelism", Integer, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("error", Text),
+    Column("log_path", Text, nullable=False),
+    Column("lineage", BigInteger),
+    Column("epoch", BigInteger),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _job(),
+    Column("kind", String(50), nullable=False),
+    Column("arguments", JSON, nullable=False),
+    Column("idempotency_key", String(500), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("result", JSON(none_as_null=True)),
+    Column("error", Text),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    UniqueConstraint("idempotency_key"),
+    Index(None, "job", "state"),
+)
+
+savepoints = Table(
+    "savepoints",
+    metadata,
+    Column("path", String(1000), primary_key=True),
+    _job(),
+    Column("lineage", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("parallelism", Integer, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index(None, "job", "created_ms"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    _job(primary_key=True),
+    Column("lineage", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("generation", Integer, nullable=False),
+    Column("parallelism", Integer, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("rows_total", BigInteger, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("committed_ms", BigInteger, nullable=False),
+    Column("duration_ms", BigInteger, nullable=False),
+    Column("phases", JSON, nullable=False),
+    Column("cache_hits", Integer, nullable=False),
+    Column("subtasks", Integer, nullable=False),
+    Column("backlog_rows", BigInteger),
+    Index(None, "job", "committed_ms"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _job(primary_key=True),
+    Column("owner", String(500), nullable=False),
+    Column("acquired_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+)
+
+rescale_runs = Table(
+    "rescale_runs",
+    metadata,
+    Column("run_id", String(500), primary_key=True),
+    _job(),
+    Column("from_parallelism", Integer, nullable=False),
+    Column("to_parallelism", Integer, nullable=False),
+    Column("from_workers", Integer),
+    Column("to_workers", Integer),
+    Column("method", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("savepoint", Text),
+    Column("rescaled", Text),
+    Column("steps", JSON, nullable=False),
+    Column("error", Text),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Index(None, "job", "created_ms"),
+)

@@ -1,0 +1,41 @@
+"""From a cluster's definition to the object that resizes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from statecore.cluster.base import Cluster, ClusterDefinition
+from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
+from statecore.errors import ClusterError
+
+
+def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
+    return StandaloneCluster(name, msgspec.convert(settings, StandaloneSettings))
+
+
+_KINDS: dict[str, Callable[[str, Mapping[str, Any]], Cluster]] = {"standalone": _standalone}
+
+
+def cluster_for(definition: ClusterDefinition) -> Cluster:
+    """Return the cluster that a definition describes.
+
+    Raises:
+        ClusterError: Its kind is unknown or its settings do not fit the kind.
+
+    """
+    make = _KINDS.get(definition.kind)
+    if make is None:
+        raise ClusterError(
+            f"cluster {definition.name!r} is of kind {definition.kind!r}; expected one of: "
+            f"{', '.join(sorted(_KINDS))}; correct its registration"
+        )
+    try:
+        return make(definition.name, definition.settings)
+    except msgspec.ValidationError as error:
+        raise ClusterError(
+            f"cluster {definition.name!r}: the settings do not fit the kind {definition.kind!r}: {error}; "
+            "expected what its settings class describes; correct its registration"
+        ) from error

@@ -1,0 +1,157 @@
+"""Processes that outlive the one that starts them, found again by a pid file.
+
+Every such process leads a session of its own. What it starts (executors, Python workers) stays in that
+session even when the leader dies, so nothing can be left behind unseen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from statecore.errors import ClusterError
+
+# The program writes its pid itself, before it is anything else: a starter killed in between loses nothing.
+_WRITE_PID = 'echo $$ > "$0.new" && mv "$0.new" "$0" && exec "$@"'
+
+# Clocks of the kernel (start of a process) and of the file system differ by some ticks.
+_CLOCK_TOLERANCE_S = 2.0
+
+# Kept until they end, so that their exit is collected and they do not stay as zombies.
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def spawn(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own; its output is appended to the log."""
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("ab") as log:
+        return subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def session_members(leader_pid: int) -> list[psutil.Process]:
+    """Return the living processes of a session.
+
+    While one of them lives, the kernel gives the leader's pid to nobody else, even if the leader is gone.
+    """
+    members = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(pid) == leader_pid:
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    members.append(process)
+    return members
+
+
+def kill_session(leader_pid: int) -> None:
+    """End whatever lives in a session, at once."""
+    for process in session_members(leader_pid):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A detached process behind a pid file.
+
+    Attributes:
+        pid_file: Where its pid is.
+        marker: Text that occurs in its command line; what has the pid but not the text is somebody else.
+
+    """
+
+    pid_file: Path
+    marker: str
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> None:
+        """Start the program and return once it has written its pid.
+
+        Raises:
+            ClusterError: It ended before it could.
+
+        """
+        self.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        child = spawn(
+            ["/bin/sh", "-c", _WRITE_PID, str(self.pid_file), *command],
+            environment=environment,
+            log_path=log_path,
+        )
+        _children.append(child)
+        written = Retrying(
+            retry=retry_if_result(lambda done: not done), wait=wait_fixed(0.005), stop=stop_after_delay(10)
+        )
+        try:
+            written(lambda: self._pid() == child.pid or child.poll() is not None)
+        except RetryError:
+            child.kill()
+        if self._pid() != child.pid:
+            raise ClusterError(
+                f"process {child.pid} did not write {self.pid_file}; expected it to do so first of all; check "
+                "that the directory can be written to and that there is room for processes"
+            )
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        pid = self._pid()
+        return pid is not None and self._leader(pid) is True
+
+    def members(self) -> list[psutil.Process]:
+        """Return the process and everything it started that still lives."""
+        pid = self._pid()
+        if pid is None or self._leader(pid) is False:
+            return []
+        return session_members(pid)
+
+    def terminate(self) -> None:
+        """Ask the process to end; it takes its children along."""
+        pid = self._pid()
+        if pid is not None and self._leader(pid) is True:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and everything it started, at once."""
+        for process in self.members():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _pid(self) -> int | None:
+        _collect_children()
+        try:
+            return int(self.pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _leader(self, pid: int) -> bool | None:
+        """Return True if the process lives, None if nobody has the pid, False if somebody else has it."""
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                if process.create_time() > self.pid_file.stat().st_mtime + _CLOCK_TOLERANCE_S:
+                    return False
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    return None
+                return any(self.marker in argument for argument in process.cmdline())
+        except (psutil.NoSuchProcess, FileNotFoundError):
+            return None
+        except psutil.AccessDenied:
+            return False
+
+
+def _collect_children() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]

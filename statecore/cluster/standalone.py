@@ -1,0 +1,172 @@
+"""Workers of a Spark standalone cluster, as processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from statecore.cluster.base import ClusterSize
+from statecore.cluster.master_page import read_master_page
+from statecore.cluster.processes import Daemon
+from statecore.cluster.spark_home import spark_environment, spark_home
+from statecore.errors import ClusterError
+
+_WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
+_STOP_TIMEOUT_S = 10.0
+
+# A worker that cannot live (a wrong setting) is not started again with every step of the supervisor.
+_RESTART_PAUSE_S = 5.0
+
+
+class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a standalone cluster.
+
+    Attributes:
+        master_url: Master the workers register with, ``spark://host:port``.
+        master_web_url: The master's web UI, ``http://host:port``.
+        run_dir: Directory for pid files and the workers' own files; belongs to one cluster.
+        log_dir: Directory for the workers' output.
+        cores_per_worker: Cores each worker offers.
+        memory_per_worker: Memory each worker offers to executors, in Spark's notation.
+        host: Address the workers listen on.
+
+    """
+
+    master_url: Annotated[str, msgspec.Meta(pattern=r"^spark://[^/]+:\d+$")]
+    master_web_url: Annotated[str, msgspec.Meta(pattern=r"^http://[^/]+$")]
+    run_dir: str
+    log_dir: str
+    cores_per_worker: Annotated[int, msgspec.Meta(ge=1)] = 1
+    memory_per_worker: Annotated[str, msgspec.Meta(pattern=r"^\d+[kmgtKMGT]$")] = "1g"
+    host: str = "127.0.0.1"
+
+
+class StandaloneCluster:
+    """Starts and stops worker processes; all it knows is on disk, so that any process may go on with it.
+
+    Args:
+        name: Name of the cluster.
+        settings: Its settings.
+
+    """
+
+    def __init__(self, name: str, settings: StandaloneSettings) -> None:
+        self._name = name
+        self._settings = settings
+        self._run_dir = Path(settings.run_dir).absolute()
+
+    def size(self) -> ClusterSize:
+        """Return how many worker processes there are and how many of them the master counts on."""
+        running = sum(worker.daemon.is_alive() for worker in self._workers())
+        return ClusterSize(running=running, ready=read_master_page(self._settings.master_web_url).ready_workers)
+
+    def resize(self, workers: int) -> None:
+        """Start missing workers, ask surplus ones to end, kill those that were asked too long ago."""
+        places = []
+        for worker in self._workers():
+            if worker.stopping_file.exists():
+                worker.keep_stopping()
+            elif worker.daemon.is_alive() or worker.clean_up():
+                places.append(worker)
+        for surplus in places[workers:]:
+            surplus.stop()
+        for _ in range(workers - len(places)):
+            self._start_worker()
+
+    def stop(self) -> None:
+        """End all workers and return when nothing of them is left.
+
+        Raises:
+            ClusterError: Something of them is left.
+
+        """
+        attempts = Retrying(
+            retry=retry_if_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(2 * _STOP_TIMEOUT_S)
+        )
+        try:
+            attempts(self._stop_once)
+        except RetryError as error:
+            left = [process.pid for worker in self._workers() for process in worker.daemon.members()]
+            raise ClusterError(
+                f"cluster {self._name!r}: processes {left} do not end; expected them gone after SIGKILL; "
+                "look what the kernel has them wait for"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of what this object holds: nothing; the workers stay."""
+
+    def _stop_once(self) -> list[_Worker]:
+        self.resize(0)
+        return self._workers()
+
+    def _workers(self) -> list[_Worker]:
+        numbers = sorted(int(path.stem.removeprefix("worker-")) for path in self._run_dir.glob("worker-*.pid"))
+        return [self._worker(number) for number in numbers]
+
+    def _worker(self, number: int) -> _Worker:
+        work_dir = self._run_dir / f"worker-{number}"
+        return _Worker(work_dir, Daemon(work_dir.with_suffix(".pid"), marker=str(work_dir)))
+
+    def _start_worker(self) -> None:
+        taken = {worker.work_dir for worker in self._workers()}
+        number = next(n for n in range(1, len(taken) + 2) if self._worker(n).work_dir not in taken)
+        worker, settings = self._worker(number), self._settings
+        worker.work_dir.mkdir(parents=True, exist_ok=True)
+        command = [str(spark_home() / "bin" / "spark-class"), _WORKER_CLASS]
+        command += ["--cores", str(settings.cores_per_worker), "--memory", settings.memory_per_worker]
+        command += ["--host", settings.host, "--webui-port", "0", "--work-dir", str(worker.work_dir)]
+        environment = {
+            **spark_environment(),
+            "SPARK_LOCAL_IP": settings.host,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        worker.daemon.start(
+            [*command, settings.master_url],
+            environment=environment,
+            log_path=Path(settings.log_dir).absolute() / f"{self._name}-worker-{number}.log",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """One worker: its directory, its process, and the mark that it was asked to end."""
+
+    work_dir: Path
+    daemon: Daemon
+
+    @property
+    def stopping_file(self) -> Path:
+        return self.work_dir.with_suffix(".stopping")
+
+    def stop(self) -> None:
+        self.stopping_file.touch()
+        self.daemon.terminate()
+
+    def keep_stopping(self) -> None:
+        if not self.daemon.members():
+            self._forget()
+        elif time.time() - self.stopping_file.stat().st_mtime > _STOP_TIMEOUT_S:
+            self.daemon.kill()
+        else:
+            # Again, because whoever made the mark may have died before it could send the signal.
+            self.daemon.terminate()
+
+    def clean_up(self) -> bool:
+        """Remove what a worker that ended unasked has left; return whether its place stays empty for now."""
+        self.daemon.kill()
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - self.daemon.pid_file.stat().st_mtime < _RESTART_PAUSE_S:
+                return True
+            self._forget()
+        return False
+
+    def _forget(self) -> None:
+        # In this order: a mark without a process would be taken for one of the next process here.
+        self.stopping_file.unlink(missing_ok=True)
+        self.daemon.pid_file.unlink(missing_ok=True)

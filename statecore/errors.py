@@ -1,0 +1,155 @@
+"""Every error this library raises on purpose.
+
+Each message has three parts: what was found, what was expected, what to do.
+
+::
+
+    StatecoreError
+    ├── ConfigurationError            a setting, argument or job file is wrong
+    │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
+    │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
+    │   └── JobDefinitionError        build(job) describes an impossible job
+    ├── StateError                    wrong use of state from a function
+    │   ├── NoCurrentKeyError         keyed state used where no key is
+    │   ├── StateConflictError        one name, two kinds, types or modes
+    │   └── StateTypeError            a value does not fit the declared type
+    ├── RedistributionError           state handles that cannot be given to new subtasks
+    │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
+    ├── StorageError                  files
+    │   ├── MissingFileError          a referenced file is not there
+    │   ├── CorruptFileError          size or checksum differ from the manifest
+    │   ├── AlreadyExistsError        put-if-absent lost
+    │   └── UnsafePathError           a path that leaves its root
+    ├── ManifestError                 a manifest that is unreadable, of an unknown version, or invalid
+    ├── CommitError                   an epoch that may not be committed
+    │   ├── CommitConflictError       another driver committed this epoch first
+    │   └── CommitForbiddenError      the job is stopping
+    ├── CatalogError                  control plane
+    │   ├── UnknownJobError           no such job
+    │   ├── UnknownClusterError       no such cluster
+    │   ├── UnknownRecordError        no such generation, request or rescale run
+    │   ├── GenerationClaimedError    the job has a live driver
+    │   └── LeaseHeldError            somebody else is rescaling this job
+    ├── ClusterError                  a cluster cannot be resized or does not get ready
+    └── RequestFailedError            a driver reported that it could not do what was asked
+"""
+
+from __future__ import annotations
+
+
+class StatecoreError(Exception):
+    """Root of the tree; catch it to catch everything raised on purpose."""
+
+
+class ConfigurationError(StatecoreError, ValueError):
+    """A setting, argument or job file is wrong."""
+
+
+class InvalidParallelismError(ConfigurationError):
+    """Parallelism or max parallelism out of bounds."""
+
+
+class UnsupportedTypeError(ConfigurationError):
+    """A Spark type that cannot be a key or a state value."""
+
+
+class JobDefinitionError(ConfigurationError):
+    """``build(job)`` describes an impossible job."""
+
+
+class StateError(StatecoreError):
+    """Wrong use of state from a function."""
+
+
+class NoCurrentKeyError(StateError):
+    """Keyed state was used where there is no current key."""
+
+
+class StateConflictError(StateError):
+    """One state name was registered with two kinds, types or modes."""
+
+
+class StateTypeError(StateError, TypeError):
+    """A value does not fit the declared type of its state."""
+
+
+class RedistributionError(StatecoreError, ValueError):
+    """State handles cannot be given to the new subtasks."""
+
+
+class MaxParallelismError(RedistributionError):
+    """Max parallelism differs from the one the state was written with; only ``rewrite`` can change it."""
+
+
+class StorageError(StatecoreError):
+    """A file operation failed."""
+
+
+class MissingFileError(StorageError):
+    """A referenced file is not there."""
+
+
+class CorruptFileError(StorageError):
+    """Size or checksum of a file differ from what its manifest says."""
+
+
+class AlreadyExistsError(StorageError):
+    """A put-if-absent found the file there already."""
+
+
+class UnsafePathError(StorageError):
+    """A path leads out of its root."""
+
+
+class ManifestError(StatecoreError):
+    """A manifest is unreadable, of an unknown version, or invalid."""
+
+
+class CommitError(StatecoreError):
+    """An epoch may not be committed."""
+
+
+class CommitConflictError(CommitError):
+    """Another driver committed this epoch first."""
+
+
+class CommitForbiddenError(CommitError):
+    """The job is stopping; nothing may be committed any more."""
+
+
+class CatalogError(StatecoreError):
+    """The control plane refused."""
+
+
+class UnknownJobError(CatalogError, KeyError):
+    """No job of that name is registered."""
+
+    __str__ = Exception.__str__
+
+
+class UnknownClusterError(CatalogError, KeyError):
+    """No cluster of that name is registered."""
+
+    __str__ = Exception.__str__
+
+
+class UnknownRecordError(CatalogError, KeyError):
+    """No such generation, request or rescale run."""
+
+    __str__ = Exception.__str__
+
+
+class GenerationClaimedError(CatalogError):
+    """The job already has a live driver."""
+
+
+class LeaseHeldError(CatalogError):
+    """Somebody else is rescaling this job."""
+
+
+class ClusterError(StatecoreError):
+    """A cluster cannot be resized or does not get ready."""
+
+
+class RequestFailedError(StatecoreError):
+    """A driver reported that it could not do what was asked."""

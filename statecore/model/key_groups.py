@@ -1,0 +1,129 @@
+"""Key groups: how keyed state is cut, and which subtask owns which cut.
+
+The arithmetic is that of Flink's ``KeyGroupRangeAssignment``. With G key groups and parallelism p::
+
+    range of subtask i   [ceil(i * G / p), ceil((i + 1) * G / p) - 1]
+    owner of group g     floor(g * p / G)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from statecore.errors import InvalidParallelismError
+
+MAX_KEY_GROUPS = 32768
+"""Upper limit of max parallelism, as in Flink."""
+
+_SMALLEST_DEFAULT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRange:
+    """Contiguous key groups of one subtask.
+
+    Attributes:
+        start: First key group, inclusive.
+        end: Last key group, inclusive.
+
+    Raises:
+        InvalidParallelismError: ``start`` is negative, or ``end`` lies before it.
+
+    """
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not (is_integer(self.start) and is_integer(self.end)) or not 0 <= self.start <= self.end:
+            raise InvalidParallelismError(
+                f"Found the key-group range [{self.start!r}, {self.end!r}]; expected integers with "
+                "0 <= start <= end (both inclusive). An empty range is written as None."
+            )
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def __contains__(self, key_group: object) -> bool:
+        return isinstance(key_group, int) and self.start <= key_group <= self.end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end + 1))
+
+    def intersect(self, other: KeyGroupRange) -> KeyGroupRange | None:
+        """Return the key groups both ranges hold, or None when they share none."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return KeyGroupRange(start, end) if start <= end else None
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Return the max parallelism of a job that names none: room to grow about one and a half times.
+
+    Raises:
+        InvalidParallelismError: ``parallelism`` is outside 1 … 32768.
+
+    """
+    check_parallelism(parallelism, MAX_KEY_GROUPS)
+    wanted = parallelism + parallelism // 2
+    next_power_of_two = 1 << (wanted - 1).bit_length()
+    return min(max(next_power_of_two, _SMALLEST_DEFAULT), MAX_KEY_GROUPS)
+
+
+def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> KeyGroupRange:
+    """Return the key groups that ``subtask`` of ``parallelism`` owns.
+
+    Raises:
+        InvalidParallelismError: an argument is out of bounds.
+
+    """
+    check_max_parallelism(max_parallelism)
+    check_parallelism(parallelism, max_parallelism)
+    _check_index("subtask", subtask, parallelism)
+    start = (subtask * max_parallelism + parallelism - 1) // parallelism
+    end = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(start, end)
+
+
+def subtask_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
+    """Return the subtask that owns ``key_group``.
+
+    Raises:
+        InvalidParallelismError: an argument is out of bounds.
+
+    """
+    check_max_parallelism(max_parallelism)
+    check_parallelism(parallelism, max_parallelism)
+    _check_index("key group", key_group, max_parallelism)
+    return key_group * parallelism // max_parallelism
+
+
+def check_max_parallelism(max_parallelism: int) -> None:
+    """Refuse a max parallelism outside 1 … 32768 with InvalidParallelismError."""
+    if not is_integer(max_parallelism) or not 1 <= max_parallelism <= MAX_KEY_GROUPS:
+        raise InvalidParallelismError(
+            f"Found max parallelism {max_parallelism!r}; expected an integer from 1 to {MAX_KEY_GROUPS}. "
+            "Choose it once, above any parallelism the job may ever need."
+        )
+
+
+def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    """Refuse a parallelism outside 1 … ``max_parallelism`` with InvalidParallelismError."""
+    if not is_integer(parallelism) or not 1 <= parallelism <= max_parallelism:
+        raise InvalidParallelismError(
+            f"Found parallelism {parallelism!r}; expected an integer from 1 to the max parallelism "
+            f"{max_parallelism}. Lower the parallelism, or raise max parallelism with the rewrite method."
+        )
+
+
+def is_integer(value: object) -> bool:
+    """Tell whether ``value`` is an int and not a bool, which Python counts among the ints."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_index(what: str, index: int, count: int) -> None:
+    if not is_integer(index) or not 0 <= index < count:
+        raise InvalidParallelismError(
+            f"Found {what} {index!r}; expected an integer from 0 to {count - 1}. "
+            f"Check that it belongs to the same parallelism and max parallelism."
+        )

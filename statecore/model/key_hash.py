@@ -1,0 +1,450 @@
+"""Canonical keys and their key groups: the Python twin of ``pmod(xxhash64(key columns…), max_parallelism)``.
+
+The rules are those of Spark's ``XxHash64`` expression: XXH64 with seed 42, each column hashed with the result
+of the one before as its seed.
+
+==========================================  ===========================================
+type                                        what is hashed
+==========================================  ===========================================
+null                                        nothing; the hash stays as it is
+boolean, tinyint, smallint, int             the value as 4 bytes, little-endian
+bigint                                      the value as 8 bytes, little-endian
+float, double                               its IEEE bits as 4, 8 bytes; NaN is one, -0.0 is 0.0
+date                                        days since 1970-01-01 as 4 bytes
+timestamp, timestamp_ntz                    microseconds since 1970-01-01 as 8 bytes
+decimal up to 18 digits                     the unscaled value as 8 bytes
+wider decimal                               the unscaled value, shortest two's complement, big-endian
+string, binary                              the (UTF-8) bytes
+array, struct                               element after element, field after field
+==========================================  ===========================================
+
+Spark normalises NaN and -0.0 for the hash only; the key columns themselves keep them, so keys that leave the
+JVM are made canonical here.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import reprlib
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+
+from xxhash import xxh64_intdigest
+
+from statecore.errors import StateTypeError
+from statecore.model.key_groups import check_max_parallelism
+from statecore.model.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    DecimalType,
+    StringType,
+    StructType,
+    parse_type,
+    require_key_type,
+)
+
+KeyEncoder = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+_SPARK_SEED = 42
+_LONG_DECIMAL_DIGITS = 18
+
+_INT, _LONG = struct.Struct("<i"), struct.Struct("<q")
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH_NTZ = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+# Wide enough that no rounding happens before the check that nothing is lost.
+_EXACT = Context(prec=100)
+
+
+class _MisfitError(Exception):
+    """A value does not fit its type; carries the offending value and the type expected."""
+
+    def __init__(self, value: object, data_type: DataType) -> None:
+        super().__init__(value, data_type)
+        self.value = value
+        self.data_type = data_type
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What is compiled once for one key field.
+
+    Attributes:
+        ddl: Its canonical type.
+        check: Returns the canonical value; raises _MisfitError for one that does not fit.
+        encode: The same without checks, for values as Arrow gives them; None when they are canonical already.
+        hash: Hashes a canonical value with a seed.
+
+    """
+
+    ddl: str
+    check: Callable[[Any], Any]
+    encode: Callable[[Any], Any] | None
+    hash: Callable[[Any, int], int]
+
+
+def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, ...]:
+    """Return the one form of ``key`` that every equal key has, so that keys can be compared and hashed.
+
+    NaN becomes ``math.nan`` itself, -0.0 becomes 0.0, floats have float precision, structs and arrays become
+    tuples, binary becomes bytes, a timestamp is aware and in UTC (a naive one is read as UTC), decimals have
+    the scale of their type.
+
+    Args:
+        key: One value per key field; structs as tuples, rows or dicts.
+        key_types: Spark DDL per key field.
+
+    Raises:
+        StateTypeError: the key does not fit the types.
+        UnsupportedTypeError: a type cannot be a key.
+
+    """
+    fields = _compile(tuple(key_types))
+    if not isinstance(key, tuple) or len(key) != len(fields):
+        raise StateTypeError(
+            f"Found the key {reprlib.repr(key)}; expected a tuple with one value for each of the key types "
+            f"{list(key_types)}. A key of one field is a tuple too: (value,)."
+        )
+    return tuple([_checked(index, field, value) for index, (field, value) in enumerate(zip(fields, key, strict=True))])
+
+
+def hash_key(key: tuple[Any, ...], key_types: Sequence[str]) -> int:
+    """Return what Spark's ``xxhash64`` returns for the key columns, a signed 64-bit integer.
+
+    Raises:
+        StateTypeError: the key does not fit the types.
+        UnsupportedTypeError: a type cannot be a key.
+
+    """
+    seed = _SPARK_SEED
+    for field, value in zip(_compile(tuple(key_types)), canonical_key(key, key_types), strict=True):
+        seed = field.hash(value, seed)
+    return seed - (1 << 64) if seed >> 63 else seed
+
+
+def key_group_for(key: tuple[Any, ...], key_types: Sequence[str], max_parallelism: int) -> int:
+    """Return the key group of ``key``, the same that the JVM computes.
+
+    Raises:
+        InvalidParallelismError: ``max_parallelism`` is out of bounds.
+        StateTypeError: the key does not fit the types.
+        UnsupportedTypeError: a type cannot be a key.
+
+    """
+    check_max_parallelism(max_parallelism)
+    return hash_key(key, key_types) % max_parallelism
+
+
+def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
+    """Return a quick ``canonical_key`` for keys as Arrow's ``to_pylist`` gives them, which fit their types.
+
+    Raises:
+        UnsupportedTypeError: a type cannot be a key.
+
+    """
+    encoders = [field.encode for field in _compile(tuple(key_types))]
+    if not any(encoders):
+        return _unchanged
+    if len(encoders) == 1:
+        only = encoders[0]
+        assert only is not None
+        return lambda key: (only(key[0]),)
+    return lambda key: tuple(
+        [value if encode is None else encode(value) for encode, value in zip(encoders, key, strict=True)]
+    )
+
+
+def _unchanged(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return key
+
+
+def _checked(index: int, field: _Field, value: object) -> object:
+    try:
+        return field.check(value)
+    except _MisfitError as misfit:
+        inside = "" if misfit.value is value else f" (in {reprlib.repr(value)})"
+        raise StateTypeError(
+            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field "
+            f"{index}; "
+            f"expected a value that fits {misfit.data_type.ddl()}, of the key type {field.ddl}. "
+            "Convert the value, or declare the key with its real type."
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def _compile(key_types: tuple[str, ...]) -> tuple[_Field, ...]:
+    return tuple(_compile_field(parse_type(ddl)) for ddl in key_types)
+
+
+def _compile_field(data_type: DataType) -> _Field:
+    require_key_type(data_type)
+    return _Field(data_type.ddl(), _nullable(_checker(data_type)), _encoder(data_type), _hasher(data_type))
+
+
+def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+# --- canonical form, checked ---
+
+
+def _checker(data_type: DataType) -> Callable[[Any], Any]:
+    match data_type:
+        case StructType():
+            return _struct_checker(data_type)
+        case ArrayType():
+            return _array_checker(data_type)
+        case DecimalType():
+            return lambda value: _check_decimal(value, data_type)
+        case StringType():
+            return lambda value: _check_string(value, data_type)
+        case AtomicType(name) if name in _INTEGER_BITS:
+            limit = 1 << (_INTEGER_BITS[name] - 1)
+            return lambda value: _check_integer(value, limit, data_type)
+        case AtomicType(name):
+            check = _ATOM_CHECKS[name]
+            return lambda value: check(value, data_type)
+    raise AssertionError(f"no key check for {data_type.ddl()}")
+
+
+def _struct_checker(data_type: StructType) -> Callable[[Any], tuple[Any, ...]]:
+    names = [field.name for field in data_type.fields]
+    checks = [_checker(field.type) for field in data_type.fields]
+    checks = [_nullable(c) if f.nullable else c for f, c in zip(data_type.fields, checks, strict=True)]
+
+    def check(value: object) -> tuple[Any, ...]:
+        if isinstance(value, dict) and value.keys() == set(names):
+            value = tuple(value[name] for name in names)
+        if not isinstance(value, tuple) or len(value) != len(names):
+            raise _MisfitError(value, data_type)
+        return tuple([part(item) for part, item in zip(checks, value, strict=True)])
+
+    return check
+
+
+def _array_checker(data_type: ArrayType) -> Callable[[Any], tuple[Any, ...]]:
+    check_element = _nullable(_checker(data_type.element))
+
+    def check(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise _MisfitError(value, data_type)
+        return tuple([check_element(item) for item in value])
+
+    return check
+
+
+def _check_integer(value: Any, limit: int, data_type: DataType) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _MisfitError(value, data_type) from None
+    if isinstance(value, bool) or not -limit <= number < limit:
+        raise _MisfitError(value, data_type)
+    return number
+
+
+def _check_boolean(value: Any, data_type: DataType) -> bool:
+    if not isinstance(value, bool):
+        raise _MisfitError(value, data_type)
+    return value
+
+
+def _check_double(value: Any, data_type: DataType) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _MisfitError(value, data_type)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _MisfitError(value, data_type) from None
+    if number != value and not math.isnan(number):  # an integer that a double cannot hold
+        raise _MisfitError(value, data_type)
+    return _canonical_double(number)
+
+
+def _check_float(value: Any, data_type: DataType) -> float:
+    try:
+        return _canonical_float(_check_double(value, data_type))
+    except OverflowError:
+        raise _MisfitError(value, data_type) from None
+
+
+def _check_decimal(value: Any, data_type: DecimalType) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise _MisfitError(value, data_type)
+    try:
+        exact = Decimal(value)
+        scaled = exact.quantize(Decimal(1).scaleb(-data_type.scale), context=_EXACT)
+    except InvalidOperation:
+        raise _MisfitError(value, data_type) from None
+    if scaled != exact or scaled.adjusted() >= data_type.precision - data_type.scale:
+        raise _MisfitError(value, data_type)
+    return abs(scaled) if scaled.is_zero() else scaled
+
+
+def _check_string(value: Any, data_type: DataType) -> str:
+    if not isinstance(value, str):
+        raise _MisfitError(value, data_type)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _MisfitError(value, data_type) from None
+    return str.__str__(value)
+
+
+def _check_binary(value: Any, data_type: DataType) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _MisfitError(value, data_type)
+    return bytes(value)
+
+
+def _check_date(value: Any, data_type: DataType) -> date:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise _MisfitError(value, data_type)
+    return value
+
+
+def _check_timestamp(value: Any, data_type: DataType) -> datetime:
+    if not isinstance(value, datetime):
+        raise _MisfitError(value, data_type)
+    try:
+        return _canonical_timestamp(value)
+    except OverflowError:
+        raise _MisfitError(value, data_type) from None
+
+
+def _check_timestamp_ntz(value: Any, data_type: DataType) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is not None:
+        raise _MisfitError(value, data_type)
+    return value
+
+
+_ATOM_CHECKS: dict[str, Callable[[Any, DataType], Any]] = {
+    "boolean": _check_boolean,
+    "float": _check_float,
+    "double": _check_double,
+    "binary": _check_binary,
+    "date": _check_date,
+    "timestamp": _check_timestamp,
+    "timestamp_ntz": _check_timestamp_ntz,
+}
+
+
+# --- canonical form, unchecked ---
+
+
+def _canonical_double(value: float) -> float:
+    # math.nan is one object, and tuples and dicts find an identical object before they ask for equality.
+    return value + 0.0 if value == value else math.nan
+
+
+def _canonical_float(value: float) -> float:
+    return _canonical_double(_FLOAT.unpack(_FLOAT.pack(value))[0])
+
+
+def _canonical_timestamp(value: datetime) -> datetime:
+    if value.tzinfo is UTC:
+        return value
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _encoder(data_type: DataType) -> Callable[[Any], Any] | None:
+    match data_type:
+        case StructType():
+            return _nullable(_struct_encoder(data_type))
+        case ArrayType(element):
+            inner = _encoder(element)
+            if inner is None:
+                return _nullable(tuple)
+            return _nullable(lambda value: tuple([inner(item) for item in value]))
+        case AtomicType(name) if name in _ATOM_ENCODERS:
+            return _nullable(_ATOM_ENCODERS[name])
+    return None
+
+
+def _struct_encoder(data_type: StructType) -> Callable[[Any], tuple[Any, ...]]:
+    names = [field.name for field in data_type.fields]
+    encoders = [_encoder(field.type) for field in data_type.fields]
+
+    def encode(value: Any) -> tuple[Any, ...]:
+        items = [value[name] for name in names] if isinstance(value, dict) else value
+        return tuple([item if part is None else part(item) for part, item in zip(encoders, items, strict=True)])
+
+    return encode
+
+
+_ATOM_ENCODERS: dict[str, Callable[[Any], Any]] = {
+    "float": _canonical_float,
+    "double": _canonical_double,
+    "binary": bytes,
+    "timestamp": _canonical_timestamp,
+}
+
+
+# --- hash of canonical values ---
+
+
+def _hasher(data_type: DataType) -> Callable[[Any, int], int]:
+    match data_type:
+        case StructType(fields):
+            parts = [_hasher(field.type) for field in fields]
+            return lambda value, seed: seed if value is None else _chain(zip(parts, value, strict=True), seed)
+        case ArrayType(element):
+            part = _hasher(element)
+            return lambda value, seed: _chain(((part, item) for item in value or ()), seed)
+    to_bytes = _byte_view(data_type)
+    return lambda value, seed: seed if value is None else xxh64_intdigest(to_bytes(value), seed)
+
+
+def _chain(parts: Iterable[tuple[Callable[[Any, int], int], Any]], seed: int) -> int:
+    for part, value in parts:
+        seed = part(value, seed)
+    return seed
+
+
+def _byte_view(data_type: DataType) -> Callable[[Any], bytes]:
+    match data_type:
+        case StringType():
+            return str.encode
+        case DecimalType(precision, scale):
+            if precision <= _LONG_DECIMAL_DIGITS:
+                return lambda value: _LONG.pack(_unscaled(value, scale))
+            return lambda value: _big_integer_bytes(_unscaled(value, scale))
+        case AtomicType(name):
+            return _ATOM_BYTES[name]
+    raise AssertionError(f"no hash for {data_type.ddl()}")
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    return int(value.scaleb(scale, context=_EXACT))
+
+
+def _big_integer_bytes(number: int) -> bytes:
+    """Return what Java's ``BigInteger.toByteArray`` returns."""
+    magnitude = ~number if number < 0 else number
+    return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+_ATOM_BYTES: dict[str, Callable[[Any], bytes]] = {
+    "boolean": _INT.pack,
+    "tinyint": _INT.pack,
+    "smallint": _INT.pack,
+    "int": _INT.pack,
+    "bigint": _LONG.pack,
+    "float": _FLOAT.pack,
+    "double": _DOUBLE.pack,
+    "binary": bytes,
+    "date": lambda value: _INT.pack(value.toordinal() - _EPOCH_DAY),
+    "timestamp": lambda value: _LONG.pack((value - _EPOCH_UTC) // _MICROSECOND),
+    "timestamp_ntz": lambda value: _LONG.pack((value - _EPOCH_NTZ) // _MICROSECOND),
+}

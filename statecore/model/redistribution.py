@@ -1,0 +1,217 @@
+"""Redistribution: which new subtask gets which state handles after a change of parallelism.
+
+Pure arithmetic on handles; no file is opened, so it costs the same at any state size. The rules are Flink's
+(``RoundRobinOperatorStateRepartitioner``, ``StateAssignmentOperation``), measured in ``tests/golden``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from statecore.errors import MaxParallelismError, RedistributionError
+from statecore.model.handles import (
+    DistributionMode,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    StatePartitions,
+)
+from statecore.model.key_groups import (
+    MAX_KEY_GROUPS,
+    check_max_parallelism,
+    check_parallelism,
+    key_group_range,
+)
+
+CONTIGUOUS = "contiguous"
+INTERLEAVED = "interleaved"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One old handle, at its place in (old subtask, handle) order."""
+
+    position: int
+    subtask: int
+    handle: OperatorStateHandle
+
+
+# For one new subtask: position of the old handle -> state name -> offsets.
+_Share = dict[int, dict[str, list[int]]]
+
+
+def redistribute_operator_state(
+    previous: Sequence[Sequence[OperatorStateHandle]],
+    new_parallelism: int,
+    *,
+    strategies: Mapping[str, str] | None = None,
+) -> list[list[OperatorStateHandle]]:
+    """Give the operator state of the old subtasks to the new ones.
+
+    Split state is cut into contiguous chunks (or, with the strategy ``interleaved``, dealt one by one), and
+    the subtask that starts moves on from one state name to the next so that remainders spread; union state
+    goes to everybody; of broadcast state subtask i takes copy ``i % copies``. At unchanged parallelism split
+    and broadcast stay where they are.
+
+    Args:
+        previous: The handles of each old subtask.
+        new_parallelism: Number of new subtasks.
+        strategies: Per name of a split state ``contiguous`` (which is the default) or ``interleaved``.
+
+    Returns:
+        The handles of each new subtask, in old order; states without elements are left out.
+
+    Raises:
+        InvalidParallelismError: ``new_parallelism`` is out of bounds.
+        RedistributionError: one state name has two modes, or a strategy is unknown.
+
+    """
+    check_parallelism(new_parallelism, MAX_KEY_GROUPS)
+    strategies = strategies or {}
+    _check_strategies(strategies)
+    sources = [
+        _Source(position, subtask, handle)
+        for position, (subtask, handle) in enumerate(
+            (subtask, handle) for subtask, handles in enumerate(previous) for handle in handles
+        )
+    ]
+    modes = _modes(sources)
+    shares: list[_Share] = [{} for _ in range(new_parallelism)]
+    start = 0
+    for name in sorted(modes):
+        mode = modes[name]
+        if mode is DistributionMode.UNION:
+            _give_to_all(name, sources, shares)
+        elif len(previous) == new_parallelism:
+            _leave_in_place(name, sources, shares)
+        elif mode is DistributionMode.BROADCAST:
+            _give_copies(name, sources, shares)
+        else:
+            interleaved = strategies.get(name, CONTIGUOUS) == INTERLEAVED
+            start = _split(name, sources, shares, start, interleaved)
+    return [_handles(share, sources, modes) for share in shares]
+
+
+def redistribute_keyed_state(
+    previous: Sequence[Sequence[KeyedStateHandle]], max_parallelism: int, new_parallelism: int
+) -> list[list[KeyedStateHandle]]:
+    """Give the keyed state of the old subtasks to the new ones.
+
+    Each new subtask gets every old handle's intersection with its key-group range, in old order. At unchanged
+    parallelism the handles stay where they are: a subtask may name a wider range than it wrote.
+
+    Raises:
+        InvalidParallelismError: a parallelism is out of bounds.
+        MaxParallelismError: a handle holds key groups that ``max_parallelism`` does not have.
+
+    """
+    check_max_parallelism(max_parallelism)
+    check_parallelism(new_parallelism, max_parallelism)
+    old = [handle for handles in previous for handle in handles]
+    for handle in old:
+        if handle.key_groups.end >= max_parallelism:
+            raise MaxParallelismError(
+                f"Found key groups {handle.key_groups.start} to {handle.key_groups.end} in {handle.path!r}; "
+                f"max parallelism {max_parallelism} expects them to end at {max_parallelism - 1}. "
+                "Max parallelism cannot change by reference: use the rescale method rewrite."
+            )
+    if len(previous) == new_parallelism:
+        return [list(handles) for handles in previous]
+    return [
+        [
+            KeyedStateHandle(handle.path, shared)
+            for handle in old
+            if (shared := handle.key_groups.intersect(own)) is not None
+        ]
+        for own in (key_group_range(max_parallelism, new_parallelism, i) for i in range(new_parallelism))
+    ]
+
+
+def _check_strategies(strategies: Mapping[str, str]) -> None:
+    for name, strategy in strategies.items():
+        if strategy not in (CONTIGUOUS, INTERLEAVED):
+            raise RedistributionError(
+                f"Found the strategy {strategy!r} for the state {name!r}; expected {CONTIGUOUS!r} or "
+                f"{INTERLEAVED!r}. Correct the descriptor of the state."
+            )
+
+
+def _modes(sources: Sequence[_Source]) -> dict[str, DistributionMode]:
+    """Return the mode of every state, the same in all handles."""
+    found: dict[str, tuple[DistributionMode, str]] = {}
+    for source in sources:
+        path = source.handle.path
+        for name, partitions in source.handle.states.items():
+            mode, first_path = found.setdefault(name, (partitions.mode, path))
+            if mode is not partitions.mode:
+                raise RedistributionError(
+                    f"Found the state {name!r} as {mode.value!r} in {first_path!r} and as "
+                    f"{partitions.mode.value!r} in {path!r}; expected one mode for one name. "
+                    "Restore from a savepoint written by one version of the job, or give the states two "
+                    "names."
+                )
+    return {name: mode for name, (mode, _) in found.items()}
+
+
+def _elements(name: str, sources: Sequence[_Source]) -> Iterator[tuple[_Source, int]]:
+    for source in sources:
+        partitions = source.handle.states.get(name)
+        for offset in partitions.offsets if partitions else ():
+            yield source, offset
+
+
+def _give(share: _Share, source: _Source, name: str, offset: int) -> None:
+    share.setdefault(source.position, {}).setdefault(name, []).append(offset)
+
+
+def _give_to_all(name: str, sources: Sequence[_Source], shares: Sequence[_Share]) -> None:
+    # After a rescale by reference every subtask names the same elements; they are still only there once.
+    first: dict[tuple[str, int], _Source] = {}
+    for source, offset in _elements(name, sources):
+        first.setdefault((source.handle.path, offset), source)
+    for (_, offset), source in first.items():
+        for share in shares:
+            _give(share, source, name, offset)
+
+
+def _leave_in_place(name: str, sources: Sequence[_Source], shares: Sequence[_Share]) -> None:
+    for source, offset in _elements(name, sources):
+        _give(shares[source.subtask], source, name, offset)
+
+
+def _give_copies(name: str, sources: Sequence[_Source], shares: Sequence[_Share]) -> None:
+    copies = [source for source in sources if name in source.handle.states and source.handle.states[name].offsets]
+    if not copies:
+        return
+    for subtask, share in enumerate(shares):
+        source = copies[subtask % len(copies)]
+        for offset in source.handle.states[name].offsets:
+            _give(share, source, name, offset)
+
+
+def _split(name: str, sources: Sequence[_Source], shares: Sequence[_Share], start: int, interleaved: bool) -> int:
+    """Deal out one split state from subtask ``start`` on; return where the next name starts."""
+    elements = [*_elements(name, sources)]
+    parallelism = len(shares)
+    size, longer = divmod(len(elements), parallelism)
+    for index, (source, offset) in enumerate(elements):
+        if interleaved:
+            chunk = index % parallelism
+        elif index < longer * (size + 1):
+            chunk = index // (size + 1)
+        else:
+            chunk = (index - longer) // size
+        _give(shares[(start + chunk) % parallelism], source, name, offset)
+    return (start + longer) % parallelism
+
+
+def _handles(
+    share: _Share, sources: Sequence[_Source], modes: Mapping[str, DistributionMode]
+) -> list[OperatorStateHandle]:
+    return [
+        OperatorStateHandle(
+            sources[position].handle.path,
+            {name: StatePartitions(modes[name], tuple(offsets)) for name, offsets in share[position].items()},
+        )
+        for position in sorted(share)
+    ]

@@ -1,0 +1,135 @@
+"""The driver's line to the catalog: heartbeats out, requests in.
+
+A thread of its own, because foreachBatch is not called while no data arrives. It also guards the commit: a stop first
+forbids commits and only then ends the query, so an epoch that is cut off was never committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from statecore.catalog import Catalog, EpochRecord, RequestRecord
+from statecore.errors import CommitForbiddenError
+from statecore.runtime.epoch import EpochReport
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+
+
+class Control:
+    """Heartbeats and requests of one generation.
+
+    Args:
+        catalog: Where both are.
+        job: Name of the job.
+        generation: The generation this driver claimed.
+
+    """
+
+    def __init__(self, catalog: Catalog, job: str, generation: int) -> None:
+        self._catalog = catalog
+        self._job = job
+        self._generation = generation
+        self._gate = threading.Lock()
+        self._forbidden: str | None = None
+        self._query: StreamingQuery | None = None
+        self._ended = threading.Event()
+        self._newest: tuple[int, int] | None = None
+        self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
+        self.request: RequestRecord | None = None
+        self.superseded = False
+
+    def start(self) -> None:
+        """Begin to send heartbeats, as a generation that is launching."""
+        self._thread.start()
+
+    def running(self, query: StreamingQuery, newest: tuple[int, int] | None) -> None:
+        """Report the generation running, from a newest committed (lineage, epoch), and take requests from now on."""
+        self._newest = newest
+        self._query = query
+        self._beat()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Hold off a stop while a manifest is written.
+
+        Raises:
+            CommitForbiddenError: The job is stopping.
+
+        """
+        with self._gate:
+            if self._forbidden is not None:
+                raise CommitForbiddenError(
+                    f"found an epoch ready to commit; expected none, because {self._forbidden}; "
+                    "the epoch is not committed and will be replayed"
+                )
+            yield
+
+    def committed(self, report: EpochReport) -> None:
+        """Record an epoch's figures; they are for people, so a failure to record them stops nothing."""
+        manifest = report.manifest
+        self._newest = (manifest.lineage, manifest.epoch)
+        record = EpochRecord(
+            job=manifest.job,
+            lineage=manifest.lineage,
+            epoch=manifest.epoch,
+            generation=manifest.generation,
+            parallelism=manifest.parallelism,
+            rows=manifest.rows,
+            rows_total=manifest.rows_total,
+            started_ms=report.started_ms,
+            committed_ms=manifest.committed_ms,
+            duration_ms=report.duration_ms,
+            phases={name: float(ms) for name, ms in report.phases_ms.items()},
+            cache_hits=report.cached_subtasks,
+            subtasks=manifest.parallelism,
+        )
+        log.info(
+            "epoch %d of lineage %d: %d rows in %d ms at parallelism %d, state of %d subtasks met in memory",
+            record.epoch, record.lineage, record.rows, record.duration_ms, record.parallelism, record.cache_hits,
+        )  # fmt: skip
+        try:
+            self._catalog.record_epoch(record)
+        except Exception:
+            log.exception("the figures of epoch %d could not be recorded", record.epoch)
+
+    def _poll(self) -> None:
+        while not self._ended.wait(POLL_SECONDS):
+            try:
+                self._beat()
+                if self._query is not None and self._forbidden is None:
+                    request = self._catalog.next_request(self._job)
+                    if request is not None:
+                        self.request = request
+                        self._stop(f"request {request.id} asks to {request.kind}")
+            except Exception:
+                # The catalog may be away for a while; the stream goes on, and the supervisor judges the silence.
+                log.exception("the catalog cannot be reached")
+
+    def _beat(self) -> None:
+        lineage, epoch = self._newest or (None, None)
+        state: Literal["launching", "running"] = "launching" if self._query is None else "running"
+        alive = self._catalog.heartbeat(self._job, self._generation, state=state, lineage=lineage, epoch=epoch)
+        if not alive and not self.superseded:
+            self.superseded = True
+            self._stop("a newer generation runs the job")
+
+    def _stop(self, why: str) -> None:
+        with self._gate:
+            self._forbidden = why
+        log.info("stopping: %s", why)
+        if self._query is not None:
+            self._query.stop()

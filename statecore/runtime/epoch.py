@@ -1,0 +1,350 @@
+"""The driver's side of an epoch: run it, commit it, publish it.
+
+::
+
+    df ─► key group, subtask ─► repartitionById ⟗ anchor ─► sort ─► mapInArrow(subtask) ─► commit rows
+       ─► manifest of (lineage, epoch), put if absent ─► publish staged outputs
+
+The anchor is a persisted table of one row per subtask. Joined in, it gives every subtask its marker row in an epoch
+without rows, and its place draws the subtask's task to the worker that holds the subtask's state.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import functions as F
+
+from statecore.errors import CommitError
+from statecore.model import key_group_range, parse_row, parse_type, require_key_type
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.job import OperatorPlan
+from statecore.runtime.messages import (
+    ANCHOR,
+    COMMIT_DECODER,
+    SUBTASK,
+    EpochSpec,
+    OperatorSpec,
+    StagedSink,
+    SubtaskCommit,
+    SubtaskSpec,
+)
+from statecore.runtime.placement import column, place
+from statecore.runtime.progress import batch_timestamp_ms, capture_progress
+from statecore.runtime.subtask import subtask_runner
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import (
+    FieldRef,
+    FileKind,
+    Manifest,
+    OperatorState,
+    ProgressFile,
+    StateSchema,
+    SubtaskState,
+)
+from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.restore import describe_key, find_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+WRITER = "statecore 0.1.0"
+
+# A base is written anew when its changelogs outweigh it, or are so many that reading them one by one dominates a load.
+_CHANGELOG_FLOOR_BYTES = 4 * 1024 * 1024
+_MOST_CHANGELOGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """An epoch that was committed and published, in figures.
+
+    Attributes:
+        cached_subtasks: Subtasks that met all of their state in memory.
+        phases_ms: Duration of the driver's phases, and the longest of each worker phase.
+
+    """
+
+    manifest: Manifest
+    started_ms: int
+    duration_ms: int
+    cached_subtasks: int
+    phases_ms: dict[str, int]
+
+
+class CommitGate(Protocol):
+    """Decides whether an epoch may be committed now."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Hold off a stop while the manifest is written; raises CommitForbiddenError once the job is stopping."""
+
+    def committed(self, report: EpochReport) -> None:
+        """Take note of a committed and published epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """What a driver goes on from.
+
+    Attributes:
+        lineage: Lineage of the epochs to come.
+        manifest: State and source positions to start from; None for a job's very first epoch.
+        path: Where that manifest lies in the store.
+
+    """
+
+    lineage: int
+    manifest: Manifest | None
+    path: str | None
+
+
+class EpochRunner:
+    """Runs, commits and publishes epochs; one object per generation, called by foreachBatch.
+
+    Args:
+        job: Name of the job.
+        plan: Its operator.
+        store: Where checkpoints go.
+        resume: What to go on from.
+        parallelism: Subtasks of the epochs to come.
+        checkpoint_directory: Spark's own, disposable one.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        plan: OperatorPlan,
+        store: CheckpointStore,
+        resume: ResumePoint,
+        parallelism: int,
+        max_parallelism: int,
+        generation: int,
+        checkpoint_directory: Path,
+        gate: CommitGate,
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._store = store
+        self._lineage = resume.lineage
+        self._previous = resume.manifest
+        self._previous_path = resume.path
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._generation = generation
+        self._checkpoint_directory = checkpoint_directory
+        self._gate = gate
+        self._anchor: DataFrame | None = None
+        self.failure: BaseException | None = None
+
+    def __call__(self, df: DataFrame, epoch: int) -> None:
+        """Process one micro-batch, exactly once however often it is called."""
+        try:
+            self._epoch(df, epoch)
+        except BaseException as error:
+            # Spark hands on the text of an error alone; the driver reports the error itself.
+            self.failure = error
+            raise
+
+    def _epoch(self, df: DataFrame, epoch: int) -> None:
+        there = self._store.find(self._lineage, epoch)
+        if there is not None:
+            log.info("epoch %d is committed already; publishing only", epoch)
+            publish(self._plan, there)
+            self._previous, self._previous_path = there, self._store.manifest_path(self._lineage, epoch)
+            return
+        started = time.time()
+        clock = time.monotonic()
+        specs = self._subtask_specs()
+        spec = self._operator_spec(df)
+        now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
+        epoch_spec = EpochSpec(self._lineage, epoch, now_ms, self._previous_path, specs)
+        commits = self._run(df, spec, epoch_spec)
+        ran = time.monotonic()
+        progress = capture_progress(
+            self._checkpoint_directory, epoch, self._store, self._previous, f"{self._generation:06d}"
+        )
+        manifest = self._manifest(spec, epoch_spec, commits, progress)
+        with self._gate.committing():
+            path = self._store.commit(manifest)
+        fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
+        committed = time.monotonic()
+        publish(self._plan, manifest)
+        fault_point(FaultPoint.PUBLISHED, epoch)
+        self._previous, self._previous_path = manifest, path
+        done = time.monotonic()
+        phases = {"run": _ms(ran - clock), "commit": _ms(committed - ran), "publish": _ms(done - committed)}
+        for phase in ("load_ms", "process_ms", "write_ms"):
+            phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in commits)
+        hits = sum(commit.cached_key_groups == _count(specs[commit.subtask]) for commit in commits)
+        self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases))
+
+    def _run(self, df: DataFrame, spec: OperatorSpec, epoch: EpochSpec) -> list[SubtaskCommit]:
+        parallelism = len(epoch.subtasks)
+        anchor = self._anchor_table(df)
+        placed = place(df, self._plan.key_columns, spec.max_parallelism, parallelism)
+        joined = placed.join(anchor.hint("shuffle_hash"), placed[SUBTASK] == anchor[ANCHOR], "full_outer")
+        if self._plan.order_by:
+            joined = joined.sortWithinPartitions(*[column(name) for name in self._plan.order_by])
+        rows = joined.mapInArrow(subtask_runner(spec, epoch), "commit string").collect()
+        commits = sorted((COMMIT_DECODER.decode(row["commit"]) for row in rows), key=lambda commit: commit.subtask)
+        if [commit.subtask for commit in commits] != list(range(parallelism)):
+            raise CommitError(
+                f"found commits of the subtasks {[commit.subtask for commit in commits]} in epoch {epoch.epoch}; "
+                f"expected one of each of {parallelism}; the epoch is not committed and will be replayed"
+            )
+        return commits
+
+    def _anchor_table(self, df: DataFrame) -> DataFrame:
+        if self._anchor is None:
+            ids = df.sparkSession.range(self._parallelism).select(F.col("id").cast("int").alias(ANCHOR))
+            self._anchor = ids.repartitionById(self._parallelism, ANCHOR).persist()
+            self._anchor.count()
+        return self._anchor
+
+    def _operator_spec(self, df: DataFrame) -> OperatorSpec:
+        fields = []
+        for name in self._plan.key_columns:
+            ddl = df.schema[name].dataType.simpleString()
+            require_key_type(parse_type(ddl))
+            fields.append(FieldRef(name=name, type=parse_type(ddl).ddl()))
+        sinks = tuple(
+            StagedSink(binding.name, binding.tag, parse_row(binding.schema), binding.sink.staging())
+            for binding in self._plan.sinks
+        )
+        key_fields = tuple(fields)
+        self._check_key(key_fields)
+        return OperatorSpec(
+            uid=self._plan.uid,
+            function=self._plan.function,
+            key_fields=key_fields,
+            max_parallelism=self._max_parallelism,
+            sinks=sinks,
+            store_url=self._store.files.url,
+        )
+
+    def _check_key(self, fields: tuple[FieldRef, ...]) -> None:
+        if self._previous is None:
+            return
+        restored = self._restored_operator().key_fields
+        if [field.type for field in restored] != [field.type for field in fields]:
+            raise CommitError(
+                f"found the key {describe_key(fields)} for {self._plan.uid!r}; expected {describe_key(restored)}, "
+                "under which its state was written; another key type is another key: rewrite the state or use a new uid"
+            )
+
+    def _restored_operator(self) -> OperatorState:
+        assert self._previous is not None
+        manifest = rescale_by_reference(self._previous, self._parallelism)
+        return find_operator(manifest.operators, self._plan.uid, f"epoch {manifest.epoch}")
+
+    def _subtask_specs(self) -> tuple[SubtaskSpec, ...]:
+        if self._previous is None:
+            restored = tuple(SubtaskState() for _ in range(self._parallelism))
+        else:
+            restored = self._restored_operator().subtasks
+        return tuple(self._subtask_spec(index, state) for index, state in enumerate(restored))
+
+    def _subtask_spec(self, index: int, state: SubtaskState) -> SubtaskSpec:
+        own = key_group_range(self._max_parallelism, self._parallelism, index)
+        heads = [""] * len(own)
+        for item in state.keyed:
+            start, end = item.key_groups
+            heads[start - own.start : end - own.start + 1] = [item.token] * (end - start + 1)
+        return SubtaskSpec((own.start, own.end), _runs(own.start, heads), state.operator_token, _wants_base(state))
+
+    def _manifest(
+        self,
+        spec: OperatorSpec,
+        epoch: EpochSpec,
+        commits: Sequence[SubtaskCommit],
+        progress: tuple[ProgressFile, ...],
+    ) -> Manifest:
+        restored = self._restored_operator().subtasks if self._previous is not None else None
+        subtasks = tuple(
+            _next_state(restored[commit.subtask] if restored is not None else SubtaskState(), commit)
+            for commit in commits
+        )
+        operator = OperatorState(
+            uid=spec.uid, key_fields=spec.key_fields, states=self._state_schemas(commits), subtasks=subtasks
+        )
+        rows = sum(commit.rows for commit in commits)
+        return Manifest(
+            writer=WRITER,
+            job=self._job,
+            lineage=epoch.lineage,
+            epoch=epoch.epoch,
+            generation=self._generation,
+            root="..",
+            parent=self._previous_path,
+            parallelism=len(epoch.subtasks),
+            max_parallelism=spec.max_parallelism,
+            batch_timestamp_ms=epoch.now_ms,
+            committed_ms=int(time.time() * 1000),
+            rows=rows,
+            rows_total=rows + (self._previous.rows_total if self._previous is not None else 0),
+            operators=(operator,),
+            outputs=tuple(output for commit in commits for output in commit.outputs),
+            progress=progress,
+        )
+
+    def _state_schemas(self, commits: Sequence[SubtaskCommit]) -> tuple[StateSchema, ...]:
+        schemas: dict[tuple[str, str], StateSchema] = {}
+        if self._previous is not None:
+            # A state that no subtask has touched yet is still part of what was restored.
+            schemas.update({(state.scope, state.name): state for state in self._restored_operator().states})
+        for commit in commits:
+            schemas.update({(state.scope, state.name): state for state in commit.states})
+        return tuple(schemas[key] for key in sorted(schemas))
+
+
+def publish(plan: OperatorPlan, manifest: Manifest) -> None:
+    """Make the outputs of a committed epoch visible; harmless when done before."""
+    for binding in plan.sinks:
+        outputs = [output for output in manifest.outputs if output.sink == binding.name]
+        if outputs:
+            binding.sink.publish(outputs, manifest.lineage, manifest.epoch)
+
+
+def _next_state(restored: SubtaskState, commit: SubtaskCommit) -> SubtaskState:
+    return SubtaskState(
+        keyed=commit.keyed if commit.replaces else restored.keyed + commit.keyed,
+        operator=restored.operator if commit.operator is None else commit.operator,
+        operator_token=commit.operator_token,
+    )
+
+
+def _wants_base(state: SubtaskState) -> bool:
+    changelogs = [item for item in state.keyed if item.kind is FileKind.CHANGELOG]
+    base_bytes = sum(item.file.size for item in state.keyed if item.kind is FileKind.BASE)
+    changelog_bytes = sum(item.file.size for item in changelogs)
+    return changelog_bytes > max(base_bytes, _CHANGELOG_FLOOR_BYTES) or len(changelogs) > _MOST_CHANGELOGS
+
+
+def _count(spec: SubtaskSpec) -> int:
+    start, end = spec.key_groups
+    return end - start + 1
+
+
+def _runs(first: int, heads: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
+    """Return runs of equal heads as (first key group, last key group, head)."""
+    runs: list[tuple[int, int, str]] = []
+    for offset, head in enumerate(heads):
+        if runs and runs[-1][2] == head:
+            runs[-1] = (runs[-1][0], first + offset, head)
+        else:
+            runs.append((first + offset, first + offset, head))
+    return tuple(runs)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,237 @@
+"""The job builder: what a job file's ``build(job)`` describes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING
+
+from pyspark import cloudpickle
+
+from statecore.errors import JobDefinitionError
+from statecore.functions import KeyedProcessFunction
+from statecore.model import OutputTag, parse_row
+from statecore.runtime.sinks import Sink
+from statecore.snapshot.keyed_files import RESERVED
+from statecore.state.process import MAIN_OUTPUT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named input."""
+
+    name: str
+    read: Callable[[SparkSession], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBinding:
+    """A sink and the output it takes: a side output's tag name, or ``MAIN_OUTPUT``."""
+
+    name: str
+    tag: str
+    schema: str
+    sink: Sink
+
+
+@dataclass(slots=True)
+class OperatorPlan:
+    """One operator: its input, key, function and outputs."""
+
+    uid: str
+    source: Source
+    key_columns: tuple[str, ...]
+    order_by: tuple[str, ...]
+    function: KeyedProcessFunction
+    output: str
+    sinks: list[SinkBinding] = field(default_factory=list)
+
+
+class Job:
+    """Collects what ``build(job)`` says.
+
+    Args:
+        settings: The job's settings, as registered in the catalog.
+
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self.settings: Mapping[str, str] = MappingProxyType(dict(settings or {}))
+        self.sources: list[Source] = []
+        self.operators: list[OperatorPlan] = []
+
+    def source(self, name: str, read: Callable[[SparkSession], DataFrame]) -> Stream:
+        """Name an input.
+
+        Args:
+            name: Its identity in savepoints.
+            read: Makes the streaming DataFrame from a session.
+
+        Raises:
+            JobDefinitionError: The name is taken or not usable.
+
+        """
+        _check_name("source", name, [source.name for source in self.sources])
+        source = Source(name, read)
+        self.sources.append(source)
+        return Stream(self, source)
+
+    def validated(self) -> Job:
+        """Return this job when it can be run.
+
+        Raises:
+            JobDefinitionError: It cannot.
+
+        """
+        if len(self.operators) != 1 or len(self.sources) != 1:
+            raise JobDefinitionError(
+                f"found {len(self.sources)} sources and {len(self.operators)} operators; expected one of each, "
+                "which is what this release runs; split the job"
+            )
+        return self
+
+
+class Stream:
+    """Records of a source."""
+
+    def __init__(self, job: Job, source: Source) -> None:
+        self._job = job
+        self._source = source
+
+    def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
+        """Partition by columns.
+
+        Args:
+            columns: Key columns.
+            order_by: Columns to sort each epoch's records by before they are processed; without them there is no order.
+
+        Raises:
+            JobDefinitionError: No column, or one that state files use themselves.
+
+        """
+        if not columns:
+            raise JobDefinitionError("found key_by() without columns; expected at least one; name the key columns")
+        reserved = sorted(RESERVED.intersection(columns))
+        if reserved:
+            raise JobDefinitionError(
+                f"found the key columns {reserved}; expected other names, because state files use these; "
+                "rename the columns in the source"
+            )
+        return KeyedStream(self._job, self._source, columns, tuple(order_by))
+
+
+class KeyedStream:
+    """Records partitioned by key."""
+
+    def __init__(self, job: Job, source: Source, columns: tuple[str, ...], order_by: tuple[str, ...]) -> None:
+        self._job = job
+        self._source = source
+        self._columns = columns
+        self._order_by = order_by
+
+    def process(self, function: KeyedProcessFunction, output: str, uid: str) -> ProcessedStream:
+        """Run a function over every record.
+
+        Args:
+            function: What to run.
+            output: Schema of its main output, as Spark DDL.
+            uid: Stable identity of the operator in savepoints.
+
+        Raises:
+            JobDefinitionError: The function is none, or the uid is taken or not usable.
+            UnsupportedTypeError: The output schema cannot be parsed.
+
+        """
+        if not isinstance(function, KeyedProcessFunction):
+            raise JobDefinitionError(
+                f"found {type(function).__name__} for operator {uid!r}; expected a KeyedProcessFunction; subclass it"
+            )
+        _check_name("operator uid", uid, [operator.uid for operator in self._job.operators])
+        parse_row(output)
+        plan = OperatorPlan(uid, self._source, self._columns, self._order_by, function, output)
+        self._job.operators.append(plan)
+        return ProcessedStream(plan)
+
+
+class OutputStream:
+    """One output of an operator."""
+
+    def __init__(self, plan: OperatorPlan, tag: str, schema: str) -> None:
+        self._plan = plan
+        self._tag = tag
+        self._schema = schema
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """Publish this output's committed rows in a sink.
+
+        Raises:
+            JobDefinitionError: The name is taken or not usable.
+
+        """
+        _check_name("sink", name, [binding.name for binding in self._plan.sinks])
+        self._plan.sinks.append(SinkBinding(name, self._tag, self._schema, sink))
+
+
+class ProcessedStream(OutputStream):
+    """The main output of an operator."""
+
+    def __init__(self, plan: OperatorPlan) -> None:
+        super().__init__(plan, MAIN_OUTPUT, plan.output)
+
+    def side_output(self, tag: OutputTag) -> OutputStream:
+        """Return what the function sends to ``tag``: one column per field of its type."""
+        return OutputStream(self._plan, tag.name, tag.value_type)
+
+
+def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
+    """Run ``build(job)`` of a job file.
+
+    Functions are shipped to the workers by value: a job file is no module that they could import.
+
+    Raises:
+        JobDefinitionError: There is no such file, it has no ``build``, or it describes no job that can run.
+
+    """
+    path = Path(artifact)
+    if not path.is_file():
+        raise JobDefinitionError(
+            f"found no job file {path}; expected a Python file that defines build(job); register the job again"
+        )
+    module = _load_module(path)
+    build = getattr(module, "build", None)
+    if not callable(build):
+        raise JobDefinitionError(f"found no build(job) in {path}; expected one; define it")
+    job = Job(settings)
+    build(job)
+    return job.validated()
+
+
+def _load_module(path: Path) -> ModuleType:
+    name = f"statecore_job_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
+
+
+def _check_name(what: str, name: str, taken: Sequence[str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise JobDefinitionError(
+            f"found the {what} {name!r}; expected letters, digits, '_', '-' and '.', as in a file name; rename it"
+        )
+    if name in taken:
+        raise JobDefinitionError(f"found the {what} {name!r} twice; expected each name once; rename one")

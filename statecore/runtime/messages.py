@@ -1,0 +1,106 @@
+"""What driver and workers tell each other about one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from statecore.functions import KeyedProcessFunction
+from statecore.model import Field
+from statecore.snapshot.manifest import FieldRef, KeyedFile, OperatorFile, StagedOutput, StateSchema
+from statecore.storage import FileStore
+
+ANCHOR = "__statecore_anchor"
+SUBTASK = "__statecore_subtask"
+KEY_GROUP = "__statecore_key_group"
+INTERNAL = frozenset({ANCHOR, SUBTASK, KEY_GROUP})
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSink:
+    """Where a worker stages the rows of one sink."""
+
+    name: str
+    tag: str
+    fields: tuple[Field, ...]
+    store: FileStore
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """What a worker must know of an operator; the same in every epoch of a generation."""
+
+    uid: str
+    function: KeyedProcessFunction
+    key_fields: tuple[FieldRef, ...]
+    max_parallelism: int
+    sinks: tuple[StagedSink, ...]
+    store_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSpec:
+    """What one subtask starts an epoch from.
+
+    Attributes:
+        key_groups: First and last key group.
+        heads: Runs of key groups with the token of their newest version, ``""`` for no state yet.
+        operator_token: Version of the operator state, ``""`` to read it from its files.
+        compact: Whether to write all state instead of the changes.
+
+    """
+
+    key_groups: tuple[int, int]
+    heads: tuple[tuple[int, int, str], ...]
+    operator_token: str
+    compact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSpec:
+    """What the workers must know of an epoch.
+
+    Attributes:
+        now_ms: The epoch's time, as Spark recorded it.
+        previous: Path in the store of the manifest that the epoch starts from; None for the first epoch.
+
+    """
+
+    lineage: int
+    epoch: int
+    now_ms: int
+    previous: str | None
+    subtasks: tuple[SubtaskSpec, ...]
+
+    def now(self) -> int:
+        """Return the epoch's time in milliseconds."""
+        return self.now_ms
+
+
+class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one subtask did in an epoch; its last row.
+
+    Attributes:
+        replaces: Whether ``keyed`` replaces the files of earlier epochs.
+        operator: Files of the operator state, or None when it did not change.
+        cached_key_groups: Key groups whose state was met in memory.
+        load_ms, process_ms, write_ms: Duration of the phases.
+
+    """
+
+    subtask: int
+    keyed: tuple[KeyedFile, ...]
+    replaces: bool
+    operator: tuple[OperatorFile, ...] | None
+    operator_token: str
+    states: tuple[StateSchema, ...]
+    outputs: tuple[StagedOutput, ...]
+    rows: int
+    cached_key_groups: int
+    load_ms: int
+    process_ms: int
+    write_ms: int
+
+
+COMMIT_DECODER = msgspec.json.Decoder(SubtaskCommit)

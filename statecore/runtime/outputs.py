@@ -1,0 +1,78 @@
+"""What a function yields, staged as Parquet until its epoch is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from statecore.errors import StateTypeError
+from statecore.model import arrow_schema
+from statecore.runtime.messages import StagedSink
+from statecore.snapshot.arrow_values import to_arrow
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import StagedOutput
+
+_BUFFERED_ROWS = 32 * 1024
+
+
+class Outputs:
+    """Collects outputs by tag and stages them as Parquet; what no sink takes is dropped."""
+
+    def __init__(self, sinks: Iterable[StagedSink]) -> None:
+        self._buffers = {sink.name: _OutputBuffer(sink) for sink in sinks}
+        self._by_tag: dict[str, list[_OutputBuffer]] = {}
+        for buffer in self._buffers.values():
+            self._by_tag.setdefault(buffer.sink.tag, []).append(buffer)
+
+    def emit(self, tag: str, value: Any) -> None:
+        """Take one output."""
+        for buffer in self._by_tag.get(tag, ()):
+            buffer.add(value)
+
+    def stage(self, folder: str, name: str) -> Iterator[StagedOutput]:
+        """Write one file per sink that got rows."""
+        for buffer in self._buffers.values():
+            output = buffer.stage(f"_staged/{folder}/{buffer.sink.name}-{name}.parquet")
+            if output is not None:
+                yield output
+
+
+class _OutputBuffer:
+    def __init__(self, sink: StagedSink) -> None:
+        self.sink = sink
+        self._schema = arrow_schema(sink.fields)
+        self._type = pa.struct(list(self._schema))
+        self._pending: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, value: Any) -> None:
+        self._pending.append(value)
+        if len(self._pending) >= _BUFFERED_ROWS:
+            self._flush()
+
+    def stage(self, path: str) -> StagedOutput | None:
+        self._flush()
+        if not self._batches:
+            return None
+        table = pa.Table.from_batches(self._batches, self._schema)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        store = CheckpointStore(self.sink.store)
+        file = store.write_file(path, sink.getvalue().to_pybytes())
+        return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        try:
+            rows = to_arrow(self._pending, self._type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            raise StateTypeError(
+                f"found an output for sink {self.sink.name!r} that does not fit: {error}; expected rows with the "
+                f"columns {', '.join(f'{f.name} {f.type}' for f in self._schema)}; yield a tuple with these columns"
+            ) from error
+        self._batches.append(pa.RecordBatch.from_struct_array(rows))
+        self._pending = []

@@ -1,0 +1,142 @@
+"""The rescale method ``rewrite``: a Spark job lays keyed state out anew.
+
+It serves what handles cannot: another max parallelism, where every key gets another key group. The rewritten savepoint
+holds one base per state and subtask; operator state moves by reference.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from statecore.model import key_group_range
+from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.messages import KEY_GROUP, SUBTASK
+from statecore.runtime.placement import place
+from statecore.runtime.savepoint_tables import keyed_rows
+from statecore.snapshot import keyed_files
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema, SubtaskState
+from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.verify import verify_presence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KEYED_FILE = msgspec.json.Decoder(tuple[int, KeyedFile])
+
+
+def rewrite_savepoint(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    name: str,
+    parallelism: int,
+    max_parallelism: int | None = None,
+    reason: str = "rewritten",
+) -> str:
+    """Write a savepoint's state anew as a savepoint in the same store.
+
+    Args:
+        spark: A session whose workers reach the store.
+        path: The savepoint to read: its folder or its manifest.
+        name: Name of the savepoint to write.
+        parallelism: Subtasks of the new savepoint.
+        max_parallelism: Its key groups; None keeps their number.
+        reason: Why, for whoever reads the savepoint.
+
+    Returns:
+        Path of the new manifest in the store.
+
+    Raises:
+        MissingFileError, CorruptFileError: The savepoint is not whole.
+        InvalidParallelismError: A parallelism is out of bounds.
+
+    """
+    store, manifest_path = open_savepoint(str(path))
+    manifest = store.manifest(manifest_path)
+    groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
+    check_max_parallelism(groups)
+    check_parallelism(parallelism, groups)
+    verify_presence(store, manifest)
+    moved = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
+    operators = tuple(
+        _rewritten(spark, store, manifest, old, new, name, parallelism, groups)
+        for old, new in zip(manifest.operators, moved.operators, strict=True)
+    )
+    rewritten = msgspec.structs.replace(
+        manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
+    )
+    return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+
+
+def _without_keyed(manifest: Manifest, max_parallelism: int) -> Manifest:
+    """Return the manifest with operator state alone, which does not depend on key groups."""
+    operators = tuple(
+        msgspec.structs.replace(
+            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
+        )
+        for operator in manifest.operators
+    )
+    return msgspec.structs.replace(manifest, operators=operators, max_parallelism=max_parallelism)
+
+
+def _rewritten(
+    spark: SparkSession,
+    store: CheckpointStore,
+    manifest: Manifest,
+    old: OperatorState,
+    new: OperatorState,
+    name: str,
+    parallelism: int,
+    max_parallelism: int,
+) -> OperatorState:
+    keyed: list[list[KeyedFile]] = [[] for _ in range(parallelism)]
+    token = uuid.uuid4().hex
+    for state in old.states:
+        if state.scope == "keyed":
+            rows = keyed_rows(spark, store, manifest, old, state).drop(keyed_files.KEY_GROUP)
+            placed = place(rows, [field.name for field in old.key_fields], max_parallelism, parallelism)
+            folder = f"state/{old.uid}/rewritten-{name}"
+            writer = _base_writer(store.files.url, folder, token, state, parallelism, max_parallelism)
+            written = placed.sortWithinPartitions(KEY_GROUP).mapInArrow(writer, "file string").collect()
+            for row in written:
+                subtask, file = _KEYED_FILE.decode(row["file"])
+                keyed[subtask].append(file)
+    subtasks = tuple(
+        SubtaskState(keyed=tuple(files), operator=state.operator)
+        for files, state in zip(keyed, new.subtasks, strict=True)
+    )
+    return msgspec.structs.replace(new, subtasks=subtasks)
+
+
+def _base_writer(
+    store_url: str, folder: str, token: str, state: StateSchema, parallelism: int, max_parallelism: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collected = [batch for batch in batches if batch.num_rows]
+        if not collected:
+            return
+        table = pa.Table.from_batches(collected)
+        subtask = table.column(SUBTASK)[0].as_py()
+        table = table.drop_columns([SUBTASK]).rename_columns({KEY_GROUP: keyed_files.KEY_GROUP})
+        own = key_group_range(max_parallelism, parallelism, subtask)
+        # The attempt is part of the file's name: a task that runs twice writes two files, and one is named.
+        path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state.name}.parquet"
+        file = KeyedFile(
+            file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base_table(table)),
+            state=state.name,
+            kind=FileKind.BASE,
+            token=token,
+            key_groups=(own.start, own.end),
+            rows=table.num_rows,
+        )
+        yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode((subtask, file)).decode()]})
+
+    return write

@@ -1,0 +1,138 @@
+"""State of a savepoint as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from statecore.model import ArrayType, DataType, Field, StructType, key_group_range, parse_type
+from statecore.runtime.placement import column
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.keyed_files import KEY_GROUP, VALUE, key_schema, rows_table, stored_type
+from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
+from statecore.snapshot.operator_files import ELEMENT, decode_elements, elements_table
+from statecore.snapshot.restore import all_rows, apply_keyed_files, find_operator, find_state
+from statecore.state import HeapKeyedStateBackend
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_BATCH_ROWS = 64 * 1024
+_SUBTASK = "subtask"
+
+
+def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) -> DataFrame:
+    """Read one state of a savepoint.
+
+    Args:
+        spark: A session whose workers reach the savepoint's files.
+        path: The savepoint's folder, or any manifest file.
+        uid: The operator.
+        state: Name of the state.
+
+    Returns:
+        Keyed state: the key columns, ``key_group``, and the value: one column per field of a struct, else ``value``;
+        a list state holds one array per key. Operator state: ``subtask`` and the element, likewise.
+
+    Raises:
+        MissingFileError: There is no savepoint.
+        ManifestError: It has no such operator or state.
+
+    """
+    store, manifest_path = open_savepoint(str(path))
+    manifest = store.manifest(manifest_path)
+    operator = find_operator(manifest.operators, uid, str(path))
+    schema = find_state(operator, state)
+    if schema.scope == "operator":
+        elements = _elements(spark, store, operator, schema)
+        return elements.select(_SUBTASK, *_value_columns(ELEMENT, parse_type(schema.type), [_SUBTASK]))
+    rows = keyed_rows(spark, store, manifest, operator, schema)
+    keys = [field.name for field in operator.key_fields]
+    return rows.select(
+        *(column(name) for name in keys),
+        F.col(KEY_GROUP).alias("key_group"),
+        *_value_columns(VALUE, _value_type(schema), [*keys, "key_group"]),
+    )
+
+
+def keyed_rows(
+    spark: SparkSession, store: CheckpointStore, manifest: Manifest, operator: OperatorState, schema: StateSchema
+) -> DataFrame:
+    """Return a keyed state with the columns of its files: the key, ``_key_group`` and ``_value``."""
+    fields = [Field(field.name, parse_type(field.type)) for field in operator.key_fields]
+    fields += [Field(KEY_GROUP, parse_type("int")), Field(VALUE, _value_type(schema))]
+    reader = _keyed_reader(store.files.url, manifest, operator, schema)
+    return _per_subtask(spark, manifest.parallelism, reader, fields)
+
+
+_Reader = Callable[[int], pa.Table]
+
+
+def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: Sequence[Field]) -> DataFrame:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for subtask in batch.column(0).to_pylist():
+                yield from read(subtask).to_batches(max_chunksize=_BATCH_ROWS)
+
+    subtasks = spark.range(0, parallelism, 1, parallelism)
+    return subtasks.mapInArrow(run, ", ".join(field.ddl() for field in fields))
+
+
+class _NoClock:
+    """Reading state needs no time."""
+
+    def now_ms(self) -> int:
+        return 0
+
+
+def _keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
+    max_parallelism, parallelism = manifest.max_parallelism, manifest.parallelism
+
+    def read(subtask: int) -> pa.Table:
+        own = key_group_range(max_parallelism, parallelism, subtask)
+        backend = HeapKeyedStateBackend(max_parallelism, own, _NoClock())
+        files = [item for item in operator.subtasks[subtask].keyed if item.state == schema.name]
+        every_group = dict.fromkeys(range(own.start, own.end + 1), 0)
+        apply_keyed_files(backend, CheckpointStore.at(store_url), operator, files, every_group)
+        rows = all_rows(backend.restored_table(schema.name, schema.kind, schema.type))
+        keys = key_schema((field.name, field.type) for field in operator.key_fields)
+        return rows_table(rows, keys, stored_type(schema.kind, schema.type), schema.name)
+
+    return read
+
+
+def _elements(spark: SparkSession, store: CheckpointStore, operator: OperatorState, schema: StateSchema) -> DataFrame:
+    store_url = store.files.url
+    element_type = parse_type(schema.type)
+
+    def read(subtask: int) -> pa.Table:
+        files = CheckpointStore.at(store_url)
+        elements = [
+            element
+            for item in operator.subtasks[subtask].operator
+            if item.state == schema.name
+            for element in decode_elements(files.read_file(item.file), item.partitions.offsets)
+        ]
+        table = elements_table(elements, element_type.arrow())
+        return table.add_column(0, _SUBTASK, pa.array([subtask] * len(elements), pa.int32()))
+
+    fields = [Field(_SUBTASK, parse_type("int")), Field(ELEMENT, element_type)]
+    return _per_subtask(spark, len(operator.subtasks), read, fields)
+
+
+def _value_type(schema: StateSchema) -> DataType:
+    declared = parse_type(schema.type)
+    return ArrayType(declared) if schema.kind == "list" else declared
+
+
+def _value_columns(name: str, value_type: DataType, taken: Sequence[str]) -> list[Column]:
+    """Return one column per field of a struct, unless a name is taken; else the value in one column."""
+    if isinstance(value_type, StructType):
+        names = [field.name for field in value_type.fields]
+        if not set(names).intersection(taken):
+            return [F.col(name).getField(field).alias(field) for field in names]
+    return [F.col(name).alias("value")]

@@ -1,0 +1,167 @@
+"""The worker's side of an epoch: one subtask takes its records, runs the function, writes what changed.
+
+Runs inside ``mapInArrow``. What a subtask writes carries its attempt's token and counts only when the epoch's manifest
+names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from statecore.model import key_encoder
+from statecore.runtime.cache import SubtaskStateLoader
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.messages import (
+    ANCHOR,
+    INTERNAL,
+    KEY_GROUP,
+    SUBTASK,
+    EpochSpec,
+    OperatorSpec,
+    SubtaskCommit,
+)
+from statecore.runtime.outputs import Outputs
+from statecore.runtime.state_writer import StateWriter
+from statecore.snapshot.arrow_values import from_arrow, row_class
+from statecore.snapshot.manifest import (
+    StateSchema,
+)
+from statecore.state import (
+    HeapKeyedStateBackend,
+    OperatorListSnapshot,
+    ProcessOperator,
+)
+from statecore.state.keyed import Key
+
+
+class _EpochClock:
+    """The epoch's time, the same on every worker and on replay."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
+def subtask_runner(
+    spec: OperatorSpec, epoch: EpochSpec
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that ``mapInArrow`` runs in every subtask; its one output row is the subtask's commit."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        commit = _run(spec, epoch, batches)
+        if commit is not None:
+            yield pa.RecordBatch.from_pydict({"commit": [msgspec.json.encode(commit).decode()]})
+
+    return run
+
+
+def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]) -> SubtaskCommit | None:
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        # Only a partition without marker row is empty; the driver misses its commit and fails the epoch.
+        return None
+    subtask = first.column(ANCHOR)[0].as_py()
+    clock = _EpochClock(epoch.now_ms)
+    started = time.monotonic()
+    loader = SubtaskStateLoader(spec, epoch, subtask, clock)
+    keyed, operator = loader.keyed(), loader.operator()
+    before = operator.snapshot()
+    outputs = Outputs(spec.sinks)
+    process = ProcessOperator(
+        spec.function, keyed, operator, outputs.emit, subtask=subtask, parallelism=len(epoch.subtasks)
+    )
+    loaded = time.monotonic()
+    rows = _Counter()
+    try:
+        process.open(restored=loader.is_restored())
+        process.process(rows.count(_records(spec, first, batches)))
+        process.snapshot(epoch.epoch)
+    finally:
+        process.close()
+    processed = time.monotonic()
+    fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
+    writer = StateWriter(spec, epoch, subtask)
+    replaces = epoch.subtasks[subtask].compact
+    keyed_files = writer.base(keyed) if replaces else writer.changelog(keyed)
+    keyed.clear_changes()
+    after = operator.snapshot()
+    changed = after != before
+    operator_files = writer.operator(after) if changed else None
+    operator_token = writer.token if changed or not epoch.subtasks[subtask].operator_token else ""
+    staged = outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{subtask:05d}-{writer.token}")
+    tokens = _versions(epoch, subtask, writer.token if keyed_files else "", replaces)
+    commit = SubtaskCommit(
+        subtask=subtask,
+        keyed=tuple(keyed_files),
+        replaces=replaces,
+        operator=None if operator_files is None else tuple(operator_files),
+        operator_token=operator_token or epoch.subtasks[subtask].operator_token,
+        states=tuple(_schemas(keyed, after)),
+        outputs=tuple(staged),
+        rows=rows.value,
+        cached_key_groups=loader.cached_key_groups,
+        load_ms=_ms(loaded - started),
+        process_ms=_ms(processed - loaded),
+        write_ms=_ms(time.monotonic() - processed),
+    )
+    loader.keep(keyed, operator, tokens, commit.operator_token)
+    fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
+    return commit
+
+
+def _records(
+    spec: OperatorSpec, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[Key, int, Any]]:
+    """Yield (key, key group, record); the marker row of a subtask without records is no record."""
+    names = [name for name in first.schema.names if name not in INTERNAL]
+    make = row_class(tuple(names))
+    key_positions = [names.index(field.name) for field in spec.key_fields]
+    encode = key_encoder([field.type for field in spec.key_fields])
+    for batch in _chain(first, rest):
+        if batch.num_rows == 0 or batch.column(SUBTASK).null_count:
+            continue
+        columns = [from_arrow(batch.column(name)) for name in names]
+        keys = map(encode, zip(*(columns[i] for i in key_positions), strict=True))
+        yield from zip(keys, batch.column(KEY_GROUP).to_pylist(), map(make, zip(*columns, strict=True)), strict=True)
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def count(self, records: Iterator[tuple[Key, int, Any]]) -> Iterator[tuple[Key, int, Any]]:
+        for record in records:
+            self.value += 1
+            yield record
+
+
+def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dict[int, str]:
+    """Return the version that each key group has after this attempt."""
+    spec = epoch.subtasks[subtask]
+    if token or replaces:
+        start, end = spec.key_groups
+        return dict.fromkeys(range(start, end + 1), token)
+    return {key_group: head for start, end, head in spec.heads for key_group in range(start, end + 1)}
+
+
+def _schemas(keyed: HeapKeyedStateBackend, operator: dict[str, OperatorListSnapshot] | Any) -> Iterator[StateSchema]:
+    for name, table in sorted(keyed.tables.items()):
+        yield StateSchema(name=name, scope="keyed", kind=table.kind, type=table.type)
+    for name, snapshot in operator.items():
+        yield StateSchema(name=name, scope="operator", kind="list", type=snapshot.type, strategy=snapshot.strategy)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,109 @@
+"""Python values to Arrow columns and back.
+
+pyarrow turns a struct into a dict; state and rows hold named tuples instead (cheaper, and readable as ``v.field``),
+so structs are taken apart by column here, at any depth. Primitive columns go through pyarrow's own fast paths.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+
+@lru_cache(maxsize=1024)
+def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
+    """Return the constructor of the named tuple with these fields; a name that is no identifier becomes ``_i``."""
+    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Callable[[Iterable[Any]], Any] = row._make
+    return make
+
+
+def _is_plain(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type) or pa.types.is_map(data_type):
+        return False
+    return not pa.types.is_list(data_type) or _is_plain(data_type.value_type)
+
+
+def from_arrow(array: pa.Array) -> list[Any]:
+    """Return the values of an array or chunked array: structs as named tuples, maps as dicts, nulls as None."""
+    if isinstance(array, pa.ChunkedArray):
+        return list(chain.from_iterable(from_arrow(chunk) for chunk in array.chunks))
+    data_type = array.type
+    if _is_plain(data_type):
+        return array.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_struct(data_type):
+        make = row_class(tuple(field.name for field in data_type))
+        columns = [from_arrow(column) for column in array.flatten()]
+        rows: list[Any] = list(map(make, zip(*columns, strict=True)))
+    elif pa.types.is_map(data_type):
+        keys, items = from_arrow(array.keys), from_arrow(array.items)
+        rows = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in _bounds(array)]
+    else:
+        values = from_arrow(array.values)
+        rows = [values[a:b] for a, b in _bounds(array)]
+    if array.null_count:
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    return rows
+
+
+def _bounds(array: pa.Array) -> Iterable[tuple[int, int]]:
+    offsets = array.offsets.to_pylist()
+    return pairwise(offsets)
+
+
+def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    """Return an array of ``data_type``; the inverse of ``from_arrow``. Struct values may be dicts or tuples.
+
+    Raises:
+        pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, ValueError, TypeError: A value does not fit.
+
+    """
+    if _is_plain(data_type):
+        return pa.array(values, type=data_type)
+    missing = [value is None for value in values]
+    mask = pa.array(missing) if any(missing) else None
+    if pa.types.is_struct(data_type):
+        columns = _struct_columns(values, data_type)
+        fields = [data_type.field(i) for i in range(data_type.num_fields)]
+        arrays = [to_arrow(column, field.type) for column, field in zip(columns, fields, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+    offsets = [0]
+    for value in values:
+        offsets.append(offsets[-1] + (0 if value is None else len(value)))
+    # A null offset marks a null list; Arrow wants the mask that way round.
+    marks = pa.array(
+        [None if gone else at for gone, at in zip(missing, offsets, strict=False)] + offsets[-1:], pa.int32()
+    )
+    if pa.types.is_map(data_type):
+        keys = to_arrow([k for value in values if value is not None for k in value], data_type.key_type)
+        items = to_arrow(
+            [item for value in values if value is not None for item in value.values()], data_type.item_type
+        )
+        return pa.MapArray.from_arrays(marks, keys, items).cast(data_type)
+    flat = to_arrow([item for value in values if value is not None for item in value], data_type.value_type)
+    return pa.ListArray.from_arrays(marks, flat).cast(data_type)
+
+
+def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Sequence[Any]]:
+    names = [data_type.field(i).name for i in range(data_type.num_fields)]
+    width = len(names)
+    empty = (None,) * width
+    rows: list[tuple[Any, ...]] = []
+    for value in values:
+        if value is None:
+            rows.append(empty)
+        elif isinstance(value, dict):
+            unknown = value.keys() - set(names)
+            if unknown:
+                raise ValueError(f"found the fields {sorted(unknown)}; expected {names}")
+            rows.append(tuple(value.get(name) for name in names))
+        elif isinstance(value, tuple | list) and len(value) == width:
+            rows.append(tuple(value))
+        else:
+            raise TypeError(f"found {value!r}; expected a tuple or dict with the fields {names}")
+    return list(zip(*rows, strict=True)) if rows else [()] * width

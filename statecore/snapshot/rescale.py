@@ -1,0 +1,88 @@
+"""Rescale by reference: the same files, given to another number of subtasks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from statecore.model import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorStateHandle,
+    StatePartitions,
+    redistribute_keyed_state,
+    redistribute_operator_state,
+)
+from statecore.snapshot.manifest import (
+    KeyedFile,
+    Manifest,
+    OperatorFile,
+    OperatorState,
+    PartitionsRef,
+    SubtaskState,
+)
+
+
+def rescale_by_reference(manifest: Manifest, parallelism: int) -> Manifest:
+    """Return the manifest with its state files given to ``parallelism`` subtasks; no file is read or written.
+
+    Raises:
+        InvalidParallelismError: The parallelism is not within 1 and the job's max parallelism.
+
+    """
+    if parallelism == manifest.parallelism:
+        return manifest
+    operators = tuple(
+        msgspec.structs.replace(operator, subtasks=_subtasks(operator, manifest.max_parallelism, parallelism))
+        for operator in manifest.operators
+    )
+    return msgspec.structs.replace(manifest, parallelism=parallelism, operators=operators)
+
+
+def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -> tuple[SubtaskState, ...]:
+    keyed = _keyed(operator, max_parallelism, parallelism)
+    listed = _operator(operator, parallelism)
+    return tuple(SubtaskState(keyed=files, operator=elements) for files, elements in zip(keyed, listed, strict=True))
+
+
+def _keyed(operator: OperatorState, max_parallelism: int, parallelism: int) -> list[tuple[KeyedFile, ...]]:
+    files = {item.file.path: item for subtask in operator.subtasks for item in subtask.keyed}
+    previous = [
+        [KeyedStateHandle(item.file.path, KeyGroupRange(*item.key_groups)) for item in subtask.keyed]
+        for subtask in operator.subtasks
+    ]
+    return [
+        tuple(
+            msgspec.structs.replace(files[handle.path], key_groups=(handle.key_groups.start, handle.key_groups.end))
+            for handle in handles
+        )
+        for handles in redistribute_keyed_state(previous, max_parallelism, parallelism)
+    ]
+
+
+def _operator(operator: OperatorState, parallelism: int) -> list[tuple[OperatorFile, ...]]:
+    files = {item.file.path: item for subtask in operator.subtasks for item in subtask.operator}
+    previous = [
+        [
+            OperatorStateHandle(
+                item.file.path, {item.state: StatePartitions(item.partitions.mode, item.partitions.offsets)}
+            )
+            for item in subtask.operator
+        ]
+        for subtask in operator.subtasks
+    ]
+    strategies = {
+        state.name: state.strategy
+        for state in operator.states
+        if state.scope == "operator" and state.strategy is not None
+    }
+    redistributed = redistribute_operator_state(previous, parallelism, strategies=strategies)
+    return [
+        tuple(
+            msgspec.structs.replace(
+                files[handle.path], partitions=PartitionsRef(mode=partitions.mode, offsets=partitions.offsets)
+            )
+            for handle in handles
+            for partitions in handle.states.values()
+        )
+        for handles in redistributed
+    ]

@@ -1,0 +1,97 @@
+"""An Airflow of its own for these tests; everything is set before Airflow is imported for the first time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="statecore-airflow-"))
+
+os.environ.update(
+    {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+)
+sys.path[:0] = [str(REPO), str(REPO / "plugins")]
+
+from scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
+
+from statecore.catalog import Catalog  # noqa: E402
+from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402
+
+JOB = "flights"
+
+
+def pytest_unconfigure() -> None:
+    """Remove the home, also when none of these tests was chosen."""
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> Path:
+    """Create Airflow's tables, once."""
+    command = [sys.executable, "-m", "airflow", "db", "migrate"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return HOME / "airflow.db"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """A catalog of its own, known to Airflow by the connection."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    connection = {"conn_type": "generic", "extra": {"url": url}}
+    monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", json.dumps(connection))
+    with Catalog(url) as catalog:
+        catalog.create_schema()
+        yield catalog
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    """Where the job's checkpoints are."""
+    return CheckpointStore.at(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def job(catalog: Catalog, store: CheckpointStore) -> str:
+    """A job at parallelism 2 on a cluster of one worker, with one epoch committed and no driver."""
+    settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
+    catalog.register_cluster("local", "standalone", settings, workers=1)
+    catalog.report_cluster("local", ready_workers=1)
+    catalog.register_job(
+        JOB,
+        artifact="flights.py",
+        store=store.files.url,
+        master_url="spark://127.0.0.1:7077",
+        cluster="local",
+        parallelism=2,
+        max_parallelism=8,
+    )
+    commit_epoch(store, JOB, epoch=7, parallelism=2, max_parallelism=8)
+    return JOB
+
+
+@pytest.fixture
+def driver(catalog: Catalog, store: CheckpointStore, job: str, tmp_path: Path) -> Iterator[ScriptedDriver]:
+    """A thread that plays supervisor and driver; the job runs."""
+    catalog.set_desired(job, state="running")
+    with ScriptedDriver(f"sqlite:///{tmp_path / 'catalog.db'}", job, store) as driver:
+        driver.wait_running()
+        yield driver

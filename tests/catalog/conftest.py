@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog
+
+
+class ManualClock:
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["sqlite"])
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """One URL for each kind of database that has to keep the contract."""
+    return f"{request.param}:///{tmp_path}/made/on/demand/catalog.db"
+
+
+@pytest.fixture
+def catalog(catalog_url: str, clock: ManualClock) -> Iterator[Catalog]:
+    with Catalog(catalog_url, clock=clock) as catalog:
+        catalog.create_schema()
+        yield catalog
+
+
+@pytest.fixture
+def job(catalog: Catalog) -> str:
+    return register(catalog, "flights")
+
+
+def register(catalog: Catalog, name: str) -> str:
+    catalog.register_job(
+        name,
+        artifact="/jobs/flights.py",
+        store="/store/flights",
+        master_url="spark://127.0.0.1:7077",
+        conf={"spark.cores.max": "2"},
+        parallelism=2,
+        max_parallelism=128,
+    )
+    return name
+
+
+@pytest.fixture(name="register")
+def register_fixture() -> object:
+    return register

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
+
+from statecore.catalog import Catalog
+from statecore.catalog.tables import metadata
+from statecore.errors import CatalogError, ConfigurationError
+
+
+def test_creating_the_schema_again_keeps_what_is_there(catalog: Catalog, job: str) -> None:
+    catalog.create_schema()
+    assert catalog.job(job).name == job
+
+
+def test_sqlite_writes_ahead_and_checks_foreign_keys(catalog: Catalog) -> None:
+    with catalog._database.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+
+
+def test_many_threads_share_one_catalog(catalog: Catalog, job: str) -> None:
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: catalog.mark_step("r", f"step {n}", started=True), range(40)))
+    assert len(catalog.rescale_run("r").steps) == 40
+
+
+def test_a_failed_block_changes_nothing(catalog: Catalog, job: str) -> None:
+    with pytest.raises(RuntimeError, match="stop"), catalog._database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM jobs")
+        raise RuntimeError("stop")
+    assert len(catalog.jobs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("catalog.db", "not a database URL"),
+        ("mysql://u:secret@h/d", "'mysql'"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        ("postgresql+nodriver://h/d", "cannot be used"),
+    ],
+)
+def test_a_url_that_cannot_be_a_catalog_is_refused(url: str, found: str) -> None:
+    with pytest.raises(ConfigurationError, match=found):
+        Catalog(url)
+
+
+def test_a_catalog_without_tables_says_what_to_do(tmp_path: Path) -> None:
+    with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError) as caught:
+        catalog.jobs()
+    assert "no such table" in str(caught.value) and "schema was created" in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.db").write_text("no database " * 100)
+    with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError, match=r"c\.db"):
+        catalog.create_schema()
+
+
+def test_a_reader_is_not_held_up_by_a_writer(catalog: Catalog, catalog_url: str, job: str) -> None:
+    other = sqlite3.connect(catalog_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("DELETE FROM jobs")
+    assert catalog.jobs()[0].name == job
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_every_table_can_be_created_on_postgresql() -> None:
+    for table in metadata.sorted_tables:
+        assert table.name in str(CreateTable(table).compile(dialect=postgresql.dialect()))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from statecore.catalog import Catalog, EpochRecord, StepTimes
+from statecore.errors import CatalogError, UnknownRecordError
+
+EPOCH = EpochRecord(
+    job="flights",
+    lineage=1,
+    epoch=0,
+    generation=1,
+    parallelism=2,
+    rows=10,
+    rows_total=10,
+    started_ms=100,
+    committed_ms=200,
+    duration_ms=120,
+    phases={"subtasks": 80.5, "publish": 20},
+    cache_hits=1,
+    subtasks=2,
+)
+
+
+def test_epochs_come_in_the_order_of_their_commits(catalog: Catalog, job: str) -> None:
+    epochs = [
+        dataclasses.replace(EPOCH, epoch=n, lineage=lineage, committed_ms=200 + n, backlog_rows=n)
+        for lineage, n in [(1, 0), (1, 1), (2, 2)]
+    ]
+    for epoch in reversed(epochs):
+        catalog.record_epoch(epoch)
+    assert catalog.epochs(job) == epochs
+    assert catalog.epochs(job, limit=2) == epochs[1:]
+
+
+def test_an_epoch_is_recorded_once(catalog: Catalog, job: str) -> None:
+    catalog.record_epoch(EPOCH)
+    catalog.record_epoch(dataclasses.replace(EPOCH, generation=2, rows=0))
+    assert catalog.epochs(job) == [EPOCH]
+
+
+def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, job: str, clock) -> None:
+    what = {"job": job, "parallelism": 2, "reason": "rescale"}
+    first = catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what)
+    clock.advance(10)
+    second = catalog.record_savepoint("/sp/2", lineage=1, epoch=9, **what)
+    assert catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what) == first
+    assert catalog.savepoints(job) == [second, first]
+    with pytest.raises(CatalogError, match="at epoch 3 of lineage 1; expected job 'flights', epoch 4"):
+        catalog.record_savepoint("/sp/1", lineage=1, epoch=4, **what)
+
+
+def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:
+    start = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2, "reason": "backlog"}
+    catalog.start_rescale_run("r", job, **start)
+    t0 = clock.now_ms()
+    catalog.mark_step("r", "stop_with_savepoint", started=True)
+    clock.advance(7)
+    catalog.mark_step("r", "stop_with_savepoint", started=True, ended=True)
+    catalog.mark_step("r", "resize_cluster", started=True)
+    catalog.update_rescale_run("r", savepoint="/sp")
+    catalog.update_rescale_run("r", rescaled="/re")
+    run = catalog.start_rescale_run("r", job, **start)
+    assert run.steps == {
+        "stop_with_savepoint": StepTimes(t0, t0 + 7),
+        "resize_cluster": StepTimes(t0 + 7, None),
+    }
+    assert (run.savepoint, run.rescaled, run.state) == ("/sp", "/re", "running")
+
+
+@pytest.mark.parametrize(("error", "state"), [(None, "done"), ("no room", "failed")])
+def test_the_first_end_of_a_rescale_run_stays(catalog: Catalog, job: str, error: str | None, state: str) -> None:
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    ended = catalog.finish_rescale_run("r", error=error)
+    assert (ended.state, ended.error) == (state, error)
+    assert catalog.finish_rescale_run("r", error="another") == ended
+    assert catalog.rescale_runs(job) == [ended]
+
+
+def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) -> None:
+    register(catalog, "other")
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    with pytest.raises(CatalogError, match="'r' is of job 'flights'"):
+        catalog.start_rescale_run("r", "other", from_parallelism=2, to_parallelism=4)
+    for act in (
+        lambda: catalog.rescale_run("x"),
+        lambda: catalog.mark_step("x", "s", started=True),
+        lambda: catalog.finish_rescale_run("x"),
+    ):
+        with pytest.raises(UnknownRecordError, match="no rescale run 'x'"):
+            act()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.errors import CatalogError, UnknownRecordError
+
+
+def test_the_same_key_is_the_same_request(catalog: Catalog, job: str) -> None:
+    first = catalog.request(job, "stop_with_savepoint", {"name": "a"}, "run-1")
+    assert catalog.request(job, "stop_with_savepoint", {"name": "b"}, "run-1") == first
+    catalog.finish_request(first.id, result={"savepoint": "/sp"})
+    assert catalog.request(job, "stop_with_savepoint", {}, "run-1").result == {"savepoint": "/sp"}
+
+
+def test_a_key_cannot_be_used_for_two_jobs(catalog: Catalog, job: str, register) -> None:
+    register(catalog, "other")
+    catalog.request(job, "stop_with_savepoint", {}, "run-1")
+    with pytest.raises(CatalogError, match="'run-1' belongs to stop_with_savepoint of job 'flights'"):
+        catalog.request("other", "stop_with_savepoint", {}, "run-1")
+
+
+def test_requests_are_taken_in_order_and_again_until_finished(catalog: Catalog, job: str) -> None:
+    assert catalog.next_request(job) is None
+    first = catalog.request(job, "stop_with_savepoint", {}, "1")
+    second = catalog.request(job, "stop_with_savepoint", {}, "2")
+    taken = catalog.next_request(job)
+    assert taken is not None and (taken.id, taken.state) == (first.id, "taken")
+    assert catalog.next_request(job) == taken
+    catalog.finish_request(first.id, error="no room")
+    following = catalog.next_request(job)
+    assert following is not None and following.id == second.id
+
+
+def test_the_first_outcome_of_a_request_stays(catalog: Catalog, job: str) -> None:
+    made = catalog.request(job, "stop_with_savepoint", {}, "1")
+    done = catalog.finish_request(made.id, error="no room")
+    assert catalog.finish_request(made.id, result={}) == done == catalog.get_request(made.id)
+    assert (done.state, done.error, done.result) == ("failed", "no room", None)
+
+
+def test_an_outcome_is_a_result_or_an_error(catalog: Catalog, job: str) -> None:
+    made = catalog.request(job, "stop_with_savepoint", {}, "1")
+    with pytest.raises(ValueError, match="expected one"):
+        catalog.finish_request(made.id)
+    with pytest.raises(ValueError, match="expected one"):
+        catalog.finish_request(made.id, result={}, error="x")
+
+
+def test_a_request_nobody_made_is_unknown(catalog: Catalog) -> None:
+    with pytest.raises(UnknownRecordError, match="no request 9"):
+        catalog.get_request(9)
+    with pytest.raises(UnknownRecordError, match="no request 9"):
+        catalog.finish_request(9, result={})

@@ -1,0 +1,86 @@
+"""What a stack starts is found again by any process and ended to the last one; nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples.stack.processes import Processes, StackError
+
+SLEEP = "import time; time.sleep(60)"
+# A child in a session of its own, as the supervisor starts drivers; one without our mark, as with Airflow.
+DETACHED = (
+    f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); {SLEEP}"
+)
+HIDDEN = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], env={{}}); {SLEEP}"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Processes]:
+    stack = Processes(tmp_path)
+    yield stack
+    stack.end_all()
+
+
+def start(stack: Processes, name: str, code: str, tmp_path: Path) -> None:
+    stack.start(name, [sys.executable, "-c", code], environment=os.environ, log=tmp_path / f"{name}.log")
+
+
+def wait_for(stack: Processes, count: int) -> list[psutil.Process]:
+    deadline = time.monotonic() + 10
+    while len(found := stack.living()) != count and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(found) == count
+    return found
+
+
+@pytest.mark.parametrize("code", [DETACHED, HIDDEN], ids=["own session", "hidden environment"])
+def test_children_are_ended_with_their_part_by_whoever_stops_the_stack(
+    stack: Processes, tmp_path: Path, code: str
+) -> None:
+    start(stack, "part", code, tmp_path)
+    found = wait_for(stack, 2)
+    Processes(tmp_path).end_all()
+    assert stack.living() == []
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in found)
+
+
+def test_a_part_that_does_not_listen_is_killed(
+    stack: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("examples.stack.processes._GRACE_S", 0.5)
+    start(stack, "part", STUBBORN, tmp_path)
+    wait_for(stack, 1)
+    time.sleep(0.3)
+    stack.end_all()
+    assert stack.living() == []
+
+
+def test_processes_of_another_stack_are_left_alone(stack: Processes, tmp_path: Path) -> None:
+    other = Processes(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    start(other, "part", SLEEP, tmp_path)
+    stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
+    try:
+        wait_for(other, 1)
+        stack.end_all()
+        assert len(other.living()) == 1 and stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+        other.end_all()
+
+
+def test_a_part_that_has_ended_is_reported_with_the_end_of_its_log(stack: Processes, tmp_path: Path) -> None:
+    start(stack, "part", "raise SystemExit('no room left')", tmp_path)
+    wait_for(stack, 0)
+    with pytest.raises(StackError, match=r"part has ended \(exit code 1\)[\s\S]*part\.log:\nno room left"):
+        stack.check("part", tmp_path / "part.log")
