@@ -11,7 +11,7 @@ APPLICATION = Path(__file__).resolve().parent.parent / "sparkjobs" / "rewrite.py
 
 # One expression, so that native rendering hands the list over as it is and takes no text apart.
 ARGUMENTS = (
-    "{{ ['--savepoint', params.savepoint, '--target', params.target]"
+    "{{ ['--savepoint', params.savepoint, '--name', params.name]"
     " + ['--parallelism', params.parallelism | string]"
     " + (['--max-parallelism', params.max_parallelism | string] if params.max_parallelism else []) }}"
 )
@@ -32,7 +32,12 @@ with DAG(
             title="Savepoint",
             description="Path of the savepoint to read: its folder or its manifest.",
         ),
-        "target": Param("", type="string", title="Target", description="Folder to write the new savepoint to."),
+        "name": Param(
+            "rewritten",
+            type="string",
+            title="Name",
+            description="Name of the savepoint to write, in the same store.",
+        ),
         "parallelism": Param(
             4, type="integer", minimum=1, title="Parallelism", description="Parallelism of the new savepoint."
         ),

@@ -114,7 +114,7 @@ def register_job(
         job = opened.register_job(
             name,
             artifact=str(artifact.resolve()),
-            store=store,
+            store=store if "://" in store else str(Path(store).absolute()),
             master_url=master,
             cluster=cluster,
             conf=_pairs("--conf", conf),

@@ -31,6 +31,7 @@ P = ParamSpec("P")
 Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 """Gives the command that runs a generation of a job."""
 
+CATALOG_VARIABLE = "STATECORE_CATALOG"
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
@@ -41,12 +42,10 @@ class SparkSubmit:
     """The command that runs a job's driver, in client mode: the standalone cluster runs no Python drivers itself.
 
     Attributes:
-        catalog_url: Catalog the driver reports to.
         entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
 
     """
 
-    catalog_url: str
     entry_point: Path | None = None
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
@@ -55,7 +54,7 @@ class SparkSubmit:
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", job.name]
         for key, value in job.conf.items():
             command += ["--conf", f"{key}={value}"]
-        command += [str(entry_point), "--catalog", self.catalog_url, "--job", job.name]
+        command += [str(entry_point), "--job", job.name]
         return [*command, "--generation", str(generation.generation)]
 
 
@@ -247,12 +246,14 @@ def run_supervisor(
         CatalogError: The catalog cannot be reached at the start.
 
     """
+    # Drivers inherit it: on their command line, everybody on the machine could read a password in it.
+    os.environ[CATALOG_VARIABLE] = catalog_url
     with Catalog(catalog_url) as catalog:
         catalog.create_schema()
         supervisor = Supervisor(
             catalog,
             logs_dir,
-            launch=SparkSubmit(catalog_url, entry_point),
+            launch=SparkSubmit(entry_point),
             poll_interval_s=poll_interval_s,
         )
         for number in (signal.SIGTERM, signal.SIGINT):

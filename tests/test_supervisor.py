@@ -365,15 +365,15 @@ def test_a_driver_is_started_by_spark_submit_in_client_mode(slow_catalog: Catalo
         max_parallelism=128,
     )
     generation = slow_catalog.claim_generation("j", log_path="/l")
-    program, *arguments = SparkSubmit("sqlite:////c.db")(job, generation)
+    program, *arguments = SparkSubmit()(job, generation)
     entry_point = Path(supervisor_module.__file__).parents[1] / "sparkjobs" / "stream.py"
     assert program.endswith("/bin/spark-submit")
     assert arguments == [
         *("--master", "spark://h:1", "--name", "j"),
         *("--conf", "spark.cores.max=2", "--conf", "spark.x=a=b c"),
-        *(str(entry_point), "--catalog", "sqlite:////c.db", "--job", "j", "--generation", "1"),
+        *(str(entry_point), "--job", "j", "--generation", "1"),
     ]
-    assert "/mine.py" in SparkSubmit("sqlite:////c.db", Path("/mine.py"))(job, generation)
+    assert "/mine.py" in SparkSubmit(Path("/mine.py"))(job, generation)
 
 
 def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> None:

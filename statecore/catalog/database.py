@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from statecore.catalog.tables import metadata
 from statecore.errors import CatalogError, ConfigurationError
@@ -68,7 +68,7 @@ class Database:
             metadata.create_all(connection)
 
     @retry(
-        retry=retry_if_exception_type(sqlite3.OperationalError),
+        retry=retry_if_exception(lambda error: getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY),
         wait=wait_random(0.01, 0.1),
         stop=stop_after_delay(_BUSY_TIMEOUT_S),
         reraise=True,

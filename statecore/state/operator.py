@@ -73,6 +73,11 @@ class OperatorStateBackend:
             StateConflictError: The name is taken by another mode or type.
 
         """
+        if descriptor.ttl is not None:
+            raise StateError(
+                f"found a TTL on operator state {descriptor.name!r}; expected none: only keyed state can expire; "
+                "remove the ttl argument"
+            )
         type_ddl = descriptor.type_ddl()
         state = self._states.get(descriptor.name)
         if state is None:

@@ -1,0 +1,38 @@
+# One image for Airflow, Spark and the supervisor, so that all of them run the same packages and the same Spark.
+# bookworm, because later Debian releases have no OpenJDK 17.
+FROM python:3.11-slim-bookworm
+
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /opt/statecore
+
+# The lock is complete. Without --no-deps pip would add pyspark-client, which overwrites files of pyspark.
+COPY requirements.lock ./
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
+
+COPY pyproject.toml README.md ./
+COPY statecore statecore
+COPY sparkjobs sparkjobs
+COPY examples examples
+COPY dags dags
+COPY plugins plugins
+COPY docker docker
+# Editable, because the supervisor starts the sparkjobs/ that lie beside the package.
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable .
+
+# The folders exist in the image, so that new volumes mounted there belong to this user.
+RUN useradd --create-home --uid 1000 statecore \
+    && mkdir -p /data /var/lib/statecore /opt/airflow/logs \
+    && chown -R statecore: /data /var/lib/statecore /opt/airflow
+USER statecore
+
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONPATH=/opt/statecore \
+    PYSPARK_PYTHON=/usr/local/bin/python \
+    PYSPARK_DRIVER_PYTHON=/usr/local/bin/python \
+    AIRFLOW_HOME=/opt/airflow \
+    AIRFLOW__CORE__DAGS_FOLDER=/opt/statecore/dags \
+    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/statecore/plugins \
+    AIRFLOW__CORE__LOAD_EXAMPLES=False

@@ -1,0 +1,98 @@
+"""What the README shows works as shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import typer
+
+from statecore import KeyGroupRange
+from statecore.cli import app
+from statecore.runtime.job import load_job
+from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, ProcessOperator
+
+REPO = Path(__file__).resolve().parents[2]
+README = (REPO / "README.md").read_text()
+
+
+def block(marker: str) -> str:
+    """Return the code block that follows ``<!-- marker -->``."""
+    found = re.search(rf"<!-- {marker} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found, f"README.md has no code block marked {marker}"
+    return found.group(1)
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return 0
+
+
+def test_the_job_file_has_about_30_lines_and_describes_a_job(tmp_path: Path) -> None:
+    artifact = tmp_path / "orders.py"
+    artifact.write_text(block("job-file"))
+    assert len(block("job-file").splitlines()) <= 31
+
+    job = load_job(artifact, {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")})
+
+    (operator,) = job.operators
+    assert (operator.uid, operator.key_columns, operator.order_by) == ("order_totals", ("customer",), ("ordered_at",))
+    assert [sink.name for sink in operator.sinks] == ["totals"]
+
+
+def test_the_function_of_the_job_file_keeps_a_total_per_customer(tmp_path: Path) -> None:
+    artifact = tmp_path / "orders.py"
+    artifact.write_text(block("job-file"))
+    function = load_job(artifact, {"input": "in", "output": "out"}).operators[0].function
+    order = namedtuple("order", "customer ordered_at cents")
+    outputs: list[tuple[object, ...]] = []
+    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), _Clock())
+    process = ProcessOperator(
+        function, backend, OperatorStateBackend(), lambda _, value: outputs.append(value), subtask=0, parallelism=1
+    )
+
+    process.open(restored=False)
+    process.process([(("ann",), 1, order("ann", 1, 250)), (("bob",), 2, order("bob", 2, 5))])
+    process.process([(("ann",), 1, order("ann", 3, 50))])
+    process.close()
+
+    assert outputs == [("ann", 1, 250), ("bob", 1, 5), ("ann", 2, 300)]
+
+
+@pytest.mark.parametrize("marker", ["job-commands", "rescale-commands"])
+def test_the_command_line_takes_the_commands_that_are_shown(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_CATALOG", "sqlite:///catalog.db")
+    lines = block(marker).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line.rstrip("& ")) for line in lines if line.startswith("python -m statecore")]
+    assert commands
+    for _, _, _, *arguments in commands:
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[arguments.pop(0)]
+        command.make_context("statecore", arguments)
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (REPO / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"`?make ([a-z]+)", README)) <= targets
+
+
+def test_pip_check_prints_what_the_readme_says() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() in README
+
+
+@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_directory_of_the_package_is_in_the_table() -> None:
+    for package in (REPO / "statecore").glob("*/__init__.py"):
+        assert f"`statecore/{package.parent.name}/`" in README

@@ -1,0 +1,108 @@
+"""The promise itself: a job goes on at another parallelism with all of its state, and nothing counts twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.runtime import rewrite_savepoint
+from tests.runtime.conftest import JOB, Bench
+
+pytestmark = pytest.mark.spark
+
+
+def test_state_and_outputs_survive_3_to_5_to_1_subtasks(spark: Any, bench: Bench) -> None:
+    for parallelism in (3, 5, 1):
+        with bench.running(parallelism):
+            # More than ten epochs in all: the source's own log is compacted on the way.
+            for _ in range(4):
+                bench.feed()
+            bench.wait_done()
+        assert bench.newest().parallelism == parallelism
+        bench.assert_exact(spark)
+    assert bench.newest().lineage == 1
+    assert bench.newest().epoch == 11
+
+
+def test_each_new_subtask_names_only_key_groups_of_its_own_range(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        bench.stop("two")
+    with bench.running(5):
+        bench.feed()
+        bench.wait_done()
+    owned = [
+        {group for item in subtask.keyed for group in range(item.key_groups[0], item.key_groups[1] + 1)}
+        for subtask in bench.newest().operators[0].subtasks
+    ]
+    assert sum(len(groups) for groups in owned) == len(set().union(*owned)) == 128
+
+
+def test_a_savepoint_without_new_rows_changes_nothing(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(3):
+        bench.wait_done()
+        first = bench.stop("first")
+    with bench.running(4):
+        second = bench.stop("second")
+    assert first is not None
+    assert second is not None
+    bench.assert_exact(spark, first)
+    bench.assert_exact(spark, second)
+
+
+def test_a_savepoint_of_the_newest_epoch_keeps_the_lineage(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        savepoint = bench.stop("s")
+    with bench.running(3, start_from=savepoint):
+        bench.feed()
+        bench.wait_done()
+    assert (bench.newest().lineage, bench.newest().epoch) == (1, 1)
+    # The request was honoured; a restart goes on from the newest epoch, although the catalog still names it.
+    with bench.running(3):
+        bench.feed()
+        bench.wait_done()
+    assert (bench.newest().lineage, bench.newest().epoch) == (1, 2)
+    bench.assert_exact(spark)
+
+
+def test_an_older_savepoint_opens_a_new_lineage_once(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        savepoint = bench.stop("old")
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+    with bench.running(2, start_from=savepoint):
+        bench.feed()
+        bench.wait_done()
+    assert (bench.newest().lineage, bench.newest().epoch) == (2, 2)
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+    assert (bench.newest().lineage, bench.newest().epoch) == (2, 3)
+
+
+def test_a_rewritten_savepoint_holds_the_same_state_at_another_parallelism_and_max_parallelism(
+    spark: Any, bench: Bench
+) -> None:
+    for _ in range(3):
+        bench.feed()
+    with bench.running(3):
+        bench.wait_done()
+        savepoint = bench.stop("before")
+    rewritten = rewrite_savepoint(spark, bench.store / str(savepoint), name="after", parallelism=4, max_parallelism=256)
+    manifest = bench.checkpoints.manifest(rewritten)
+    assert (manifest.parallelism, manifest.max_parallelism) == (4, 256)
+    bench.assert_exact(spark, rewritten)
+    kept = rewrite_savepoint(spark, bench.store / str(savepoint), name="same", parallelism=5)
+    with bench.running(5, start_from=kept):
+        bench.feed()
+        bench.wait_done()
+    bench.assert_exact(spark)
+    assert bench.catalog.job(JOB).max_parallelism == 128
