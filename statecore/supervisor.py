@@ -199,9 +199,9 @@ class Supervisor:
     def _start_driver(self, job: JobRecord) -> None:
         log_path = str(self._logs_dir / f"{job.name}-{{generation}}.log")
         try:
-            claimed = self._catalog.claim_generation(job.name, log_path=log_path)
-        except GenerationClaimedError:
-            log.info("job %r: has a live driver by now", job.name)
+            claimed = self._catalog.claim_generation(job.name, log_path=log_path, if_wanted=True)
+        except GenerationClaimedError as refusal:
+            log.info("%s", refusal)
             return
         try:
             command = self._launch(job, claimed)

@@ -59,6 +59,8 @@ class StopWithSavepointOperator(RescaleStep):
     def hold_lease(self, catalog: Catalog, run: str, record: RescaleRunRecord | None) -> None:
         """Take the lease; a run that had it and lost it must begin anew, for the job went on without it."""
         if record is None:
+            # Refused before the lease is taken: a lease left behind would later bring back a job that was stopped.
+            _check_size(catalog.job(self.job), int(self.parallelism), int(self.workers))
             catalog.acquire_lease(self.job, run, LEASE_TTL_MS)
         else:
             super().hold_lease(catalog, run, record)
@@ -67,7 +69,6 @@ class StopWithSavepointOperator(RescaleStep):
         """Start the run in the catalog and ask the driver to stop."""
         job = catalog.job(self.job)
         parallelism, workers = int(self.parallelism), int(self.workers)
-        _check_size(job, parallelism, workers)
         started = catalog.start_rescale_run(
             run,
             job.name,

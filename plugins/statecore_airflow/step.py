@@ -61,6 +61,7 @@ class RescaleStep(BaseOperator):
             run = find_run(catalog, run_id(context))
             if run is not None and run.state == "done":
                 self.log.info("Rescale run %s is done; nothing is left to do", run.run_id)
+                catalog.release_lease(self.job, run.run_id)
                 return self.recorded(run)
             self.hold_lease(catalog, run_id(context), run)
             return self._end(catalog, context, self.begin(catalog, run_id(context)))

@@ -17,7 +17,7 @@ generations = tables.generations
 class Generations(Queries):
     """Queries on generations."""
 
-    def claim_generation(self, job: str, *, log_path: str) -> GenerationRecord:
+    def claim_generation(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
         """Take the job's next generation; of any number of callers at once, one gets it.
 
         A predecessor that was not heard of for too long is marked failed in the same transaction.
@@ -25,14 +25,20 @@ class Generations(Queries):
         Args:
             job: Name of the job.
             log_path: Where the driver's output goes; ``{generation}`` in it becomes the number claimed.
+            if_wanted: Whether to claim only while the job is wanted to run.
 
         Raises:
             UnknownJobError: The job is not registered.
-            GenerationClaimedError: The job has a live driver.
+            GenerationClaimedError: The job has a live driver, or is wanted stopped.
 
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
+            wanted = select(tables.jobs.c.desired_state).where(tables.jobs.c.name == job)
+            if if_wanted and connection.execute(wanted).scalar_one() != "running":
+                raise GenerationClaimedError(
+                    f"job {job!r} was stopped meanwhile; expected it to be wanted running; start it when it should run"
+                )
             newest = _newest(connection, job)
             if newest is not None and self._liveness.is_alive(newest, now_ms):
                 raise GenerationClaimedError(

@@ -114,6 +114,7 @@ class Jobs(Queries):
         state: JobState | None = None,
         parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
+        roll_back: bool = False,
     ) -> JobRecord:
         """Record what is wanted of a job, all in one transaction; what is not given stays.
 
@@ -122,6 +123,7 @@ class Jobs(Queries):
             state: Whether a driver should run.
             parallelism: Parallelism the next generation starts with.
             start_from: Path of the savepoint manifest to start from; None for the newest epoch.
+            roll_back: Whether ``start_from`` counts although epochs were committed after it; goes with it.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -139,6 +141,7 @@ class Jobs(Queries):
                 values["parallelism"] = parallelism
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
+                values["roll_back"] = roll_back and start_from is not None
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
             changed = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
             assert changed is not None

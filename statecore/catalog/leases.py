@@ -116,11 +116,18 @@ def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int)
 
 
 def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
-    """Delete an expired lease and fail the job's running rescales, except the run ``keep``."""
+    """Delete an expired lease and fail the job's requests and running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
     connection.execute(
         update(runs)
         .where(runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or ""))
+        .values(state="failed", error=f"lease expired (owner {found.owner})", updated_ms=now_ms)
+    )
+    # A driver that comes back must not be stopped by what nobody waits for any more.
+    requests = tables.requests
+    connection.execute(
+        update(requests)
+        .where(requests.c.job == found.job, requests.c.state.in_(["pending", "taken"]))
         .values(state="failed", error=f"lease expired (owner {found.owner})", updated_ms=now_ms)
     )
 

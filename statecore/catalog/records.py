@@ -32,6 +32,7 @@ class JobRecord:
         parallelism: Parallelism the next generation starts with.
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Path of the savepoint manifest to start from; None for the newest epoch.
+        roll_back: Whether ``start_from`` counts although epochs were committed after it.
         updated_ms: Last change of this record.
 
     """
@@ -47,6 +48,7 @@ class JobRecord:
     parallelism: int
     max_parallelism: int
     start_from: str | None
+    roll_back: bool
     updated_ms: int
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -59,6 +60,7 @@ jobs = Table(
     Column("desired_state", String(20), nullable=False),
     Column("parallelism", Integer, nullable=False),
     Column("max_parallelism", Integer, nullable=False),
+    Column("roll_back", Boolean, nullable=False, default=False),
     Column("start_from", Text),
     Column("updated_ms", BigInteger, nullable=False),
 )

@@ -40,8 +40,15 @@ class _CachedGroup:
     states: dict[str, tuple[str, str, _Values]]
 
 
+@dataclass(frozen=True, slots=True)
+class _CachedOperator:
+    token: str
+    epoch: int
+    backend: OperatorStateBackend
+
+
 _keyed: dict[_Operator, dict[int, _CachedGroup]] = {}
-_operator: dict[tuple[str, str, int], tuple[str, OperatorStateBackend]] = {}
+_operator: dict[tuple[str, str, int], _CachedOperator] = {}
 
 
 class SubtaskStateLoader:
@@ -53,7 +60,8 @@ class SubtaskStateLoader:
         self._subtask = subtask
         self._clock = clock
         self._store = CheckpointStore.at(spec.store_url)
-        self._cache = _keyed.setdefault((spec.store_url, spec.uid), {})
+        self._own = (spec.store_url, spec.uid)
+        self._cache = _keyed.setdefault(self._own, {})
         self._restored: OperatorState | None = None
         self.cached_key_groups = 0
 
@@ -80,10 +88,10 @@ class SubtaskStateLoader:
 
     def operator(self) -> OperatorStateBackend:
         """Return the operator state that the epoch starts from."""
-        cached = _operator.pop((self._spec.store_url, self._spec.uid, self._subtask), None)
+        cached = _operator.pop((*self._own, self._subtask), None)
         token = self._epoch.subtasks[self._subtask].operator_token
-        if cached is not None and token and cached[0] == token:
-            return cached[1]
+        if cached is not None and token and cached.token == token:
+            return cached.backend
         backend = OperatorStateBackend()
         if self.is_restored():
             operator = self._manifest_state()
@@ -113,7 +121,8 @@ class SubtaskStateLoader:
             }
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
         if operator_token:
-            _operator[self._spec.store_url, self._spec.uid, self._subtask] = (operator_token, operator)
+            held = _CachedOperator(operator_token, self._epoch.epoch, operator)
+            _operator[*self._own, self._subtask] = held
 
     def _catch_up(self, backend: HeapKeyedStateBackend, stale: dict[int, str]) -> None:
         operator = self._manifest_state()
@@ -137,6 +146,8 @@ class SubtaskStateLoader:
         oldest = self._epoch.epoch - _EPOCHS_KEPT
         for key_group in [g for g, cached in self._cache.items() if cached.epoch < oldest]:
             del self._cache[key_group]
+        for held in [key for key, cached in _operator.items() if key[:2] == self._own and cached.epoch < oldest]:
+            del _operator[held]
 
 
 def _after(files: Sequence[KeyedFile], key_group: int, token: str) -> int:

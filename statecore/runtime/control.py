@@ -56,6 +56,9 @@ class Control:
         self._newest = newest
         self._query = query
         self._beat()
+        if self._forbidden is not None:
+            # Superseded while it was launching, when there was no query to stop.
+            query.stop()
 
     def close(self) -> None:
         """End the thread."""

@@ -56,7 +56,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
 def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, directory: Path) -> None:
     plan = load_job(job.artifact, job.settings).operators[0]
     store = CheckpointStore.at(job.store)
-    resume = find_resume_point(store, job.name, job.start_from)
+    resume = find_resume_point(store, job.name, job.start_from, roll_back=job.roll_back)
     parallelism = _claimed(catalog, job.name, generation).parallelism
     _prepare(plan, store, resume, job, directory)
     spark = job_session(job.name)
@@ -99,7 +99,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
 
 def _claimed(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     newest = catalog.newest_generation(job)
-    if newest is None or newest.generation != generation:
+    if newest is None or newest.generation != generation or newest.ended:
         raise CommitError(
             f"found generation {newest.generation if newest else None} to be the newest of job {job!r}; "
             f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"

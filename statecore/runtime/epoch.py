@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
-from statecore.errors import CommitError
+from statecore.errors import CommitConflictError, CommitError, ManifestError
 from statecore.model import key_group_range, parse_row, parse_type, require_key_type
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import OperatorPlan
@@ -158,6 +158,12 @@ class EpochRunner:
     def _epoch(self, df: DataFrame, epoch: int) -> None:
         there = self._store.find(self._lineage, epoch)
         if there is not None:
+            if there.generation != self._generation:
+                # Its cut of the sources may be another than ours, so it is no replay: only a resume can follow it.
+                raise CommitConflictError(
+                    f"found epoch {epoch} of lineage {self._lineage} committed by generation {there.generation}; "
+                    f"expected generation {self._generation} to be the only driver; this driver stops"
+                )
             log.info("epoch %d is committed already; publishing only", epoch)
             publish(self._plan, there)
             self._previous, self._previous_path = there, self._store.manifest_path(self._lineage, epoch)
@@ -308,7 +314,18 @@ class EpochRunner:
 
 
 def publish(plan: OperatorPlan, manifest: Manifest) -> None:
-    """Make the outputs of a committed epoch visible; harmless when done before."""
+    """Make the outputs of a committed epoch visible; harmless when done before.
+
+    Raises:
+        ManifestError: The epoch has outputs for a sink that the job no longer has.
+
+    """
+    lost = {output.sink for output in manifest.outputs} - {binding.name for binding in plan.sinks}
+    if lost:
+        raise ManifestError(
+            f"found outputs of epoch {manifest.epoch} for {sorted(lost)}; expected sinks among "
+            f"{sorted(binding.name for binding in plan.sinks)}; bring these sinks back until the outputs are published"
+        )
     for binding in plan.sinks:
         outputs = [output for output in manifest.outputs if output.sink == binding.name]
         if outputs:

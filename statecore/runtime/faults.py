@@ -1,7 +1,7 @@
 """Named points at which a test may kill the process that passes them.
 
-Off unless ``STATECORE_FAULT_POINT`` names a point and ``STATECORE_FAULT_FILE`` a file that does not exist yet: the file
-is created when the point is hit, so that each fault happens once. ``STATECORE_FAULT_EPOCH`` is the first epoch to hit.
+Off unless ``STATECORE_FAULTS`` names points and the first epoch to hit each in, as ``manifest_written@3,published@5``.
+``STATECORE_FAULT_DIR`` is a folder; a file named after the point is made there when it is hit, so each hits once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ class FaultPoint(StrEnum):
 
 def fault_point(point: FaultPoint, epoch: int) -> None:
     """Kill this process with SIGKILL when a test asked for it here."""
-    if os.environ.get("STATECORE_FAULT_POINT") != point:
-        return
-    if epoch < int(os.environ.get("STATECORE_FAULT_EPOCH", "0")):
-        return
+    for fault in filter(None, os.environ.get("STATECORE_FAULTS", "").split(",")):
+        name, _, first_epoch = fault.partition("@")
+        if name == point and epoch >= int(first_epoch):
+            _kill_once(point, epoch)
+
+
+def _kill_once(point: FaultPoint, epoch: int) -> None:
     try:
-        with Path(os.environ["STATECORE_FAULT_FILE"]).open("x") as file:
-            file.write(f"{point} epoch={epoch} pid={os.getpid()}\n")
+        with (Path(os.environ["STATECORE_FAULT_DIR"]) / point).open("x") as file:
+            file.write(f"epoch {epoch}, pid {os.getpid()}\n")
     except FileExistsError:
         return
     os.kill(os.getpid(), signal.SIGKILL)

@@ -81,10 +81,15 @@ def _needed(directory: Path, epoch: int) -> list[str]:
 
 
 def _source_log(source: Path) -> list[Path]:
-    """Return the entries of a file source's log from the newest compaction on, which holds all before it."""
+    """Return the entries of a file source's log from the newest compaction on, which holds all before it.
+
+    The compaction before it comes along, because Spark takes the distance between the two as its interval; from one
+    alone it would guess, and later look for a compaction that was never written.
+    """
     entries = {int(file.name.removesuffix(_COMPACT)): file for file in source.iterdir() if _is_entry(file)}
-    compacted = max((n for n, file in entries.items() if file.name.endswith(_COMPACT)), default=-1)
-    return [entries[n] for n in sorted(entries) if n >= compacted]
+    compactions = [n for n in sorted(entries) if entries[n].name.endswith(_COMPACT)]
+    newest = compactions[-1] if compactions else -1
+    return [entries[n] for n in sorted(entries) if n >= newest or n in compactions[-2:]]
 
 
 def _is_entry(file: Path) -> bool:

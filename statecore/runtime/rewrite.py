@@ -125,12 +125,14 @@ def _base_writer(
             return
         table = pa.Table.from_batches(collected)
         subtask = table.column(SUBTASK)[0].as_py()
-        table = table.drop_columns([SUBTASK]).rename_columns({KEY_GROUP: keyed_files.KEY_GROUP})
+        value = table.column(keyed_files.VALUE)
+        table = table.drop_columns([SUBTASK, keyed_files.VALUE]).append_column(keyed_files.VALUE, value)
+        table = table.rename_columns({KEY_GROUP: keyed_files.KEY_GROUP})
         own = key_group_range(max_parallelism, parallelism, subtask)
         # The attempt is part of the file's name: a task that runs twice writes two files, and one is named.
         path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state.name}.parquet"
         file = KeyedFile(
-            file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base_table(table)),
+            file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base(table)),
             state=state.name,
             kind=FileKind.BASE,
             token=token,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from statecore.model import ArrayType, DataType, Field, StructType, key_group_range, parse_type
 from statecore.runtime.placement import column
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.keyed_files import KEY_GROUP, VALUE, key_schema, rows_table, stored_type
+from statecore.snapshot.keyed_files import KEY_GROUP, VALUE, base_table, key_schema, stored_type
 from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
 from statecore.snapshot.operator_files import ELEMENT, decode_elements, elements_table
 from statecore.snapshot.restore import all_rows, apply_keyed_files, find_operator, find_state
@@ -100,7 +100,7 @@ def _keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, s
         apply_keyed_files(backend, CheckpointStore.at(store_url), operator, files, every_group)
         rows = all_rows(backend.restored_table(schema.name, schema.kind, schema.type))
         keys = key_schema((field.name, field.type) for field in operator.key_fields)
-        return rows_table(rows, keys, stored_type(schema.kind, schema.type), schema.name)
+        return base_table(rows, keys, stored_type(schema.kind, schema.type), schema.name)
 
     return read
 
@@ -117,7 +117,7 @@ def _elements(spark: SparkSession, store: CheckpointStore, operator: OperatorSta
             if item.state == schema.name
             for element in decode_elements(files.read_file(item.file), item.partitions.offsets)
         ]
-        table = elements_table(elements, element_type.arrow())
+        table = elements_table(elements, element_type.arrow(), schema.name)
         return table.add_column(0, _SUBTASK, pa.array([subtask] * len(elements), pa.int32()))
 
     fields = [Field(_SUBTASK, parse_type("int")), Field(ELEMENT, element_type)]

@@ -51,12 +51,19 @@ class ParquetSink:
 
         """
         store = self.staging()
+        marker = f"_published/{lineage}-{epoch}"
+        if store.size(marker) is not None:
+            # All of it was visible once; whoever reads the folder may have moved the files on since.
+            return
         for output in outputs:
             name = output.file.path.rsplit("/", 1)[-1]
             target = f"lineage={lineage}/epoch={epoch}/{name}"
             try:
                 store.move(output.file.path, target)
             except MissingFileError:
-                # Published before this driver came: the file's name holds the attempt, so it is this very one.
+                # A driver that was killed had come this far: the file's name holds the attempt, so it is this very one.
                 if store.size(target) != output.file.size:
                     raise
+        store.write(marker, b"")
+        # Only the newest epoch can be published again.
+        store.delete(f"_published/{lineage}-{epoch - 1}")

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+
+import pyarrow as pa
 
 from statecore.model import parse_type
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import encode_base, encode_changelog, key_schema, stored_type
+from statecore.snapshot.keyed_files import (
+    DELETE,
+    KeyedRows,
+    base_table,
+    changelog_table,
+    encode_base,
+    encode_changelog,
+    key_schema,
+    stored_type,
+    stored_values,
+)
 from statecore.snapshot.manifest import FileKind, KeyedFile, OperatorFile, PartitionsRef
-from statecore.snapshot.operator_files import encode_elements
+from statecore.snapshot.operator_files import elements_table, encode_elements, stored_elements
 from statecore.snapshot.restore import all_rows, changed_rows
-from statecore.state import HeapKeyedStateBackend, OperatorListSnapshot
+from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, StateTable
 
 
 class StateWriter:
@@ -30,7 +41,9 @@ class StateWriter:
         for name, table in sorted(keyed.tables.items()):
             rows = changed_rows(table)
             if rows.keys:
-                data = encode_changelog(rows, self._key_schema, stored_type(table.kind, table.type), name)
+                encoded = changelog_table(rows, self._key_schema, stored_type(table.kind, table.type), name)
+                _hold_as_stored(table, rows, encoded)
+                data = encode_changelog(encoded)
                 written.append(self._keyed_file(keyed, name, FileKind.CHANGELOG, "arrow", data, len(rows.keys)))
         return written
 
@@ -40,18 +53,21 @@ class StateWriter:
         for name, table in sorted(keyed.tables.items()):
             rows = all_rows(table)
             if rows.keys:
-                data = encode_base(rows, self._key_schema, stored_type(table.kind, table.type), name)
+                encoded = base_table(rows, self._key_schema, stored_type(table.kind, table.type), name)
+                _hold_as_stored(table, rows, encoded)
+                data = encode_base(encoded)
                 written.append(self._keyed_file(keyed, name, FileKind.BASE, "parquet", data, len(rows.keys)))
         return written
 
-    def operator(self, states: Mapping[str, OperatorListSnapshot]) -> list[OperatorFile]:
+    def operator(self, backend: OperatorStateBackend) -> list[OperatorFile]:
         """Write all operator state, one file per state that is not empty."""
         written = []
-        for name, snapshot in states.items():
+        for name, snapshot in backend.snapshot().items():
             if snapshot.elements:
-                data = encode_elements(snapshot.elements, parse_type(snapshot.type).arrow(), name)
-                file = self._store.write_file(f"{self._folder}-operator-{name}.arrow", data)
-                partitions = PartitionsRef(mode=snapshot.mode, offsets=tuple(range(len(snapshot.elements))))
+                table = elements_table(snapshot.elements, parse_type(snapshot.type).arrow(), name)
+                backend.hold(name, stored_elements(table))
+                file = self._store.write_file(f"{self._folder}-operator-{name}.arrow", encode_elements(table))
+                partitions = PartitionsRef(mode=snapshot.mode, offsets=tuple(range(table.num_rows)))
                 written.append(OperatorFile(file=file, state=name, partitions=partitions))
         return written
 
@@ -66,3 +82,10 @@ class StateWriter:
             key_groups=(keyed.key_groups.start, keyed.key_groups.end),
             rows=rows,
         )
+
+
+def _hold_as_stored(table: StateTable, rows: KeyedRows, encoded: pa.Table) -> None:
+    """Hold written values as a restore would give them, or a run that was killed would differ from one that was not."""
+    for key, key_group, value in zip(rows.keys, rows.key_groups, stored_values(encoded), strict=True):
+        if value is not DELETE:
+            table.groups[key_group][key] = value

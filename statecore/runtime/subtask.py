@@ -93,7 +93,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     keyed.clear_changes()
     after = operator.snapshot()
     changed = after != before
-    operator_files = writer.operator(after) if changed else None
+    operator_files = writer.operator(operator) if changed else None
     operator_token = writer.token if changed or not epoch.subtasks[subtask].operator_token else ""
     staged = outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{subtask:05d}-{writer.token}")
     tokens = _versions(epoch, subtask, writer.token if keyed_files else "", replaces)

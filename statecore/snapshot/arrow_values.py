@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
+
+_LOSSY: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...]]] = [
+    (pa.types.is_integer, (float, Decimal)),
+    (pa.types.is_date, (datetime,)),
+    (pa.types.is_string, (bytes,)),
+    (pa.types.is_binary, (str,)),
+]
 
 
 @lru_cache(maxsize=1024)
@@ -64,6 +73,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
     """
     if _is_plain(data_type):
+        _refuse_loss(values, data_type)
         return pa.array(values, type=data_type)
     missing = [value is None for value in values]
     mask = pa.array(missing) if any(missing) else None
@@ -72,8 +82,11 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         fields = [data_type.field(i) for i in range(data_type.num_fields)]
         arrays = [to_arrow(column, field.type) for column, field in zip(columns, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+    container = dict if pa.types.is_map(data_type) else list | tuple
     offsets = [0]
     for value in values:
+        if not (value is None or isinstance(value, container)):
+            raise TypeError(f"found {value!r}; expected a value of type {data_type}")
         offsets.append(offsets[-1] + (0 if value is None else len(value)))
     # A null offset marks a null list; Arrow wants the mask that way round.
     marks = pa.array(
@@ -87,6 +100,24 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         return pa.MapArray.from_arrays(marks, keys, items).cast(data_type)
     flat = to_arrow([item for value in values if value is not None for item in value], data_type.value_type)
     return pa.ListArray.from_arrays(marks, flat).cast(data_type)
+
+
+def _refuse_loss(values: Iterable[Any], data_type: pa.DataType) -> None:
+    """Refuse what pyarrow would convert by throwing a part away, or by taking one thing for another."""
+    if pa.types.is_list(data_type):
+        lists = [value for value in values if value is not None]
+        _refuse(set(map(type, lists)), (str, bytes), data_type)
+        _refuse_loss(chain.from_iterable(lists), data_type.value_type)
+        return
+    for matches, refused in _LOSSY:
+        if matches(data_type):
+            _refuse(set(map(type, values)), refused, data_type)
+
+
+def _refuse(found: set[type], refused: tuple[type, ...], data_type: pa.DataType) -> None:
+    bad = sorted(kind.__name__ for kind in found if issubclass(kind, refused))
+    if bad:
+        raise TypeError(f"found a value of type {', '.join(bad)}; expected {data_type}")
 
 
 def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Sequence[Any]]:

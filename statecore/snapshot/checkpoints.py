@@ -18,6 +18,7 @@ import msgspec
 from statecore.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    ConfigurationError,
     CorruptFileError,
     ManifestError,
     MissingFileError,
@@ -111,25 +112,42 @@ class CheckpointStore:
         """Pin an epoch as a savepoint and return the path of its manifest; no state byte is copied.
 
         Writing the same savepoint again is no error, so that a step can be repeated.
+
+        Raises:
+            ConfigurationError: The name is no name of a folder.
+            ManifestError: The name is taken by another epoch.
+
         """
-        path = f"{_SAVEPOINTS}/{safe_path(name)}/manifest.json"
+        if "/" in safe_path(name):
+            raise ConfigurationError(
+                f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; "
+                "choose another name"
+            )
+        path = f"{_SAVEPOINTS}/{name}/manifest.json"
         info = SavepointInfo(name=name, reason=reason, created_ms=now_ms)
         pinned = msgspec.structs.replace(manifest, root="../..", savepoint=info)
         try:
             self.files.put_if_absent(path, encode_manifest(pinned))
         except AlreadyExistsError:
             there = self.manifest(path)
-            if (there.lineage, there.epoch, there.parallelism) != (
-                manifest.lineage,
-                manifest.epoch,
-                manifest.parallelism,
-            ):
+            if _identity(there) != _identity(manifest):
                 raise ManifestError(
-                    f"found a savepoint {name!r} of epoch {there.epoch} (lineage {there.lineage}, parallelism "
-                    f"{there.parallelism}); expected to pin epoch {manifest.epoch} (lineage {manifest.lineage}, "
-                    f"parallelism {manifest.parallelism}) under that name; choose another name"
+                    f"found a savepoint {name!r} of {_describe(there)}; expected {_describe(manifest)} under it; "
+                    "choose another name"
                 ) from None
         return path
+
+
+def _identity(manifest: Manifest) -> tuple[object, ...]:
+    """Return what two writers of one savepoint agree on; a rewrite differs in its parent or its parallelisms."""
+    return manifest.lineage, manifest.epoch, manifest.parallelism, manifest.max_parallelism, manifest.parent
+
+
+def _describe(manifest: Manifest) -> str:
+    return (
+        f"epoch {manifest.epoch} of lineage {manifest.lineage} (parent {manifest.parent}, parallelism "
+        f"{manifest.parallelism} of at most {manifest.max_parallelism})"
+    )
 
 
 def open_savepoint(path: str) -> tuple[CheckpointStore, str]:

@@ -66,39 +66,8 @@ def stored_type(kind: str, ddl: str) -> pa.DataType:
     return pa.list_(declared) if kind == "list" else declared
 
 
-def encode_base(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> bytes:
-    """Return the Parquet file of all rows.
-
-    Raises:
-        StateTypeError: A value does not fit the state's type.
-
-    """
-    return encode_base_table(rows_table(rows, keys, value_type, state))
-
-
-def encode_base_table(table: pa.Table) -> bytes:
-    """Return the Parquet file of a table with the columns of a base, sorted by key group."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=_ROW_GROUP_ROWS, write_page_checksum=True)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def encode_changelog(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> bytes:
-    """Return the Arrow file of the changed rows.
-
-    Raises:
-        StateTypeError: A value does not fit the state's type.
-
-    """
-    table = _table(rows, keys, value_type, state, deleted=True)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def rows_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> pa.Table:
-    """Return rows without deletions as a table with the columns of a base.
+def base_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> pa.Table:
+    """Return rows without deletions as the table of a base.
 
     Raises:
         StateTypeError: A value does not fit the state's type.
@@ -107,10 +76,36 @@ def rows_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state:
     return _table(rows, keys, value_type, state, deleted=False)
 
 
+def changelog_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> pa.Table:
+    """Return rows as the table of a changelog.
+
+    Raises:
+        StateTypeError: A value does not fit the state's type.
+
+    """
+    return _table(rows, keys, value_type, state, deleted=True)
+
+
+def encode_base(table: pa.Table) -> bytes:
+    """Return the Parquet file of a base, whose rows are sorted by key group."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=_ROW_GROUP_ROWS, write_page_checksum=True)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def encode_changelog(table: pa.Table) -> bytes:
+    """Return the Arrow file of a changelog."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
 def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
     """Return the rows of a base within ``key_groups``; row groups outside are skipped by their statistics."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        column = file.schema_arrow.get_field_index(KEY_GROUP)
+        # Counted in leaves: a struct before it takes more than one column.
+        column = next(i for i, leaf in enumerate(file.schema) if leaf.path == KEY_GROUP)
         wanted = [
             index
             for index in range(file.metadata.num_row_groups)
@@ -170,8 +165,13 @@ def _rows(table: pa.Table, key_groups: KeyGroupRange) -> KeyedRows:
     table = table.filter(inside)
     names = [name for name in table.column_names if name not in RESERVED]
     columns = [from_arrow(table.column(name)) for name in names]
+    return KeyedRows(list(zip(*columns, strict=True)), table.column(KEY_GROUP).to_pylist(), stored_values(table))
+
+
+def stored_values(table: pa.Table) -> list[Any]:
+    """Return the values of a table as whoever restores it gets them; ``DELETE`` where a key was cleared."""
     values = from_arrow(table.column(VALUE))
     if DELETED in table.column_names:
         marks = table.column(DELETED).to_pylist()
         values = [DELETE if gone else value for value, gone in zip(values, marks, strict=True)]
-    return KeyedRows(list(zip(*columns, strict=True)), table.column(KEY_GROUP).to_pylist(), values)
+    return values

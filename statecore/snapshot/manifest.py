@@ -20,6 +20,7 @@ reader per version: a version this library does not know is refused by name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal
 
@@ -188,6 +189,8 @@ class _Header(msgspec.Struct):
 
 _HEADER = msgspec.json.Decoder(_Header)
 _MANIFEST = msgspec.json.Decoder(Manifest)
+# A damaged byte inside a string, and nesting without end, are no DecodeError to msgspec.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -209,7 +212,12 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     """
     try:
         header = _HEADER.decode(data)
-    except msgspec.DecodeError as error:
+    except msgspec.ValidationError as error:
+        raise ManifestError(
+            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {VERSION}; "
+            "give the path of a savepoint"
+        ) from error
+    except _UNREADABLE as error:
         raise ManifestError(
             f"found {name}, which is no JSON ({error}); expected a manifest; it is damaged, use another savepoint"
         ) from error
@@ -224,7 +232,10 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         )
     try:
         manifest = _MANIFEST.decode(data)
-    except msgspec.ValidationError as error:
+        problem = next(_contradictions(manifest), None)
+        if problem is not None:
+            raise msgspec.ValidationError(problem)
+    except _UNREADABLE as error:
         raise ManifestError(
             f"found {name}, which does not fit manifest version {VERSION}: {error}; expected what statecore wrote; "
             "it was edited or damaged, use another savepoint"
@@ -234,3 +245,23 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     for item in manifest.progress:
         safe_path(item.name)
     return manifest
+
+
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    """Yield what the schema cannot see: a restore would lose state, or fail far from here."""
+    if not 1 <= manifest.parallelism <= manifest.max_parallelism:
+        yield f"parallelism {manifest.parallelism} of at most {manifest.max_parallelism}"
+    for operator in manifest.operators:
+        count = len(operator.subtasks)
+        if count != manifest.parallelism:
+            yield f"{count} subtasks of operator {operator.uid!r} at parallelism {manifest.parallelism}"
+        known = {(state.scope, state.name) for state in operator.states}
+        for subtask in operator.subtasks:
+            for keyed in subtask.keyed:
+                start, end = keyed.key_groups
+                if not 0 <= start <= end < manifest.max_parallelism:
+                    yield f"key groups {start} to {end} of {manifest.max_parallelism} in {keyed.file.path!r}"
+            named = {("keyed", keyed.state) for keyed in subtask.keyed}
+            named |= {("operator", listed.state) for listed in subtask.operator}
+            for scope, state in sorted(named - known):
+                yield f"files of the {scope} state {state!r}, which operator {operator.uid!r} does not declare"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from statecore.errors import NoCurrentKeyError, StateConflictError, StateError
 from statecore.model import KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
+from statecore.state.values import deep_copy
 
 Key = tuple[Any, ...]
 KeyedDescriptor = ValueStateDescriptor | ListStateDescriptor
@@ -152,7 +153,7 @@ class HeapKeyedStateBackend:
                     table.kind,
                     table.type,
                     {
-                        key_group: {key: _copy(value) for key, value in values.items()}
+                        key_group: {key: deep_copy(value) for key, value in values.items()}
                         for key_group, values in table.groups.items()
                     },
                 )
@@ -167,7 +168,7 @@ class HeapKeyedStateBackend:
                 table = self.restored_table(name, kind, type_ddl)
                 for key_group, values in groups.items():
                     if key_group in self.key_groups:
-                        table.group(key_group).update((key, _copy(value)) for key, value in values.items())
+                        table.group(key_group).update((key, deep_copy(value)) for key, value in values.items())
         self.forget_current_key()
 
     def _register(self, descriptor: KeyedDescriptor) -> StateTable:
@@ -277,10 +278,6 @@ class HeapListState(_HeapState):
                 "leave missing elements out"
             )
         return checked
-
-
-def _copy(value: Any) -> Any:
-    return list(value) if isinstance(value, list) else value
 
 
 def _check_same(table: StateTable, kind: str, type_ddl: str) -> None:

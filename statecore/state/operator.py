@@ -8,6 +8,7 @@ from typing import Any
 
 from statecore.errors import StateConflictError, StateError
 from statecore.model import DistributionMode, ListStateDescriptor
+from statecore.state.values import deep_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,13 @@ class OperatorStateBackend:
     def snapshot(self) -> Mapping[str, OperatorListSnapshot]:
         """Return all states by name, isolated from later writes."""
         return {
-            name: OperatorListSnapshot(state.mode, state.type, state.strategy, tuple(state.get()))
+            name: OperatorListSnapshot(state.mode, state.type, state.strategy, tuple(map(deep_copy, state.get())))
             for name, state in sorted(self._states.items())
         }
+
+    def hold(self, name: str, elements: Iterable[Any]) -> None:
+        """Replace the elements of a state by what was written of them."""
+        self._states[name].update(elements)
 
     def restore(self, snapshots: Iterable[Mapping[str, OperatorListSnapshot]]) -> None:
         """Append the elements of the snapshots, in order."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from statecore.errors import AlreadyExistsError, MissingFileError
 from statecore.storage.base import safe_path
+
+# A folder is no file, and nothing lies below a file: here as in an object store.
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalFileStore:
@@ -53,11 +58,14 @@ class LocalFileStore:
         """Return the whole file."""
         try:
             return self._resolve(path).read_bytes()
-        except FileNotFoundError:
+        except _NO_FILE:
             raise self._missing(path) from None
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
+        # pyarrow reports a folder as any OSError, so look first; files do not turn into folders.
+        if self.size(path) is None:
+            raise self._missing(path)
         try:
             return pa.OSFile(str(self._resolve(path)), "rb")
         except FileNotFoundError:
@@ -66,9 +74,10 @@ class LocalFileStore:
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
         try:
-            return self._resolve(path).stat().st_size
-        except FileNotFoundError:
+            found = self._resolve(path).stat()
+        except _NO_FILE:
             return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def list(self, prefix: str) -> list[str]:
         """Return the files below a folder; temporary files of writers at work are left out."""
@@ -81,20 +90,21 @@ class LocalFileStore:
         destination = self._target(target)
         try:
             self._resolve(source).rename(destination)
-        except FileNotFoundError:
+        except _NO_FILE:
             raise self._missing(source) from None
         _sync_directory(destination.parent)
 
     def delete(self, path: str) -> None:
         """Delete a file; one that is not there is no error."""
-        self._resolve(path).unlink(missing_ok=True)
+        with suppress(*_NO_FILE):
+            self._resolve(path).unlink()
 
     def _resolve(self, path: str) -> Path:
         return self._root / safe_path(path)
 
     def _target(self, path: str) -> Path:
         target = self._resolve(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(target.parent)
         return target
 
     def _missing(self, path: str) -> MissingFileError:
@@ -106,11 +116,24 @@ class LocalFileStore:
     @staticmethod
     def _write_temporary(target: Path, data: bytes) -> Path:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            # On a full disk, what is left behind would keep it full.
+            temporary.unlink(missing_ok=True)
+            raise
         return temporary
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory and its parents, each name durable: a power cut must not forget a folder of durable files."""
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        _sync_directory(made.parent)
 
 
 def _sync_directory(directory: Path) -> None:

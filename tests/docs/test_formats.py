@@ -10,7 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import DELETE, KeyedRows, encode_base, encode_changelog, key_schema
+from statecore.snapshot.keyed_files import (
+    DELETE,
+    KeyedRows,
+    base_table,
+    changelog_table,
+    encode_base,
+    encode_changelog,
+    key_schema,
+)
 from statecore.snapshot.manifest import (
     FieldRef,
     FileKind,
@@ -37,9 +45,9 @@ def _shown_reader() -> Callable[..., dict[tuple[Any, ...], Any]]:
 
 def _file(store: CheckpointStore, kind: FileKind, values: dict[str, Any]) -> KeyedFile:
     rows = KeyedRows([(name,) for name in values], [GROUPS[name] for name in values], list(values.values()))
-    encode = encode_base if kind is FileKind.BASE else encode_changelog
+    make_table, encode = (base_table, encode_base) if kind is FileKind.BASE else (changelog_table, encode_changelog)
     path = f"state/totals/{kind.value}"
-    file = store.write_file(path, encode(rows, KEYS, pa.int64(), "total"))
+    file = store.write_file(path, encode(make_table(rows, KEYS, pa.int64(), "total")))
     return KeyedFile(file=file, state="total", kind=kind, token="t", key_groups=(0, 3), rows=len(values))
 
 

@@ -70,7 +70,7 @@ def test_a_savepoint_of_the_newest_epoch_keeps_the_lineage(spark: Any, bench: Be
     bench.assert_exact(spark)
 
 
-def test_an_older_savepoint_opens_a_new_lineage_once(spark: Any, bench: Bench) -> None:
+def test_a_roll_back_to_an_older_savepoint_opens_a_new_lineage_once(spark: Any, bench: Bench) -> None:
     bench.feed()
     with bench.running(2):
         bench.wait_done()
@@ -78,7 +78,7 @@ def test_an_older_savepoint_opens_a_new_lineage_once(spark: Any, bench: Bench) -
     with bench.running(2):
         bench.feed()
         bench.wait_done()
-    with bench.running(2, start_from=savepoint):
+    with bench.running(2, start_from=savepoint, roll_back=True):
         bench.feed()
         bench.wait_done()
     assert (bench.newest().lineage, bench.newest().epoch) == (2, 2)
@@ -86,6 +86,32 @@ def test_an_older_savepoint_opens_a_new_lineage_once(spark: Any, bench: Bench) -
         bench.feed()
         bench.wait_done()
     assert (bench.newest().lineage, bench.newest().epoch) == (2, 3)
+
+
+def test_a_rescale_whose_savepoint_was_overtaken_goes_on_from_the_newest_epoch(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        savepoint = bench.stop("overtaken")
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+    with bench.running(3, start_from=savepoint):
+        bench.feed()
+        bench.wait_done()
+    assert (bench.newest().lineage, bench.newest().epoch, bench.newest().parallelism) == (1, 2, 3)
+    bench.assert_exact(spark)
+
+
+def test_a_file_source_resumes_at_any_distance_from_its_log_compactions(spark: Any, bench: Bench) -> None:
+    # Spark compacts after ids 9, 19, 29, …; a resume between two of them must not change that.
+    for files in (23, 29, 5):
+        for _ in range(files):
+            bench.feed(4)
+        with bench.running(1):
+            bench.wait_done()
+    assert bench.newest().epoch == 56
+    bench.assert_exact(spark)
 
 
 def test_a_rewritten_savepoint_holds_the_same_state_at_another_parallelism_and_max_parallelism(

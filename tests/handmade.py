@@ -1,0 +1,93 @@
+"""Stores made by hand, file by file as a job writes them, without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from statecore.model import DistributionMode, key_group_range
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.keyed_files import (
+    KeyedRows,
+    base_table,
+    changelog_table,
+    encode_base,
+    encode_changelog,
+    key_schema,
+)
+from statecore.snapshot.manifest import (
+    FieldRef,
+    FileKind,
+    FileRef,
+    KeyedFile,
+    Manifest,
+    OperatorFile,
+    OperatorState,
+    PartitionsRef,
+    StateSchema,
+    SubtaskState,
+)
+from statecore.snapshot.operator_files import elements_table, encode_elements
+
+MAX_PARALLELISM = 16
+KEYS = key_schema([("k", "string")])
+STATES = (
+    StateSchema(name="total", scope="keyed", kind="value", type="bigint"),
+    StateSchema(name="waiting", scope="operator", kind="list", type="bigint", strategy="contiguous"),
+)
+
+
+def manifest(**changes: Any) -> Manifest:
+    """Return a valid manifest without files, with some fields changed."""
+    parallelism = changes.get("parallelism", 1)
+    made = Manifest(
+        writer="test", job="orders", lineage=1, epoch=7, generation=1, root="..", parent=None,
+        parallelism=parallelism, max_parallelism=MAX_PARALLELISM, batch_timestamp_ms=1_700_000_000_000,
+        committed_ms=1_700_000_000_500, rows=3, rows_total=30, operators=(operator((SubtaskState(),) * parallelism),),
+        outputs=(), progress=(),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def operator(subtasks: Sequence[SubtaskState], states: tuple[StateSchema, ...] = STATES) -> OperatorState:
+    fields = (FieldRef(name="k", type="string"),)
+    return OperatorState(uid="totals", key_fields=fields, states=states, subtasks=tuple(subtasks))
+
+
+def file_ref(path: str) -> FileRef:
+    """Return a reference to a file that nobody wrote."""
+    return FileRef(path=path, size=1, sha256="0" * 64)
+
+
+def keyed_file(
+    store: CheckpointStore, path: str, values: Mapping[int, Any], groups: tuple[int, int], *, kind: FileKind, token: str
+) -> KeyedFile:
+    """Write a file with one key per key group, named after it: ``{key group: value}``."""
+    rows = KeyedRows([(f"k{group}",) for group in values], list(values), list(values.values()))
+    make_table, encode = (base_table, encode_base) if kind is FileKind.BASE else (changelog_table, encode_changelog)
+    file = store.write_file(path, encode(make_table(rows, KEYS, pa.int64(), "total")))
+    return KeyedFile(file=file, state="total", kind=kind, token=token, key_groups=groups, rows=len(values))
+
+
+def operator_file(store: CheckpointStore, path: str, elements: Sequence[int]) -> OperatorFile:
+    file = store.write_file(path, encode_elements(elements_table(elements, pa.int64(), "waiting")))
+    partitions = PartitionsRef(mode=DistributionMode.SPLIT, offsets=tuple(range(len(elements))))
+    return OperatorFile(file=file, state="waiting", partitions=partitions)
+
+
+def written(store: CheckpointStore, parallelism: int, **changes: Any) -> Manifest:
+    """Write state of every key group and three waiting elements per subtask; return the manifest, not committed."""
+    subtasks = []
+    for index in range(parallelism):
+        own = key_group_range(MAX_PARALLELISM, parallelism, index)
+        folder = f"state/totals/000001-000000000007/{index:05d}-t{index}"
+        base = keyed_file(
+            store, f"{folder}-total.parquet", {group: group * 10 for group in own}, (own.start, own.end),
+            kind=FileKind.BASE, token=f"t{index}",
+        )  # fmt: skip
+        listed = operator_file(store, f"{folder}-operator-waiting.arrow", range(index * 3, index * 3 + 3))
+        subtasks.append(SubtaskState(keyed=(base,), operator=(listed,), operator_token=f"t{index}"))
+    return manifest(parallelism=parallelism, operators=(operator(subtasks),), **changes)

@@ -1,0 +1,402 @@
+"""Parts of the runtime that need no Spark: where to go on from, Spark's bookkeeping, sinks, the job builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from statecore import KeyedProcessFunction, OutputTag
+from statecore.errors import (
+    CorruptFileError,
+    JobDefinitionError,
+    ManifestError,
+    MissingFileError,
+    StateTypeError,
+    UnsupportedTypeError,
+)
+from statecore.model import parse_row
+from statecore.runtime import Job, ParquetSink
+from statecore.runtime.epoch import ResumePoint
+from statecore.runtime.job import load_job
+from statecore.runtime.messages import StagedSink
+from statecore.runtime.outputs import Outputs
+from statecore.runtime.progress import batch_timestamp_ms, capture_progress, lay_down_progress
+from statecore.runtime.resume import find_resume_point
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import StagedOutput
+from tests.handmade import manifest
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore.at(str(tmp_path / "store"))
+
+
+class TestResumePoint:
+    """Columns: what is committed, what is asked for, what to go on from."""
+
+    def resume(
+        self, store: CheckpointStore, start_from: str | None, *, roll_back: bool = False
+    ) -> tuple[int, int | None, str | None]:
+        point = find_resume_point(store, "orders", start_from, roll_back=roll_back)
+        assert isinstance(point, ResumePoint)
+        return point.lineage, point.manifest and point.manifest.epoch, point.path
+
+    def savepoint(self, store: CheckpointStore, lineage: int, epoch: int, **changes: Any) -> str:
+        made = manifest(lineage=lineage, epoch=epoch, **changes)
+        return store.write_savepoint(made, f"sp-{lineage}-{epoch}", reason="", now_ms=0)
+
+    def test_a_new_job_starts_its_first_lineage_from_nothing(self, store: CheckpointStore) -> None:
+        assert self.resume(store, None) == (1, None, None)
+
+    def test_without_a_wish_the_newest_epoch_counts(self, store: CheckpointStore) -> None:
+        for lineage, epoch in [(1, 0), (1, 1), (2, 1), (2, 2)]:
+            store.commit(manifest(lineage=lineage, epoch=epoch))
+        assert self.resume(store, None) == (2, 2, "manifests/000002-000000000002.json")
+
+    def test_a_savepoint_in_a_store_without_epochs_is_gone_on_from_in_its_lineage(self, store: CheckpointStore) -> None:
+        path = self.savepoint(store, 3, 7)
+        assert self.resume(store, path) == (3, 7, path)
+
+    def test_a_savepoint_of_the_newest_epoch_keeps_the_lineage_also_at_another_parallelism(
+        self, store: CheckpointStore
+    ) -> None:
+        store.commit(manifest(epoch=7))
+        path = self.savepoint(store, 1, 7, parallelism=4)
+        assert self.resume(store, path) == (1, 7, path)
+
+    def test_an_older_savepoint_opens_a_new_lineage_only_when_a_roll_back_is_asked_for(
+        self, store: CheckpointStore
+    ) -> None:
+        for epoch in range(5, 9):
+            store.commit(manifest(epoch=epoch, parent=CheckpointStore.manifest_path(1, epoch - 1)))
+        path = self.savepoint(store, 1, 6)
+        assert self.resume(store, path, roll_back=True) == (2, 6, path)
+        assert self.resume(store, path) == (1, 8, CheckpointStore.manifest_path(1, 8))
+
+    def test_a_savepoint_of_an_older_lineage_opens_a_new_one_after_the_newest(self, store: CheckpointStore) -> None:
+        for lineage, epoch in [(1, 6), (2, 7), (3, 7)]:
+            store.commit(manifest(lineage=lineage, epoch=epoch))
+        path = self.savepoint(store, 1, 6)
+        assert self.resume(store, path, roll_back=True) == (4, 6, path)
+        assert self.resume(store, path) == (3, 7, CheckpointStore.manifest_path(3, 7))
+
+    @pytest.mark.parametrize("lineage", [1, 2])
+    def test_a_wish_is_honoured_once_then_the_newest_epoch_counts(self, store: CheckpointStore, lineage: int) -> None:
+        store.commit(manifest(epoch=6))
+        path = self.savepoint(store, 1, 6)
+        store.commit(manifest(lineage=lineage, epoch=7, parent=path))
+        store.commit(manifest(lineage=lineage, epoch=8, parent=CheckpointStore.manifest_path(lineage, 7)))
+        newest = (lineage, 8, CheckpointStore.manifest_path(lineage, 8))
+        assert self.resume(store, path) == self.resume(store, path, roll_back=True) == newest
+
+    def test_a_wish_that_no_epoch_followed_yet_stays(self, store: CheckpointStore) -> None:
+        store.commit(manifest(epoch=6))
+        path = self.savepoint(store, 1, 6)
+        assert self.resume(store, path) == self.resume(store, path) == (1, 6, path)
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_state_of_another_job_is_refused_with_the_store_that_holds_it(
+        self, store: CheckpointStore, committed: bool
+    ) -> None:
+        made = manifest(job="billing")
+        path = store.write_savepoint(made, "sp", reason="", now_ms=0)
+        if committed:
+            store.commit(made)
+        with pytest.raises(ManifestError, match=rf"job 'billing' in {store.files.url}; expected .* 'orders'"):
+            self.resume(store, None if committed else path)
+
+    def test_a_savepoint_that_is_not_there_is_refused_and_nothing_else_taken(self, store: CheckpointStore) -> None:
+        store.commit(manifest(epoch=6))
+        with pytest.raises(MissingFileError, match="savepoints/typo"):
+            self.resume(store, "savepoints/typo/manifest.json")
+
+
+class TestProgress:
+    """A checkpoint directory as Spark 4.3 leaves it inside foreachBatch of an epoch: no commits/<epoch> yet."""
+
+    def spark_directory(self, folder: Path, epoch: int, *, source_log: tuple[str, ...] = ()) -> Path:
+        directory = folder / "spark"
+        files = {"metadata": '{"id":"x"}'}
+        for n in range(max(0, epoch - 5), epoch + 1):
+            files[f"offsets/{n}"] = (
+                f'v1\n{{"batchWatermarkMs":{n * 10},"batchTimestampMs":{n * 1000}}}\n{{"logOffset":{n}}}'
+            )
+            if n < epoch:
+                files[f"commits/{n}"] = f'v1\n{{"nextBatchWatermarkMs":{n * 10}}}'
+        for name in source_log:
+            files[f"sources/0/{name}"] = f"v1\n{name}"
+        for name, text in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return directory
+
+    def names(self, store: CheckpointStore, directory: Path, epoch: int) -> list[str]:
+        return [item.name for item in capture_progress(directory, epoch, store, None, "000001")]
+
+    def test_an_epoch_needs_the_id_two_offsets_the_commit_before_and_the_logs_of_its_sources(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
+        (directory / "offsets/.8.crc").write_bytes(b"")
+        (directory / "sources/0/.7.crc").write_bytes(b"")
+        assert self.names(store, directory, 8) == [
+            "metadata", "offsets/7", "offsets/8", "commits/7", "sources/0/6", "sources/0/7", "sources/0/8",
+        ]  # fmt: skip
+
+    def test_the_first_epoch_has_no_commit_before_it(self, store: CheckpointStore, tmp_path: Path) -> None:
+        assert self.names(store, self.spark_directory(tmp_path, 0), 0) == ["metadata", "offsets/0"]
+
+    def test_of_a_compacted_log_the_two_newest_compactions_and_what_followed_are_needed(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        log = ("9.compact", "18", "19.compact", "20", "28", "29.compact", "30", "31")
+        names = self.names(store, self.spark_directory(tmp_path, 31, source_log=log), 31)
+        assert [name for name in names if name.startswith("sources")] == [
+            "sources/0/19.compact", "sources/0/29.compact", "sources/0/30", "sources/0/31",
+        ]  # fmt: skip
+
+    def test_what_the_epoch_before_holds_is_not_copied_again(self, store: CheckpointStore, tmp_path: Path) -> None:
+        directory = self.spark_directory(tmp_path, 7, source_log=("6", "7"))
+        first = capture_progress(directory, 7, store, None, "000001")
+        directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
+        before = set(store.files.list("progress"))
+
+        second = capture_progress(directory, 8, store, manifest(progress=first), "000001")
+
+        written = set(store.files.list("progress")) - before
+        assert written == {f"progress/000001/spark/{name}" for name in ("offsets/8", "commits/7", "sources/0/8")}
+        assert {item.name: item for item in second}["sources/0/6"] in first
+
+    def test_two_drivers_never_write_the_same_path(self, store: CheckpointStore, tmp_path: Path) -> None:
+        directory = self.spark_directory(tmp_path, 3)
+        paths = [
+            {item.file.path for item in capture_progress(directory, 3, store, None, attempt)}
+            for attempt in ("000001", "000002")
+        ]
+        assert paths[0].isdisjoint(paths[1])
+
+    def test_laid_down_in_a_fresh_directory_it_says_what_spark_would_find_after_the_epoch(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        directory = self.spark_directory(tmp_path, 8, source_log=("7", "8"))
+        progress = capture_progress(directory, 8, store, None, "000001")
+        fresh = tmp_path / "fresh"
+
+        lay_down_progress(manifest(epoch=8, progress=progress), store, fresh)
+
+        found = {file.relative_to(fresh).as_posix() for file in fresh.rglob("*") if file.is_file()}
+        assert found == {item.name for item in progress} | {"commits/8"}
+        for item in progress:
+            assert (fresh / item.name).read_bytes() == (directory / item.name).read_bytes()
+        assert (fresh / "commits/8").read_text() == 'v1\n{"nextBatchWatermarkMs":80}'
+
+    def test_a_damaged_bookkeeping_file_is_refused(self, store: CheckpointStore, tmp_path: Path) -> None:
+        progress = capture_progress(self.spark_directory(tmp_path, 8), 8, store, None, "000001")
+        store.files.write(progress[1].file.path, b"v1\n{}")
+        with pytest.raises(CorruptFileError, match=progress[1].file.path):
+            lay_down_progress(manifest(epoch=8, progress=progress), store, tmp_path / "fresh")
+
+    def test_the_time_of_an_epoch_is_the_one_that_spark_recorded(self, tmp_path: Path) -> None:
+        assert batch_timestamp_ms(self.spark_directory(tmp_path, 8), 8) == 8000
+
+    @pytest.mark.parametrize("text", ["v1", "v1\n{}", "v1\nnot json", ""])
+    def test_an_offset_log_that_reads_otherwise_is_refused_by_its_path(self, tmp_path: Path, text: str) -> None:
+        directory = self.spark_directory(tmp_path, 8)
+        (directory / "offsets/8").write_text(text)
+        with pytest.raises(ManifestError, match=r"no batchTimestampMs .*offsets/8; expected .*; run the Spark release"):
+            batch_timestamp_ms(directory, 8)
+
+
+class TestParquetSink:
+    def staged(self, sink: ParquetSink, rows: list[tuple[int, str]], token: str) -> list[StagedOutput]:
+        outputs = Outputs([StagedSink("seen", "", parse_row("n int, k string"), sink.staging())])
+        for row in rows:
+            outputs.emit("", row)
+            outputs.emit("elsewhere", row)
+        return list(outputs.stage("1-5", f"00000-{token}"))
+
+    def visible(self, folder: Path) -> list[Any]:
+        files = sorted(folder.glob("lineage=*/epoch=*/*.parquet"))
+        return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+    def test_staged_rows_are_invisible_until_published_and_published_twice_count_once(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        outputs = self.staged(sink, [(1, "a"), (2, "b")], "t")
+        assert self.visible(tmp_path) == []
+
+        for _ in range(3):
+            sink.publish(outputs, 1, 5)
+
+        assert self.visible(tmp_path) == [{"n": 1, "k": "a"}, {"n": 2, "k": "b"}]
+        assert [file.name for file in (tmp_path / "lineage=1/epoch=5").iterdir()] == ["seen-00000-t.parquet"]
+
+    def test_a_lost_attempt_is_never_published(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        self.staged(sink, [(1, "lost")], "t1")
+        sink.publish(self.staged(sink, [(1, "won")], "t2"), 1, 5)
+        assert self.visible(tmp_path) == [{"n": 1, "k": "won"}]
+
+    def test_publishing_goes_on_where_it_was_interrupted(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        outputs = self.staged(sink, [(1, "a")], "t1") + self.staged(sink, [(2, "b")], "t2")
+        # As a driver leaves it that is killed between two files.
+        sink.staging().move(outputs[0].file.path, "lineage=1/epoch=5/seen-00000-t1.parquet")
+        sink.publish(outputs, 1, 5)
+        assert [row["n"] for row in self.visible(tmp_path)] == [1, 2]
+
+    def test_files_that_a_reader_took_away_after_they_were_published_are_no_error(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        outputs = self.staged(sink, [(1, "a")], "t")
+        sink.publish(outputs, 1, 5)
+        (tmp_path / "lineage=1/epoch=5/seen-00000-t.parquet").unlink()
+        sink.publish(outputs, 1, 5)
+        assert self.visible(tmp_path) == []
+
+    def test_a_file_that_is_neither_staged_nor_published_is_an_error_with_its_path(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        outputs = self.staged(sink, [(1, "a")], "t")
+        sink.staging().delete(outputs[0].file.path)
+        with pytest.raises(MissingFileError, match=outputs[0].file.path):
+            sink.publish(outputs, 1, 5)
+
+    def test_the_same_epoch_of_another_lineage_is_another_place(self, tmp_path: Path) -> None:
+        sink = ParquetSink(tmp_path)
+        sink.publish(self.staged(sink, [(1, "a")], "t1"), 1, 5)
+        sink.publish(self.staged(sink, [(2, "b")], "t2"), 2, 5)
+        assert [row["n"] for row in self.visible(tmp_path)] == [1, 2]
+
+    def test_no_rows_make_no_file(self, tmp_path: Path) -> None:
+        assert self.staged(ParquetSink(tmp_path), [], "t") == []
+        assert list(tmp_path.rglob("*.parquet")) == []
+
+    def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(self, tmp_path: Path) -> None:
+        with pytest.raises(StateTypeError, match=r"sink 'seen' .*expected rows with the columns n int32, k string"):
+            self.staged(ParquetSink(tmp_path), [(1, "a", "too many")], "t")  # type: ignore[list-item]
+
+
+class Nothing(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield from ()
+
+
+def read(spark: Any) -> Any:
+    raise AssertionError("a job is described without reading anything")
+
+
+def job() -> Job:
+    made = Job({"input": "x"})
+    made.source("in", read).key_by("k", order_by=["t"]).process(Nothing(), output="n int", uid="op")
+    return made
+
+
+class TestJob:
+    def test_a_job_describes_one_source_operator_and_its_sinks(self, tmp_path: Path) -> None:
+        made = Job({"input": "x"})
+        stream = made.source("in", read).key_by("k", "l", order_by=["t"]).process(Nothing(), output="n int", uid="op")
+        stream.sink("numbers", ParquetSink(tmp_path))
+        stream.side_output(OutputTag("late", "k string")).sink("late", ParquetSink(tmp_path))
+
+        (plan,) = made.validated().operators
+        assert (plan.uid, plan.key_columns, plan.order_by, plan.output) == ("op", ("k", "l"), ("t",), "n int")
+        assert [(b.name, b.tag, b.schema) for b in plan.sinks] == [
+            ("numbers", "", "n int"),
+            ("late", "late", "k string"),
+        ]
+        with pytest.raises(TypeError):
+            made.settings["input"] = "y"  # type: ignore[index]
+
+    REFUSED: dict[str, tuple[Callable[[Job], Any], str]] = {  # noqa: RUF012
+        "no key column": (lambda j: j.source("in", read).key_by(), r"key_by\(\) without columns"),
+        "a column of state files": (
+            lambda j: j.source("in", read).key_by("k", "_value", "_key_group"),
+            r"key columns \['_key_group', '_value'\]; expected other names",
+        ),
+        "a source name that is no file name": (lambda j: j.source("a/b", read), r"the source 'a/b'; expected letters"),
+        "an empty source name": (lambda j: j.source("", read), r"the source ''"),
+        "a hidden source name": (lambda j: j.source("..", read), r"the source '\.\.'"),
+        "one source name twice": (lambda j: (j.source("in", read), j.source("in", read)), r"source 'in' twice"),
+        "a uid that is no file name": (
+            lambda j: j.source("in", read).key_by("k").process(Nothing(), output="n int", uid="my op"),
+            r"operator uid 'my op'",
+        ),
+        "one uid twice": (
+            lambda j: [
+                s.process(Nothing(), output="n int", uid="op") for s in [j.source("in", read).key_by("k")] for _ in "ab"
+            ],
+            r"operator uid 'op' twice",
+        ),
+        "a function that is none": (
+            lambda j: j.source("in", read).key_by("k").process(len, output="n int", uid="op"),  # type: ignore[arg-type]
+            r"builtin_function_or_method for operator 'op'; expected a KeyedProcessFunction",
+        ),
+        "a class instead of an object": (
+            lambda j: j.source("in", read).key_by("k").process(Nothing, output="n int", uid="op"),  # type: ignore[arg-type]
+            r"expected a KeyedProcessFunction",
+        ),
+        "one sink name twice": (
+            lambda j: [
+                s.sink("a", ParquetSink("x"))
+                for s in [j.source("in", read).key_by("k").process(Nothing(), output="n int", uid="op")]
+                for _ in "ab"
+            ],
+            r"sink 'a' twice",
+        ),
+    }
+
+    @pytest.mark.parametrize("case", REFUSED)
+    def test_an_impossible_job_is_refused_where_it_is_described(self, case: str) -> None:
+        describe, message = self.REFUSED[case]
+        with pytest.raises(JobDefinitionError, match=message) as raised:
+            describe(Job())
+        assert "expected" in str(raised.value)
+
+    def test_an_output_schema_that_cannot_be_read_is_refused(self) -> None:
+        with pytest.raises(UnsupportedTypeError, match="wrong"):
+            Job().source("in", read).key_by("k").process(Nothing(), output="n wrong", uid="op")
+
+    def test_two_operators_or_sources_or_none_cannot_run_in_this_release(self) -> None:
+        two = job()
+        two.source("other", read).key_by("k").process(Nothing(), output="n int", uid="op2")
+        with pytest.raises(JobDefinitionError, match="2 sources and 2 operators; expected one of each"):
+            two.validated()
+        with pytest.raises(JobDefinitionError, match="0 sources and 0 operators"):
+            Job().validated()
+        assert job().validated().sources[0].name == "in"
+
+
+class TestLoadJob:
+    def test_a_job_file_is_run_with_the_settings_of_the_job(self, tmp_path: Path) -> None:
+        artifact = tmp_path / "my job.py"
+        artifact.write_text(
+            "from statecore import KeyedProcessFunction\n"
+            "class F(KeyedProcessFunction):\n"
+            "    def process_element(self, value, ctx):\n"
+            "        yield value\n"
+            "def build(job):\n"
+            "    s = job.source(job.settings['name'], lambda spark: None).key_by('k')\n"
+            "    s.process(F(), output='k string', uid='op')\n"
+        )
+        assert load_job(artifact, {"name": "from-settings"}).sources[0].name == "from-settings"
+
+    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(JobDefinitionError, match=rf"no job file {tmp_path}/gone.py; expected .*; register"):
+            load_job(tmp_path / "gone.py", {})
+
+    @pytest.mark.parametrize("text", ["", "build = 1", "def other(job): ..."])
+    def test_a_file_without_build_is_named(self, tmp_path: Path, text: str) -> None:
+        artifact = tmp_path / "empty.py"
+        artifact.write_text(text)
+        with pytest.raises(JobDefinitionError, match=rf"no build\(job\) in {artifact}; expected one; define it"):
+            load_job(artifact, {})
+
+    def test_a_file_that_describes_nothing_is_refused(self, tmp_path: Path) -> None:
+        artifact = tmp_path / "nothing.py"
+        artifact.write_text("def build(job): pass")
+        with pytest.raises(JobDefinitionError, match="0 sources"):
+            load_job(artifact, {})

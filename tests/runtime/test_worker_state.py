@@ -1,0 +1,448 @@
+"""Workers' state without Spark: real epochs of real subtasks on real files, in one process that plays several workers.
+
+The cache may only ever save reads; whatever it holds, an epoch must leave the state that its manifest's history says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from statecore import CheckpointedFunction, KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+from statecore.errors import CorruptFileError
+from statecore.model import key_group_for, key_group_range, subtask_for_key_group
+from statecore.runtime import cache
+from statecore.runtime.messages import (
+    ANCHOR,
+    COMMIT_DECODER,
+    KEY_GROUP,
+    SUBTASK,
+    EpochSpec,
+    OperatorSpec,
+    SubtaskCommit,
+    SubtaskSpec,
+)
+from statecore.runtime.subtask import subtask_runner
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import FieldRef, FileRef, Manifest, OperatorState, SubtaskState
+from statecore.snapshot.operator_files import decode_elements
+from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.restore import all_rows, apply_keyed_files
+from statecore.state import HeapKeyedStateBackend
+from tests.handmade import manifest
+
+GROUPS = 16
+KEYS = [f"k{n}" for n in range(40)]
+POISON = 666
+BUFFERED = 100
+
+
+class Totals(KeyedProcessFunction, CheckpointedFunction):
+    """Sums per key; 0 clears; buffers what is over 100 in operator state; fails at 666."""
+
+    def initialize_state(self, context: Any) -> None:
+        self.waiting = context.operator_state_store.get_list_state(ListStateDescriptor("waiting", "bigint"))
+
+    def open(self, ctx: Any) -> None:
+        self.total = ctx.get_state(ValueStateDescriptor("total", "bigint"))
+        self.last = ctx.get_list_state(ListStateDescriptor("last", "bigint"))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        if value.n == POISON:
+            raise ZeroDivisionError("poison")
+        self.total.update(None if value.n == 0 else (self.total.value() or 0) + value.n)
+        self.last.update([*self.last.get(), value.n][-2:])
+        if value.n > BUFFERED:
+            self.waiting.add(value.n)
+
+    def snapshot_state(self, context: Any) -> None:
+        return None
+
+
+class Truth:
+    """What an uninterrupted run would hold."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, int] = {}
+        self.last: dict[str, list[int]] = {}
+        self.waiting: Counter[int] = Counter()
+
+    def take(self, rows: list[tuple[str, int]]) -> None:
+        for k, n in rows:
+            self.totals[k] = self.totals.get(k, 0) + n
+            if n == 0:
+                del self.totals[k]
+            self.last[k] = [*self.last.get(k, []), n][-2:]
+            self.waiting.update([n] if n > BUFFERED else [])
+
+    def copy(self) -> Truth:
+        made = Truth()
+        made.totals, made.last, made.waiting = dict(self.totals), dict(self.last), Counter(self.waiting)
+        return made
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return 0
+
+
+class Cluster:
+    """A store, and workers that differ in nothing but what they remember."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = CheckpointStore.at(str(folder))
+        self.workers: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+        self.monkeypatch = monkeypatch
+        self.read: list[str] = []
+        self.newest: Manifest | None = None
+        self.spec = OperatorSpec(
+            uid="totals", function=Totals(), key_fields=(FieldRef(name="k", type="string"),),
+            max_parallelism=GROUPS, sinks=(), store_url=self.store.files.url,
+        )  # fmt: skip
+        read_file = CheckpointStore.read_file
+
+        def counting(store: CheckpointStore, ref: FileRef) -> bytes:
+            self.read.append(ref.path)
+            return read_file(store, ref)
+
+        monkeypatch.setattr(CheckpointStore, "read_file", counting)
+
+    def epoch(
+        self,
+        rows: list[tuple[str, int]],
+        workers: str = "A",
+        *,
+        parallelism: int = 1,
+        compact: bool = False,
+        commit: bool = True,
+        lineage: int | None = None,
+    ) -> list[SubtaskCommit]:
+        """Run an epoch, subtask i on the worker of the i-th letter, and commit it or lose the attempt."""
+        previous = self.newest
+        subtasks = (
+            rescale_by_reference(previous, parallelism).operators[0].subtasks
+            if previous is not None
+            else (SubtaskState(),) * parallelism
+        )
+        epoch = EpochSpec(
+            lineage=lineage or (previous.lineage if previous else 1),
+            epoch=previous.epoch + 1 if previous else 0,
+            now_ms=0,
+            previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
+            subtasks=tuple(_spec(i, parallelism, state, compact) for i, state in enumerate(subtasks)),
+        )
+        self.read.clear()
+        commits = []
+        for index in range(parallelism):
+            self._become(workers[index % len(workers)])
+            ((row,),) = (
+                b.column(0).to_pylist() for b in subtask_runner(self.spec, epoch)(_batches(rows, index, epoch))
+            )
+            commits.append(COMMIT_DECODER.decode(row))
+        if commit:
+            self.newest = _manifest(self.spec.uid, epoch, subtasks, commits)
+            self.store.commit(self.newest)
+        return commits
+
+    def _become(self, worker: str) -> None:
+        keyed, operator = self.workers.setdefault(worker, ({}, {}))
+        self.monkeypatch.setattr(cache, "_keyed", keyed)
+        self.monkeypatch.setattr(cache, "_operator", operator)
+
+    def assert_exact(self, truth: Truth) -> None:
+        assert self.newest is not None
+        operator = self.newest.operators[0]
+        totals: dict[str, int] = {}
+        last: dict[str, list[int]] = {}
+        waiting: Counter[int] = Counter()
+        for index, subtask in enumerate(operator.subtasks):
+            own = key_group_range(GROUPS, self.newest.parallelism, index)
+            backend = HeapKeyedStateBackend(GROUPS, own, Clock())
+            apply_keyed_files(backend, self.store, operator, subtask.keyed, dict.fromkeys(own, 0))
+            for name, found, kind in (("total", totals, "value"), ("last", last, "list")):
+                rows = all_rows(backend.restored_table(name, kind, "bigint"))
+                found.update({k: value for (k,), value in zip(rows.keys, rows.values, strict=True)})
+            for item in subtask.operator:
+                waiting.update(decode_elements(self.store.read_file(item.file), item.partitions.offsets))
+        assert (totals, last, waiting) == (truth.totals, truth.last, truth.waiting)
+
+    def of_epoch(self, *epochs: int) -> set[str]:
+        """Return the keyed files that these epochs wrote."""
+        assert self.newest is not None
+        files = (item.file.path for s in self.newest.operators[0].subtasks for item in s.keyed)
+        return {path for path in files if any(f"-{epoch:012d}/" in path for epoch in epochs)}
+
+
+def _spec(index: int, parallelism: int, state: SubtaskState, compact: bool) -> SubtaskSpec:
+    own = key_group_range(GROUPS, parallelism, index)
+    heads = dict.fromkeys(own, "")
+    for item in state.keyed:
+        heads.update(dict.fromkeys(range(item.key_groups[0], item.key_groups[1] + 1), item.token))
+    runs = tuple((group, group, head) for group, head in heads.items())
+    return SubtaskSpec((own.start, own.end), runs, state.operator_token, compact)
+
+
+def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Iterator[pa.RecordBatch]:
+    mine = []
+    for k, n in rows:
+        group = key_group_for((k,), ["string"], GROUPS)
+        if subtask_for_key_group(GROUPS, len(epoch.subtasks), group) == index:
+            mine.append((k, n, index, index, group))
+    columns = list(zip(*(mine or [(None, None, index, None, None)]), strict=True))
+    types = [pa.string(), pa.int64(), pa.int32(), pa.int32(), pa.int32()]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, names=["k", "n", ANCHOR, SUBTASK, KEY_GROUP])
+
+
+def _manifest(uid: str, epoch: EpochSpec, restored: tuple[SubtaskState, ...], commits: list[SubtaskCommit]) -> Manifest:
+    subtasks = tuple(
+        SubtaskState(
+            keyed=commit.keyed if commit.replaces else state.keyed + commit.keyed,
+            operator=state.operator if commit.operator is None else commit.operator,
+            operator_token=commit.operator_token,
+        )
+        for state, commit in zip(restored, commits, strict=True)
+    )
+    fields = (FieldRef(name="k", type="string"),)
+    operator = OperatorState(uid=uid, key_fields=fields, states=commits[0].states, subtasks=subtasks)
+    return manifest(
+        lineage=epoch.lineage, epoch=epoch.epoch, parent=epoch.previous, max_parallelism=GROUPS,
+        parallelism=len(epoch.subtasks), operators=(operator,),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(tmp_path, monkeypatch)
+
+
+ROWS = [(k, n) for n, k in enumerate(KEYS, start=90)]
+
+
+def truth(*epochs: list[tuple[str, int]]) -> Truth:
+    made = Truth()
+    for rows in epochs:
+        made.take(rows)
+    return made
+
+
+def test_a_worker_that_ran_the_epoch_before_reads_nothing(cluster: Cluster) -> None:
+    cluster.epoch(ROWS)
+    (commit,) = cluster.epoch(ROWS)
+    assert (cluster.read, commit.cached_key_groups) == ([], GROUPS)
+    cluster.assert_exact(truth(ROWS, ROWS))
+
+
+def test_an_epoch_without_rows_keeps_the_cache_and_writes_no_file(cluster: Cluster) -> None:
+    cluster.epoch(ROWS)
+    for _ in range(cache._EPOCHS_KEPT + 2):
+        (commit,) = cluster.epoch([])
+        assert (commit.keyed, commit.operator, commit.cached_key_groups, cluster.read) == ((), None, GROUPS, [])
+    cluster.assert_exact(truth(ROWS))
+
+
+def test_a_new_worker_reads_every_file_of_its_key_groups_once(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch(ROWS, "A")
+    assert cluster.newest is not None
+    files = {ref.path for ref in cluster.newest.files()}
+
+    (commit,) = cluster.epoch(ROWS, "B")
+
+    assert Counter(cluster.read) == Counter(files)
+    assert commit.cached_key_groups == 0
+    cluster.assert_exact(truth(ROWS, ROWS, ROWS))
+
+
+def test_a_worker_that_missed_epochs_reads_the_changelogs_of_these_alone(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 1)], "A")
+    cluster.epoch([("k1", 2), ("k2", 0)], "B")
+    cluster.epoch([("k3", 3)], "B")
+
+    (commit,) = cluster.epoch([("k2", 5), ("k4", 1)], "A")
+
+    assert set(cluster.read) == cluster.of_epoch(2, 3)
+    assert len(cluster.read) == len(set(cluster.read)) == 4
+    assert commit.cached_key_groups == 0
+    cluster.assert_exact(truth(ROWS, [("k1", 1)], [("k1", 2), ("k2", 0)], [("k3", 3)], [("k2", 5), ("k4", 1)]))
+
+
+def test_what_was_cleared_elsewhere_is_not_met_again(cluster: Cluster) -> None:
+    cluster.epoch([("k1", 1)], "A")
+    cluster.epoch([("k1", 0)], "B")
+    cluster.epoch([("k1", 7)], "A")
+    cluster.assert_exact(truth([("k1", 1)], [("k1", 0)], [("k1", 7)]))
+
+
+def test_an_attempt_that_was_not_committed_is_dropped_though_its_worker_remembers_it(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 1_000), ("k2", 0)], "A", commit=False)
+    cluster.epoch([("k3", 3)], "B")
+
+    (commit,) = cluster.epoch([("k1", 1)], "A")
+
+    assert commit.cached_key_groups == 0
+    cluster.assert_exact(truth(ROWS, [("k3", 3)], [("k1", 1)]))
+
+
+def test_an_epoch_replayed_on_the_worker_that_ran_it_counts_once(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 500)], "A", commit=False)
+    cluster.epoch([("k1", 500)], "A")
+    cluster.assert_exact(truth(ROWS, [("k1", 500)]))
+
+
+def test_an_attempt_that_failed_halfway_leaves_nothing(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    with pytest.raises(ZeroDivisionError):
+        cluster.epoch([("k1", 101), ("k2", 0), ("k3", POISON)], "A")
+
+    (commit,) = cluster.epoch([("k1", 1)], "A")
+
+    assert commit.cached_key_groups == 0
+    cluster.assert_exact(truth(ROWS, [("k1", 1)]))
+
+
+def test_at_another_parallelism_keyed_state_in_memory_is_used_and_operator_state_is_read_anew(
+    cluster: Cluster,
+) -> None:
+    cluster.epoch(ROWS, "A", parallelism=3)
+    for parallelism in (5, 1, 4):
+        assert cluster.newest is not None
+        listed = {item.file.path for s in cluster.newest.operators[0].subtasks for item in s.operator}
+        commits = cluster.epoch([("k1", 1)], "A", parallelism=parallelism)
+        assert sum(commit.cached_key_groups for commit in commits) == GROUPS
+        assert set(cluster.read) <= listed
+    cluster.assert_exact(truth(ROWS, *[[("k1", 1)]] * 3))
+
+
+def test_at_another_parallelism_each_worker_reads_only_what_it_did_not_hold(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "AB", parallelism=2)
+    commits = cluster.epoch(ROWS, "AABB", parallelism=4)
+    assert [commit.cached_key_groups for commit in commits] == [4, 4, 4, 4]
+    commits = cluster.epoch(ROWS, "A", parallelism=1)
+    assert commits[0].cached_key_groups == GROUPS // 2
+    cluster.assert_exact(truth(ROWS, ROWS, ROWS))
+
+
+def test_after_a_compaction_a_worker_that_missed_it_loads_the_base(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 0)], "B", compact=True)
+    assert cluster.of_epoch(0) == set()
+    cluster.epoch([("k2", 1)], "A")
+    assert {path for path in cluster.read if "operator" not in path} == cluster.of_epoch(1)
+    cluster.assert_exact(truth(ROWS, [("k1", 0)], [("k2", 1)]))
+
+
+def test_key_groups_that_moved_away_for_good_are_forgotten(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A", parallelism=2)
+    for _ in range(cache._EPOCHS_KEPT + 2):
+        cluster.epoch([("k1", 1)], "AB", parallelism=2)
+    (groups,) = cluster.workers["A"][0].values()
+    assert sorted(groups) == list(range(GROUPS // 2))
+
+
+def test_going_back_to_an_older_epoch_drops_what_came_after_it(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    older = cluster.newest
+    cluster.epoch([("k1", 1_000), ("k2", 0)], "A")
+    cluster.newest = older
+    cluster.epoch([("k1", 1)], "A", lineage=2)
+    cluster.assert_exact(truth(ROWS, [("k1", 1)]))
+
+
+class Shapes(KeyedProcessFunction):
+    """Notes the shape of the value it meets; writes it in another shape than a restore gives it back."""
+
+    def __init__(self) -> None:
+        self.met: list[str] = []
+
+    def open(self, ctx: Any) -> None:
+        self.state = ctx.get_state(ValueStateDescriptor("shape", "struct<n:bigint,part:float,l:array<int>>"))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.met.append(repr(self.state.value()))
+        self.state.update({"n": value.n, "part": 0.1, "l": (1, 2)})
+
+
+def test_a_value_is_met_in_one_shape_whether_it_was_in_memory_or_was_read_from_a_file(cluster: Cluster) -> None:
+    met = []
+    for second in ("A", "B"):
+        function = Shapes()
+        cluster.spec = dataclasses.replace(cluster.spec, function=function, uid=f"shapes-{second}")
+        cluster.newest = None
+        cluster.epoch([("k1", 1)], "A", lineage=ord(second))
+        cluster.epoch([("k1", 2)], second)
+        met.append(function.met)
+    assert met[0] == met[1]
+    assert met[0][1] == "Row(n=1, part=0.10000000149011612, l=[1, 2])"
+
+
+def test_a_state_file_that_is_damaged_is_an_error_with_its_path_and_no_state(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    (path,) = [path for path in cluster.of_epoch(0) if path.endswith("total.arrow")]
+    data = bytearray(cluster.store.files.read(path))
+    data[len(data) // 2] ^= 1
+    cluster.store.files.write(path, bytes(data))
+    with pytest.raises(CorruptFileError, match=path):
+        cluster.epoch(ROWS, "B")
+
+
+steps = st.lists(
+    st.fixed_dictionaries(
+        {
+            "rows": st.lists(st.tuples(st.sampled_from(KEYS[:12]), st.sampled_from([0, 1, 2, 101, 102])), max_size=8),
+            "workers": st.text("ABC", min_size=1, max_size=5),
+            "parallelism": st.sampled_from([1, 2, 3, 5]),
+            "compact": st.booleans(),
+            "fate": st.sampled_from(["commit", "commit", "commit", "lose", "fail", "go back"]),
+        }
+    ),
+    min_size=2,
+    max_size=9,
+)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(steps)
+def test_whatever_workers_remember_the_state_is_that_of_an_uninterrupted_run(
+    tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, Any]]
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        cluster = Cluster(tmp_path_factory.mktemp("store"), monkeypatch)
+        expected, past, lineage = Truth(), [], 1
+        for step in history:
+            fate, rows = step.pop("fate"), step["rows"]
+            if fate == "go back" and past:
+                cluster.newest, expected = past[len(past) // 2]
+                expected = expected.copy()
+                lineage += 1
+            if fate == "fail":
+                with pytest.raises(ZeroDivisionError):
+                    cluster.epoch(**{**step, "rows": [*rows, ("k0", POISON)]}, lineage=lineage)
+                continue
+            cluster.epoch(**step, lineage=lineage, commit=fate != "lose")
+            if fate != "lose":
+                expected.take(rows)
+                past.append((cluster.newest, expected.copy()))
+                cluster.assert_exact(expected)
+
+
+def test_the_manifests_made_here_are_read_back_as_they_are(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A", parallelism=2)
+    assert cluster.newest is not None
+    assert msgspec.json.encode(cluster.store.newest()) == msgspec.json.encode(cluster.newest)

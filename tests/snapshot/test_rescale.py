@@ -1,0 +1,183 @@
+"""Rescale by reference: every piece of state to exactly one subtask, no byte touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from statecore.errors import InvalidParallelismError
+from statecore.model import key_group_range
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import FileKind, Manifest, SubtaskState
+from statecore.snapshot.operator_files import decode_elements
+from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.restore import all_rows, apply_keyed_files
+from statecore.state import HeapKeyedStateBackend
+from tests.handmade import MAX_PARALLELISM, keyed_file, manifest, operator, operator_file
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore.at(str(tmp_path))
+
+
+@pytest.fixture
+def of_three(store: CheckpointStore) -> Manifest:
+    """Three subtasks, each with a base, two changelogs over it, and operator state; 7 elements of 3, 0 and 4."""
+    subtasks = []
+    for index, elements in enumerate([[0, 1, 2], [], [3, 4, 5, 6]]):
+        own = key_group_range(MAX_PARALLELISM, 3, index)
+        groups = (own.start, own.end)
+        keyed = [
+            keyed_file(store, f"s{index}/base", {g: g for g in own}, groups, kind=FileKind.BASE, token="a"),
+            keyed_file(store, f"s{index}/log1", {g: g + 100 for g in own}, groups, kind=FileKind.CHANGELOG, token="b"),
+            keyed_file(store, f"s{index}/log2", {own.end: 999}, groups, kind=FileKind.CHANGELOG, token="c"),
+        ]
+        listed = (operator_file(store, f"s{index}/elements", elements),) if elements else ()
+        subtasks.append(SubtaskState(keyed=tuple(keyed), operator=listed, operator_token=f"t{index}"))
+    return manifest(parallelism=3, operators=(operator(subtasks),))
+
+
+def keyed_references(made: Manifest) -> Counter[tuple[int, str]]:
+    """Count how often each (key group, file) is given to a subtask."""
+    return Counter(
+        (group, item.file.path)
+        for subtask in made.operators[0].subtasks
+        for item in subtask.keyed
+        for group in range(item.key_groups[0], item.key_groups[1] + 1)
+    )
+
+
+def element_references(made: Manifest) -> list[tuple[str, int]]:
+    return [
+        (item.file.path, offset)
+        for subtask in made.operators[0].subtasks
+        for item in subtask.operator
+        for offset in item.partitions.offsets
+    ]
+
+
+def restored(store: CheckpointStore, made: Manifest) -> dict[str, int]:
+    """Restore every subtask as a worker does and return all keys with their values."""
+    state: dict[str, int] = {}
+    for index, subtask in enumerate(made.operators[0].subtasks):
+        own = key_group_range(MAX_PARALLELISM, made.parallelism, index)
+        backend = HeapKeyedStateBackend(MAX_PARALLELISM, own, _Clock())
+        apply_keyed_files(backend, store, made.operators[0], subtask.keyed, dict.fromkeys(own, 0))
+        rows = all_rows(backend.restored_table("total", "value", "bigint"))
+        assert set(rows.key_groups) == set(own)
+        for (key,), value in zip(rows.keys, rows.values, strict=True):
+            assert key not in state
+            state[key] = value
+    return state
+
+
+STEPS = [(5,), (5, 1), (5, 1, 3), (1, 16, 2), (16,), (2, 3), (4, 4)]
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=str)
+def test_every_key_group_of_every_file_and_every_element_is_kept_exactly_once(
+    of_three: Manifest, steps: tuple[int, ...]
+) -> None:
+    rescaled = of_three
+    for parallelism in steps:
+        rescaled = rescale_by_reference(rescaled, parallelism)
+        assert rescaled.parallelism == len(rescaled.operators[0].subtasks) == parallelism
+
+    assert keyed_references(rescaled) == keyed_references(of_three)
+    assert set(keyed_references(rescaled).values()) == {1}
+    assert sorted(element_references(rescaled)) == sorted(element_references(of_three))
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=str)
+def test_every_subtask_holds_its_own_key_groups_alone(of_three: Manifest, steps: tuple[int, ...]) -> None:
+    rescaled = of_three
+    for parallelism in steps:
+        rescaled = rescale_by_reference(rescaled, parallelism)
+    for index, subtask in enumerate(rescaled.operators[0].subtasks):
+        own = key_group_range(MAX_PARALLELISM, rescaled.parallelism, index)
+        assert all(own.start <= item.key_groups[0] <= item.key_groups[1] <= own.end for item in subtask.keyed)
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=str)
+def test_files_stay_in_old_order_so_that_the_restored_state_is_the_same(
+    store: CheckpointStore, of_three: Manifest, steps: tuple[int, ...]
+) -> None:
+    rescaled = of_three
+    for parallelism in steps:
+        rescaled = rescale_by_reference(rescaled, parallelism)
+    ends = [key_group_range(MAX_PARALLELISM, 3, index).end for index in range(3)]
+    expected = {f"k{group}": 999 if group in ends else group + 100 for group in range(MAX_PARALLELISM)}
+    assert restored(store, rescaled) == expected
+
+
+def test_elements_of_a_contiguous_state_stay_in_old_order(store: CheckpointStore, of_three: Manifest) -> None:
+    five = rescale_by_reference(of_three, 5)
+    assert element_references(five) == element_references(of_three)
+    assert [sum(len(item.partitions.offsets) for item in s.operator) for s in five.operators[0].subtasks] == [
+        2, 2, 1, 1, 1,
+    ]  # fmt: skip
+    one = rescale_by_reference(five, 1)
+    elements = [
+        element
+        for item in one.operators[0].subtasks[0].operator
+        for element in decode_elements(store.read_file(item.file), item.partitions.offsets)
+    ]
+    assert elements == list(range(7))
+
+
+def test_elements_of_an_interleaved_state_are_dealt_one_by_one(of_three: Manifest) -> None:
+    states = tuple(
+        msgspec.structs.replace(state, strategy="interleaved") if state.scope == "operator" else state
+        for state in of_three.operators[0].states
+    )
+    dealt = msgspec.structs.replace(
+        of_three, operators=(msgspec.structs.replace(of_three.operators[0], states=states),)
+    )
+    first = rescale_by_reference(dealt, 2).operators[0].subtasks[0]
+    assert [(item.file.path, item.partitions.offsets) for item in first.operator] == [
+        ("s0/elements", (0, 2)),
+        ("s2/elements", (1, 3)),
+    ]
+
+
+def test_one_file_is_given_to_several_subtasks_and_stays_one_file(of_three: Manifest) -> None:
+    five = rescale_by_reference(of_three, 5)
+    sharers = [s for s in five.operators[0].subtasks if any(item.file.path == "s1/base" for item in s.keyed)]
+    assert len(sharers) >= 2
+    assert sorted(ref.path for ref in five.files()) == sorted(ref.path for ref in of_three.files())
+    back = rescale_by_reference(five, 1).operators[0].subtasks[0].keyed
+    ranges = [item.key_groups for item in back if item.file.path == "s1/base"]
+    assert len(ranges) == len(sharers)
+    assert sorted(ranges) == ranges
+
+
+def test_no_file_is_read_or_written(store: CheckpointStore, of_three: Manifest, tmp_path: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
+    rescale_by_reference(rescale_by_reference(of_three, 5), 1)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
+
+
+def test_everything_but_the_placement_stays(of_three: Manifest) -> None:
+    five = rescale_by_reference(of_three, 5)
+    assert msgspec.structs.replace(five, parallelism=3, operators=of_three.operators) == of_three
+    assert five.operators[0].states == of_three.operators[0].states
+    assert rescale_by_reference(of_three, 3) == of_three
+
+
+def test_a_rescaled_subtask_carries_no_version_of_operator_state_that_a_cache_could_match(of_three: Manifest) -> None:
+    assert {s.operator_token for s in rescale_by_reference(of_three, 5).operators[0].subtasks} == {""}
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, MAX_PARALLELISM + 1])
+def test_a_parallelism_out_of_bounds_is_refused(of_three: Manifest, parallelism: int) -> None:
+    with pytest.raises(InvalidParallelismError, match=str(parallelism)):
+        rescale_by_reference(of_three, parallelism)
