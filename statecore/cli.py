@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -57,7 +58,7 @@ def show_savepoint(path: SavepointPath) -> None:
     console.print(_summary(manifest))
     for operator in manifest.operators:
         key = ", ".join(f"{field.name} {field.type}" for field in operator.key_fields)
-        table = Table(title=f"operator {operator.uid}, key ({key})", title_justify="left")
+        table = Table(title=escape(f"operator {operator.uid}, key ({key})"), title_justify="left")
         for heading in ("subtask", "state", "key groups", "files", "rows", "bytes"):
             table.add_column(heading, justify="left" if heading == "state" else "right")
         for index, subtask in enumerate(operator.subtasks):
@@ -67,7 +68,7 @@ def show_savepoint(path: SavepointPath) -> None:
                 groups = sorted({item.key_groups for item in keyed})
                 table.add_row(
                     str(index),
-                    f"{state.name} ({state.scope} {state.kind} of {state.type})",
+                    escape(f"{state.name} ({state.scope} {state.kind} of {state.type})"),
                     ", ".join(f"{start}–{end}" for start, end in groups),
                     str(len(keyed) + len(listed)),
                     str(sum(item.rows for item in keyed) + sum(len(item.partitions.offsets) for item in listed)),
@@ -206,7 +207,7 @@ def _summary(manifest: Manifest) -> Table:
         "files": f"{len(manifest.files())}, {sum(ref.size for ref in manifest.files())} bytes",
     }
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     return table
 
 

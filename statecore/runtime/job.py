@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from statecore.errors import JobDefinitionError
 from statecore.functions import KeyedProcessFunction
 from statecore.model import OutputTag, parse_row
+from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.process import MAIN_OUTPUT
@@ -121,10 +122,12 @@ class Stream:
         """
         if not columns:
             raise JobDefinitionError("found key_by() without columns; expected at least one; name the key columns")
-        reserved = sorted(RESERVED.intersection(columns))
+        if len(set(columns)) < len(columns):
+            raise JobDefinitionError(f"found the key columns {columns}; expected each once; leave the copies out")
+        reserved = sorted((RESERVED | INTERNAL).intersection(columns))
         if reserved:
             raise JobDefinitionError(
-                f"found the key columns {reserved}; expected other names, because state files use these; "
+                f"found the key columns {reserved}; expected other names, because these are used inside; "
                 "rename the columns in the source"
             )
         return KeyedStream(self._job, self._source, columns, tuple(order_by))

@@ -25,6 +25,11 @@ from statecore.snapshot.operator_files import elements_table, encode_elements, s
 from statecore.snapshot.restore import all_rows, changed_rows
 from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, StateTable
 
+_FORMATS = {
+    FileKind.BASE: (all_rows, base_table, encode_base, "parquet"),
+    FileKind.CHANGELOG: (changed_rows, changelog_table, encode_changelog, "arrow"),
+}
+
 
 class StateWriter:
     """Writes the files of one attempt; its token is in every file's name."""
@@ -35,28 +40,22 @@ class StateWriter:
         self._folder = f"state/{spec.uid}/{epoch.lineage:06d}-{epoch.epoch:012d}/{subtask:05d}-{self.token}"
         self._key_schema = key_schema((field.name, field.type) for field in spec.key_fields)
 
-    def changelog(self, keyed: HeapKeyedStateBackend) -> list[KeyedFile]:
-        """Write what the epoch changed, one file per state that changed."""
+    def keyed(self, backend: HeapKeyedStateBackend, kind: FileKind) -> list[KeyedFile]:
+        """Write all keyed state, or what the epoch changed: one file per state that has rows."""
+        rows_of, table_of, encode, suffix = _FORMATS[kind]
         written = []
-        for name, table in sorted(keyed.tables.items()):
-            rows = changed_rows(table)
+        for name, state in sorted(backend.tables.items()):
+            rows = rows_of(state)
             if rows.keys:
-                encoded = changelog_table(rows, self._key_schema, stored_type(table.kind, table.type), name)
-                _hold_as_stored(table, rows, encoded)
-                data = encode_changelog(encoded)
-                written.append(self._keyed_file(keyed, name, FileKind.CHANGELOG, "arrow", data, len(rows.keys)))
-        return written
-
-    def base(self, keyed: HeapKeyedStateBackend) -> list[KeyedFile]:
-        """Write all state, one file per state that is not empty."""
-        written = []
-        for name, table in sorted(keyed.tables.items()):
-            rows = all_rows(table)
-            if rows.keys:
-                encoded = base_table(rows, self._key_schema, stored_type(table.kind, table.type), name)
-                _hold_as_stored(table, rows, encoded)
-                data = encode_base(encoded)
-                written.append(self._keyed_file(keyed, name, FileKind.BASE, "parquet", data, len(rows.keys)))
+                table = table_of(rows, self._key_schema, stored_type(state.kind, state.type), name)
+                _hold_as_stored(state, rows, table)
+                file = self._store.write_file(f"{self._folder}-{name}.{suffix}", encode(table))
+                groups = (backend.key_groups.start, backend.key_groups.end)
+                written.append(
+                    KeyedFile(
+                        file=file, state=name, kind=kind, token=self.token, key_groups=groups, rows=len(rows.keys)
+                    )
+                )
         return written
 
     def operator(self, backend: OperatorStateBackend) -> list[OperatorFile]:
@@ -70,18 +69,6 @@ class StateWriter:
                 partitions = PartitionsRef(mode=snapshot.mode, offsets=tuple(range(table.num_rows)))
                 written.append(OperatorFile(file=file, state=name, partitions=partitions))
         return written
-
-    def _keyed_file(
-        self, keyed: HeapKeyedStateBackend, state: str, kind: FileKind, suffix: str, data: bytes, rows: int
-    ) -> KeyedFile:
-        return KeyedFile(
-            file=self._store.write_file(f"{self._folder}-{state}.{suffix}", data),
-            state=state,
-            kind=kind,
-            token=self.token,
-            key_groups=(keyed.key_groups.start, keyed.key_groups.end),
-            rows=rows,
-        )
 
 
 def _hold_as_stored(table: StateTable, rows: KeyedRows, encoded: pa.Table) -> None:

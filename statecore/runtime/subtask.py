@@ -28,9 +28,7 @@ from statecore.runtime.messages import (
 from statecore.runtime.outputs import Outputs
 from statecore.runtime.state_writer import StateWriter
 from statecore.snapshot.arrow_values import from_arrow, row_class
-from statecore.snapshot.manifest import (
-    StateSchema,
-)
+from statecore.snapshot.manifest import FileKind, StateSchema
 from statecore.state import (
     HeapKeyedStateBackend,
     OperatorListSnapshot,
@@ -89,7 +87,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
     writer = StateWriter(spec, epoch, subtask)
     replaces = epoch.subtasks[subtask].compact
-    keyed_files = writer.base(keyed) if replaces else writer.changelog(keyed)
+    keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
     keyed.clear_changes()
     after = operator.snapshot()
     changed = after != before

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from statecore.errors import NoCurrentKeyError, StateConflictError, StateError
 from statecore.model import KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
-from statecore.state.values import deep_copy
+from statecore.state.values import checked_elements, deep_copy
 
 Key = tuple[Any, ...]
 KeyedDescriptor = ValueStateDescriptor | ListStateDescriptor
@@ -250,7 +250,7 @@ class HeapListState(_HeapState):
 
         """
         key, key_group = self._scope()
-        added = self._checked(values)
+        added = checked_elements(f"list state {self.table.name!r}", values)
         if added:
             self.table.group(key_group).setdefault(key, []).extend(added)
             self.table.mark(key_group, key)
@@ -263,21 +263,12 @@ class HeapListState(_HeapState):
 
         """
         key, key_group = self._scope()
-        replaced = self._checked(values)
+        replaced = checked_elements(f"list state {self.table.name!r}", values)
         if not replaced:
             self.clear()
             return
         self.table.group(key_group)[key] = replaced
         self.table.mark(key_group, key)
-
-    def _checked(self, values: Iterable[Any]) -> list[Any]:
-        checked = list(values)
-        if any(value is None for value in checked):
-            raise StateError(
-                f"found None among the elements for list state {self.table.name!r}; expected values; "
-                "leave missing elements out"
-            )
-        return checked
 
 
 def _check_same(table: StateTable, kind: str, type_ddl: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from statecore.errors import StateConflictError, StateError
 from statecore.model import DistributionMode, ListStateDescriptor
-from statecore.state.values import deep_copy
+from statecore.state.values import checked_elements, deep_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +41,15 @@ class OperatorListState:
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append elements; nothing is added when one of them is None."""
-        self._elements.extend(self._checked(values))
+        self._elements.extend(checked_elements(f"operator state {self.name!r}", values))
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements."""
-        self._elements = self._checked(values)
+        self._elements = checked_elements(f"operator state {self.name!r}", values)
 
     def clear(self) -> None:
         """Remove all elements."""
         self._elements = []
-
-    def _checked(self, values: Iterable[Any]) -> list[Any]:
-        checked = list(values)
-        if any(value is None for value in checked):
-            raise StateError(
-                f"found None among the elements for operator state {self.name!r}; expected values; "
-                "leave missing elements out"
-            )
-        return checked
 
 
 class OperatorStateBackend:
