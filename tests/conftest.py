@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ def spark() -> Iterator[object]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    # It logs each connection that it closes, also after pytest has closed the stream that logs go to.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
     yield session
     session.stop()
 

@@ -62,12 +62,12 @@ def test_the_rewrite_job_gets_its_arguments_one_by_one(
     task = dags["rewrite"].task_dict["rewrite"]
     params = {
         "savepoint": "/a b/['x']",
-        "target": "/t",
+        "name": "t",
         "parallelism": 4,
         "max_parallelism": max_parallelism,
     }
     task.render_template_fields({"params": params})
-    expected = ["--savepoint", "/a b/['x']", "--target", "/t", "--parallelism", "4", *more]
+    expected = ["--savepoint", "/a b/['x']", "--name", "t", "--parallelism", "4", *more]
     assert task.application_args == expected
     assert Path(task.application) == REPO / "sparkjobs" / "rewrite.py"
 
