@@ -26,7 +26,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     tags=["statecore"],
-    default_args={"retries": 1, "retry_delay": timedelta(seconds=5)},
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
     params={
         "job": Param(
             "flight_delays",

@@ -94,7 +94,8 @@ class StopWithSavepointOperator(RescaleStep):
                 "one; remove the cause and trigger a new run"
             )
         if catalog.is_alive(catalog.newest_generation(self.job)):
-            self.wait(StoppedTrigger, run, request_id=request.id)
+            self.wait(catalog, StoppedTrigger, run, request_id=request.id)
+            return self.finish(catalog, run)
         if request.state == "done" and request.result is not None:
             catalog.fail_lost_generation(self.job)  # it answered and died before it could say goodbye
             savepoint = str(request.result["savepoint"])
@@ -115,7 +116,8 @@ class StopWithSavepointOperator(RescaleStep):
         try:
             claimed = catalog.claim_generation(self.job, log_path=f"(no driver: Airflow run {run})")
         except GenerationClaimedError:
-            self.wait(StoppedTrigger, run, request_id=request.id)
+            self.wait(catalog, StoppedTrigger, run, request_id=request.id)
+            return self._make_savepoint(catalog, run, request)
         try:
             store = CheckpointStore.at(catalog.job(self.job).store)
             manifest = store.newest()
@@ -162,7 +164,7 @@ class ResizeClusterOperator(RescaleStep):
             return
         cluster = catalog.set_desired_workers(name, workers)
         if cluster.ready_workers != workers:
-            self.wait(WorkersReadyTrigger, run, cluster=name, workers=workers)
+            self.wait(catalog, WorkersReadyTrigger, run, cluster=name, workers=workers)
         self.finish(catalog, run)
 
     def finish(self, catalog: Catalog, run: str) -> None:
@@ -245,7 +247,8 @@ class RestartOperator(RescaleStep):
             catalog.set_desired(self.job, state="running", parallelism=int(self.parallelism), start_from=rescaled)
         # In a first try the newest generation is the one that was stopped; later it may be the new one.
         after = 0 if newest is None else newest.generation - (0 if newest.ended else 1)
-        self.wait(RunningTrigger, run, after=after)
+        self.wait(catalog, RunningTrigger, run, after=after)
+        self.finish(catalog, run)
 
     def finish(self, catalog: Catalog, run: str) -> None:
         """Say which generation runs."""
@@ -272,7 +275,8 @@ class VerifyOperator(RescaleStep):
     def begin(self, catalog: Catalog, run: str) -> None:
         """Wait for heartbeats, and look at the epochs committed meanwhile, if any: it may be an outage."""
         catalog.mark_step(run, self.step, started=True)
-        self.wait(HealthyTrigger, run, parallelism=int(self.parallelism))
+        self.wait(catalog, HealthyTrigger, run, parallelism=int(self.parallelism))
+        self.finish(catalog, run)
 
     def finish(self, catalog: Catalog, run: str) -> None:
         """End the run."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -14,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog, RescaleRunRecord, SystemClock
 from statecore.errors import CatalogError, StatecoreError, UnknownRecordError
 from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings
-from statecore_airflow.triggers import LEASE_TTL_MS, CatalogTrigger, Status
+from statecore_airflow.triggers import LEASE_TTL_MS, POLL_S, CatalogTrigger, Status
 
 
 def fail_rescale_run(context: Context) -> None:
@@ -25,7 +26,7 @@ def fail_rescale_run(context: Context) -> None:
 
 
 class RescaleStep(BaseOperator):
-    """One step of a rescale run: say what is wanted, defer, go on when the catalog shows it.
+    """One step of a rescale run: say what is wanted, wait, defer if it takes long, go on when the catalog shows it.
 
     A step that is tried or run again finds what it did before, in the catalog, under the id of its DAG run.
 
@@ -38,6 +39,7 @@ class RescaleStep(BaseOperator):
     """
 
     step: ClassVar[str]
+    wait_here_ms: ClassVar[int] = 12_000
     template_fields: Collection[str] = ("job",)
     ui_color = "#e8f0fe"
 
@@ -68,18 +70,14 @@ class RescaleStep(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
         """Go on after a trigger has fired."""
-        self.log.info("%s: %s", event["status"], event["message"])
-        if event["status"] == Status.TIMEOUT:
-            raise AirflowFailException(event["message"])
-        if event["status"] == Status.FAILED:
-            raise AirflowException(event["message"])
+        self._judge(event["status"], event["message"])
         with self._catalog() as catalog:
             self.hold_lease(catalog, run_id(context), find_run(catalog, run_id(context)))
             return self._end(catalog, context, self.finish(catalog, run_id(context)))
 
     @abstractmethod
     def begin(self, catalog: Catalog, run: str) -> str | None:
-        """Ask for what the step does; defer, or return what ``finish`` returns."""
+        """Ask for what the step does, wait for it, and return what ``finish`` returns."""
 
     @abstractmethod
     def finish(self, catalog: Catalog, run: str) -> str | None:
@@ -93,13 +91,32 @@ class RescaleStep(BaseOperator):
         """Renew the lease: a run that has lost it must not touch the job any more."""
         catalog.renew_lease(self.job, run, LEASE_TTL_MS)
 
-    def wait(self, trigger: type[CatalogTrigger], run: str, **arguments: Any) -> NoReturn:
-        """Hand over to a trigger; the step goes on in ``finish``."""
-        deadline_ms = now_ms() + int(self.timeout.total_seconds() * 1000)
-        self.defer(
-            trigger=trigger(conn_id=self.conn_id, job=self.job, owner=run, deadline_ms=deadline_ms, **arguments),
-            method_name="execute_complete",
+    def wait(self, catalog: Catalog, trigger: type[CatalogTrigger], run: str, **arguments: Any) -> None:
+        """Return when what was asked for is there; after a moment in the worker, a trigger waits instead.
+
+        A deferral costs Airflow several seconds, and most steps need no longer than that. When it is a trigger that
+        has waited, the step goes on in ``finish``.
+        """
+        begun_ms = now_ms()
+        waiting = trigger(
+            conn_id=self.conn_id,
+            job=self.job,
+            owner=run,
+            deadline_ms=begun_ms + int(self.timeout.total_seconds() * 1000),
+            **arguments,
         )
+        while (finding := waiting.look(catalog)).status is Status.WAITING:
+            if now_ms() - begun_ms >= self.wait_here_ms:
+                self.defer(trigger=waiting, method_name="execute_complete")
+            time.sleep(POLL_S)
+        self._judge(finding.status, finding.message)
+
+    def _judge(self, status: str, message: str) -> None:
+        self.log.info("%s: %s", status, message)
+        if status == Status.TIMEOUT:
+            raise AirflowFailException(message)
+        if status == Status.FAILED:
+            raise AirflowException(message)
 
     def _end(self, catalog: Catalog, context: Context, result: str | None) -> str | None:
         catalog.mark_step(run_id(context), self.step, ended=True)

@@ -21,6 +21,9 @@ from statecore.errors import CatalogError, StatecoreError
 from statecore_airflow.settings import CatalogSettings
 
 POLL_S = 1.0
+SETTLE_S = 8.0
+"""A trigger fires no earlier after it began. Airflow takes a task for dead that is queued again before the executor has
+seen its deferred process end, which takes seconds on a busy machine."""
 LEASE_TTL_MS = 300_000
 _RENEW_EVERY_MS = 30_000
 
@@ -87,6 +90,7 @@ class CatalogTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until something has come of it or the deadline has passed."""
         catalog: Catalog | None = None
+        begun = time.monotonic()
         try:
             settings = await CatalogSettings.aload(self.conn_id)
             catalog = await asyncio.to_thread(Catalog, settings.url)
@@ -96,6 +100,7 @@ class CatalogTrigger(BaseTrigger):
         finally:
             if catalog is not None:
                 await asyncio.to_thread(catalog.close)
+        await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - begun)))
         yield TriggerEvent({"status": finding.status.value, "message": finding.message})
 
     async def _wait(self, catalog: Catalog) -> Finding:

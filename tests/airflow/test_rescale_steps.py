@@ -52,6 +52,13 @@ def sent(trigger: Any) -> Any:
     return getattr(importlib.import_module(module), name)(**deserialize(serialize(arguments)))
 
 
+@pytest.fixture(autouse=True)
+def _defer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait in triggers, as a step does that takes long; ``test_rescale_dag`` waits in the worker."""
+    monkeypatch.setattr("statecore_airflow.step.RescaleStep.wait_here_ms", 0)
+    monkeypatch.setattr("statecore_airflow.triggers.SETTLE_S", 0.0)
+
+
 def fire(deferred: TaskDeferred) -> dict[str, str]:
     trigger = sent(deferred.trigger)
 
