@@ -130,7 +130,7 @@ ESCAPES: dict[str, Callable[[dict[str, Any]], object]] = {
     "operator file": lambda m: _operator(m)["subtasks"][0]["operator"][0]["file"].update(path="/etc/passwd"),
     "staged output": lambda m: m["outputs"][0]["file"].update(path="a/../../b"),
     "progress file": lambda m: m["progress"][0]["file"].update(path="a\\..\\b"),
-    "name of a progress file": lambda m: m["progress"][0].update(name="../../root/.bashrc"),
+    "name of a progress file": lambda m: m["progress"][0].update(name="../../outside"),
 }
 
 
