@@ -33,7 +33,7 @@ def test_a_failed_attempt_leaves_no_trace(spark: Any, bench: Bench) -> None:
     bench.assert_exact(spark)
 
 
-def test_of_two_drivers_the_second_to_commit_stops_and_leaves_no_trace(spark: Any, bench: Bench) -> None:
+def test_a_second_commit_of_an_epoch_is_refused(spark: Any, bench: Bench) -> None:
     bench.feed()
     with bench.running(2):
         bench.wait_done()
