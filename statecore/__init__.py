@@ -1,7 +1,14 @@
 """State and redistribution with Flink's semantics, for stateful PySpark streaming."""
 
 from statecore.errors import StatecoreError
-from statecore.functions import CheckpointedFunction, KeyedProcessFunction
+from statecore.functions import (
+    BroadcastProcessFunction,
+    CheckpointedFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    TimeDomain,
+)
 from statecore.model import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -25,15 +32,23 @@ from statecore.model import (
     redistribute_operator_state,
     subtask_for_key_group,
 )
-from statecore.state import HeapKeyedStateBackend, OperatorStateBackend
+from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, Window
+from statecore.windows import (
+    ProcessWindowFunction,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowFunction,
+)
 
 __all__ = [
     "AggregateFunction",
     "AggregatingStateDescriptor",
+    "BroadcastProcessFunction",
     "CheckpointedFunction",
     "DistributionMode",
     "HeapKeyedStateBackend",
     "KeyGroupRange",
+    "KeyedBroadcastProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateHandle",
     "ListStateDescriptor",
@@ -41,13 +56,20 @@ __all__ = [
     "OperatorStateBackend",
     "OperatorStateHandle",
     "OutputTag",
+    "ProcessFunction",
+    "ProcessWindowFunction",
     "ReducingStateDescriptor",
+    "SlidingEventTimeWindows",
     "StatePartitions",
     "StateTtlConfig",
     "StateVisibility",
     "StatecoreError",
+    "TimeDomain",
+    "TumblingEventTimeWindows",
     "UpdateType",
     "ValueStateDescriptor",
+    "Window",
+    "WindowFunction",
     "default_max_parallelism",
     "key_group_for",
     "key_group_range",

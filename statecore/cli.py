@@ -127,10 +127,20 @@ def register_job(
 
 
 @job_app.command("start")
-def start_job(name: JobName, catalog: CatalogUrl) -> None:
+def start_job(
+    name: JobName,
+    catalog: CatalogUrl,
+    allow_non_restored_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state",
+            help="Start although the job file no longer declares some state; without this it is refused.",
+        ),
+    ] = False,
+) -> None:
     """Ask the supervisor to run a job, from its newest epoch if it has one."""
     with Catalog(catalog) as opened:
-        opened.set_desired(name, state="running")
+        opened.set_desired(name, state="running", allow_non_restored_state=allow_non_restored_state)
     print(f"{name} is to run; the supervisor starts its driver")
 
 

@@ -12,7 +12,8 @@ Each message has three parts: what was found, what was expected, what to do.
     ├── StateError                    wrong use of state from a function
     │   ├── NoCurrentKeyError         keyed state used where no key is
     │   ├── StateConflictError        one name, two kinds, types or modes
-    │   └── StateTypeError            a value does not fit the declared type
+    │   ├── StateTypeError            a value does not fit the declared type
+    │   └── StateMigrationError       restored state does not fit what the program declares
     ├── RedistributionError           state handles that cannot be given to new subtasks
     │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
     ├── StorageError                  files
@@ -71,6 +72,10 @@ class StateConflictError(StateError):
 
 class StateTypeError(StateError, TypeError):
     """A value does not fit the declared type of its state."""
+
+
+class StateMigrationError(StateError):
+    """Restored state has another kind, type or owner than the program declares, and cannot be brought over."""
 
 
 class RedistributionError(StatecoreError, ValueError):

@@ -1,15 +1,39 @@
 """What users subclass: functions that process a stream one record at a time, and the contexts they are given.
 
 Method names are PyFlink's. Functions yield their outputs; a record is a named tuple of the row's columns.
+
+::
+
+    ProcessFunction                a stream without keys
+    KeyedProcessFunction           a keyed stream: keyed state and timers
+    BroadcastProcessFunction       a stream without keys, and a broadcast one
+    KeyedBroadcastProcessFunction  a keyed stream, and a broadcast one
+    CheckpointedFunction           mix-in for any of them: operator state
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any, Protocol
 
-from statecore.model import ListStateDescriptor, OutputTag, ValueStateDescriptor
+from statecore.model import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+
+
+class TimeDomain(StrEnum):
+    """Which time a timer follows."""
+
+    EVENT_TIME = "event_time"
+    PROCESSING_TIME = "processing_time"
 
 
 class ValueState(Protocol):
@@ -19,7 +43,7 @@ class ValueState(Protocol):
         """Return the value of the current key, or None."""
 
     def update(self, value: Any) -> None:
-        """Replace the value of the current key."""
+        """Replace the value of the current key; None clears it."""
 
     def clear(self) -> None:
         """Remove the value of the current key."""
@@ -44,6 +68,57 @@ class ListState(Protocol):
         """Remove all elements."""
 
 
+class ReadOnlyMapState(Protocol):
+    """A map that may be read: what the side without broadcast sees of a broadcast state."""
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, or None."""
+
+    def contains(self, key: Any) -> bool:
+        """Tell whether a key is there."""
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return the entries as they are now."""
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys as they are now."""
+
+    def values(self) -> Iterator[Any]:
+        """Return the values as they are now."""
+
+    def is_empty(self) -> bool:
+        """Tell whether there is no entry."""
+
+
+class MapState(ReadOnlyMapState, Protocol):
+    """A map, per key (keyed state) or the same in every subtask (broadcast state)."""
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key."""
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries."""
+
+    def remove(self, key: Any) -> None:
+        """Remove a key, if it is there."""
+
+    def clear(self) -> None:
+        """Remove all entries."""
+
+
+class AppendingState(Protocol):
+    """One value per key, into which every added one is folded: reducing and aggregating state."""
+
+    def get(self) -> Any:
+        """Return what was folded under the current key, or None."""
+
+    def add(self, value: Any) -> None:
+        """Fold a value in."""
+
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+
+
 class KeyedStateStore(Protocol):
     """Keyed states by descriptor; each is scoped to the current key."""
 
@@ -53,12 +128,27 @@ class KeyedStateStore(Protocol):
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """Return a list state."""
 
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a map state."""
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> AppendingState:
+        """Return a reducing state."""
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AppendingState:
+        """Return an aggregating state."""
+
 
 class OperatorStateStore(Protocol):
     """Operator states by descriptor; each is scoped to the subtask."""
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """Return a list state whose elements are split among subtasks when the parallelism changes."""
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """Return a list state whose elements every subtask gets, all of them, when the job is restored."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a map state of which every subtask has its copy."""
 
 
 class RuntimeContext(KeyedStateStore, Protocol):
@@ -82,7 +172,7 @@ class FunctionInitializationContext(Protocol):
 
     @property
     def keyed_state_store(self) -> KeyedStateStore:
-        """State per key; usable inside ``process_element`` only."""
+        """State per key; usable where a key is."""
 
     def is_restored(self) -> bool:
         """Whether the operator has state of an earlier epoch."""
@@ -96,17 +186,80 @@ class FunctionSnapshotContext(Protocol):
         """The epoch whose state is about to be written."""
 
 
-class ProcessContext(Protocol):
-    """Given to ``process_element``."""
+class TimerService(Protocol):
+    """Registers timers under the current key. Times are milliseconds since 1970-01-01 UTC."""
+
+    def current_watermark(self) -> int:
+        """Return the watermark; -2^63 before the first one."""
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's time."""
+
+    def register_event_time_timer(self, timestamp_ms: int) -> None:
+        """Have ``on_timer`` called once when the watermark reaches a timestamp."""
+
+    def register_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Have ``on_timer`` called once when the epoch's time reaches a timestamp."""
+
+    def delete_event_time_timer(self, timestamp_ms: int) -> None:
+        """Forget an event-time timer."""
+
+    def delete_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Forget a processing-time timer."""
+
+
+class Context(Protocol):
+    """What every context gives while something is processed. Times are milliseconds since 1970-01-01 UTC."""
+
+    def timestamp(self) -> int | None:
+        """Return the event time of the record or timer; None for a record without one."""
+
+    def current_watermark(self) -> int:
+        """Return the watermark; -2^63 before the first one."""
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's time: the same on every worker and on replay."""
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        """Send a value to a side output."""
+
+
+class ProcessContext(Context, Protocol):
+    """Given to ``process_element``; key and timers exist for a keyed function alone."""
 
     def get_current_key(self) -> tuple[Any, ...]:
         """Return the values of the key columns, as a tuple."""
 
-    def current_processing_time(self) -> int:
-        """Return the epoch's time in milliseconds since 1970-01-01 UTC: the same on every worker and on replay."""
+    def timer_service(self) -> TimerService:
+        """Return what registers timers."""
 
-    def output(self, tag: OutputTag, value: Any) -> None:
-        """Send a value to a side output."""
+
+class OnTimerContext(ProcessContext, Protocol):
+    """Given to ``on_timer``."""
+
+    def time_domain(self) -> TimeDomain:
+        """Return which time the timer followed."""
+
+
+class ReadOnlyBroadcastContext(ProcessContext, Protocol):
+    """Given to ``process_element`` of a function with broadcast state."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
+        """Return a broadcast state to read."""
+
+
+class BroadcastOnTimerContext(ReadOnlyBroadcastContext, OnTimerContext, Protocol):
+    """Given to ``on_timer`` of a function with broadcast state."""
+
+
+class BroadcastContext(Context, Protocol):
+    """Given to ``process_broadcast_element``: every subtask gets the same elements, and must do the same with them."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a broadcast state to read and write."""
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Call ``function(key, state)`` for every key that has that state, in no order; for a keyed function alone."""
 
 
 class CheckpointedFunction(ABC):
@@ -124,15 +277,61 @@ class CheckpointedFunction(ABC):
         """Write into the states what the function holds outside of them; called after the last record of an epoch."""
 
 
-class KeyedProcessFunction(ABC):
-    """Processes the records of a keyed stream."""
+class _Function:
+    """Life cycle of every function."""
 
-    def open(self, ctx: RuntimeContext) -> None:  # noqa: B027 - overriding it is a choice
+    def open(self, ctx: RuntimeContext) -> None:
         """Prepare; get keyed states here."""
+
+    def close(self) -> None:
+        """Release what ``open`` took; called after ``snapshot_state``, and after a failure too."""
+
+
+class ProcessFunction(_Function, ABC):
+    """Processes the records of a stream without keys; there are no timers."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         """Process one record and yield outputs: tuples (or named tuples) with the columns of the output schema."""
 
-    def close(self) -> None:  # noqa: B027 - overriding it is a choice
-        """Release what ``open`` took; called after ``snapshot_state``, and after a failure too."""
+
+class KeyedProcessFunction(_Function, ABC):
+    """Processes the records of a keyed stream."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Process one record and yield outputs: tuples (or named tuples) with the columns of the output schema."""
+
+    def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """Yield outputs when a timer fires; the current key is the one that it was registered under."""
+
+
+class BroadcastProcessFunction(_Function, ABC):
+    """Processes the records of a stream without keys, with state that a broadcast stream sets."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ReadOnlyBroadcastContext) -> Iterable[Any] | None:
+        """Process one record, with broadcast state to read, and yield outputs."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+        """Process one record of the broadcast stream, with broadcast state to write, and yield outputs."""
+
+
+class KeyedBroadcastProcessFunction(_Function, ABC):
+    """Processes the records of a keyed stream, with state that a broadcast stream sets."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ReadOnlyBroadcastContext) -> Iterable[Any] | None:
+        """Process one record, with broadcast state to read, and yield outputs."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+        """Process one record of the broadcast stream, with broadcast state to write, and yield outputs."""
+
+    def on_timer(self, timestamp_ms: int, ctx: BroadcastOnTimerContext) -> Iterable[Any] | None:
+        """Yield outputs when a timer fires; the current key is the one that it was registered under."""
+
+
+UserFunction = ProcessFunction | KeyedProcessFunction | BroadcastProcessFunction | KeyedBroadcastProcessFunction
+"""Any function that an operator can run."""

@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from statecore.model import DistributionMode, key_group_range
+from statecore.model import DistributionMode, StateKind, key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import (
     KeyedRows,
-    base_table,
-    changelog_table,
     encode_base,
     encode_changelog,
     key_schema,
+    rows_table,
 )
 from statecore.snapshot.manifest import (
     FieldRef,
@@ -31,13 +30,22 @@ from statecore.snapshot.manifest import (
     SubtaskState,
 )
 from statecore.snapshot.operator_files import elements_table, encode_elements
+from statecore.state import TableSchema
 
 MAX_PARALLELISM = 16
 KEYS = key_schema([("k", "string")])
 STATES = (
-    StateSchema(name="total", scope="keyed", kind="value", type="bigint"),
-    StateSchema(name="waiting", scope="operator", kind="list", type="bigint", strategy="contiguous"),
+    StateSchema(name="total", scope="keyed", kind=StateKind.VALUE, type="bigint"),
+    StateSchema(
+        name="waiting",
+        scope="operator",
+        kind=StateKind.LIST,
+        type="bigint",
+        strategy="contiguous",
+        mode=DistributionMode.SPLIT,
+    ),
 )
+TOTAL = TableSchema(StateKind.VALUE, "bigint")
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -52,9 +60,12 @@ def manifest(**changes: Any) -> Manifest:
     return msgspec.structs.replace(made, **changes)
 
 
-def operator(subtasks: Sequence[SubtaskState], states: tuple[StateSchema, ...] = STATES) -> OperatorState:
-    fields = (FieldRef(name="k", type="string"),)
-    return OperatorState(uid="totals", key_fields=fields, states=states, subtasks=tuple(subtasks))
+def operator(
+    subtasks: Sequence[SubtaskState],
+    states: tuple[StateSchema, ...] = STATES,
+    key_fields: tuple[FieldRef, ...] = (FieldRef(name="k", type="string"),),
+) -> OperatorState:
+    return OperatorState(uid="totals", key_fields=key_fields, states=states, subtasks=tuple(subtasks))
 
 
 def file_ref(path: str) -> FileRef:
@@ -65,16 +76,19 @@ def file_ref(path: str) -> FileRef:
 def keyed_file(
     store: CheckpointStore, path: str, values: Mapping[int, Any], groups: tuple[int, int], *, kind: FileKind, token: str
 ) -> KeyedFile:
-    """Write a file with one key per key group, named after it: ``{key group: value}``."""
-    rows = KeyedRows([(f"k{group}",) for group in values], list(values), list(values.values()))
-    make_table, encode = (base_table, encode_base) if kind is FileKind.BASE else (changelog_table, encode_changelog)
-    file = store.write_file(path, encode(make_table(rows, KEYS, pa.int64(), "total")))
+    """Write a file with one key per key group, named after it: ``{key group: value}``; of a changelog None removes."""
+    deleted = [value is None for value in values.values()] if kind is FileKind.CHANGELOG else None
+    rows = KeyedRows([(f"k{group}",) for group in values], list(values), list(values.values()), deleted=deleted)
+    encode = encode_base if kind is FileKind.BASE else encode_changelog
+    file = store.write_file(path, encode(rows_table(rows, KEYS, TOTAL, "total")))
     return KeyedFile(file=file, state="total", kind=kind, token=token, key_groups=groups, rows=len(values))
 
 
-def operator_file(store: CheckpointStore, path: str, elements: Sequence[int]) -> OperatorFile:
+def operator_file(
+    store: CheckpointStore, path: str, elements: Sequence[int], mode: DistributionMode = DistributionMode.SPLIT
+) -> OperatorFile:
     file = store.write_file(path, encode_elements(elements_table(elements, pa.int64(), "waiting")))
-    partitions = PartitionsRef(mode=DistributionMode.SPLIT, offsets=tuple(range(len(elements))))
+    partitions = PartitionsRef(mode=mode, offsets=tuple(range(len(elements))))
     return OperatorFile(file=file, state="waiting", partitions=partitions)
 
 

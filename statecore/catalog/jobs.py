@@ -115,6 +115,7 @@ class Jobs(Queries):
         parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
         roll_back: bool = False,
+        allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
         """Record what is wanted of a job, all in one transaction; what is not given stays.
 
@@ -124,6 +125,7 @@ class Jobs(Queries):
             parallelism: Parallelism the next generation starts with.
             start_from: Path of the savepoint manifest to start from; None for the newest epoch.
             roll_back: Whether ``start_from`` counts although epochs were committed after it; goes with it.
+            allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -142,6 +144,8 @@ class Jobs(Queries):
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
                 values["roll_back"] = roll_back and start_from is not None
+            if allow_non_restored_state is not None:
+                values["allow_non_restored_state"] = allow_non_restored_state
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
             changed = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
             assert changed is not None

@@ -33,6 +33,7 @@ class JobRecord:
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Path of the savepoint manifest to start from; None for the newest epoch.
         roll_back: Whether ``start_from`` counts although epochs were committed after it.
+        allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
         updated_ms: Last change of this record.
 
     """
@@ -49,6 +50,7 @@ class JobRecord:
     max_parallelism: int
     start_from: str | None
     roll_back: bool
+    allow_non_restored_state: bool
     updated_ms: int
 
 

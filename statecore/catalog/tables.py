@@ -61,6 +61,7 @@ jobs = Table(
     Column("parallelism", Integer, nullable=False),
     Column("max_parallelism", Integer, nullable=False),
     Column("roll_back", Boolean, nullable=False, default=False),
+    Column("allow_non_restored_state", Boolean, nullable=False, default=False),
     Column("start_from", Text),
     Column("updated_ms", BigInteger, nullable=False),
 )

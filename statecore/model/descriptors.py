@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -25,6 +25,7 @@ class StateKind(StrEnum):
     MAP = "map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
+    TIMERS = "timers"
 
 
 class UpdateType(StrEnum):
@@ -119,6 +120,7 @@ class StateDescriptor(ABC):
 
     name: str
     ttl: StateTtlConfig | None
+    renames: Mapping[str, str]
 
     @property
     @abstractmethod
@@ -138,6 +140,7 @@ class ValueStateDescriptor(StateDescriptor):
         name: Its name, of letters, digits and ``_ . -``, since files are named after it.
         value_type: Spark DDL.
         ttl: Its time to live.
+        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
 
     Raises:
         ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
@@ -147,6 +150,7 @@ class ValueStateDescriptor(StateDescriptor):
     name: str
     value_type: str
     ttl: StateTtlConfig | None = None
+    renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -169,6 +173,7 @@ class ListStateDescriptor(StateDescriptor):
         name: Its name, of letters, digits and ``_ . -``, since files are named after it.
         element_type: Spark DDL.
         ttl: Its time to live.
+        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
         strategy: How a split list of an operator is cut at a rescale, ``contiguous`` or ``interleaved``.
 
     Raises:
@@ -180,6 +185,7 @@ class ListStateDescriptor(StateDescriptor):
     element_type: str
     ttl: StateTtlConfig | None = None
     strategy: str = CONTIGUOUS
+    renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -209,6 +215,7 @@ class MapStateDescriptor(StateDescriptor):
         key_type: Spark DDL of a type that can be a key.
         value_type: Spark DDL.
         ttl: Its time to live, for each entry by itself.
+        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
 
     Raises:
         ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
@@ -219,6 +226,7 @@ class MapStateDescriptor(StateDescriptor):
     key_type: str
     value_type: str
     ttl: StateTtlConfig | None = None
+    renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -243,6 +251,7 @@ class ReducingStateDescriptor(StateDescriptor):
         value_type: Spark DDL.
         reduce: ``reduce(a, b)`` returns one value for two.
         ttl: Its time to live.
+        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
 
     Raises:
         ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
@@ -253,6 +262,7 @@ class ReducingStateDescriptor(StateDescriptor):
     value_type: str
     reduce: Callable[[Any, Any], Any] = field(kw_only=True)
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -282,6 +292,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         accumulator_type: Spark DDL of the accumulator, which is what is stored.
         aggregate: The function that folds.
         ttl: Its time to live.
+        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
 
     Raises:
         ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
@@ -292,6 +303,7 @@ class AggregatingStateDescriptor(StateDescriptor):
     accumulator_type: str
     aggregate: AggregateFunction = field(kw_only=True)
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -352,6 +364,11 @@ def _check_name(name: object, what: str) -> None:
 
 def _check(descriptor: StateDescriptor) -> None:
     _check_name(descriptor.name, "state")
+    if descriptor.name.startswith("__"):
+        raise ConfigurationError(
+            f"Found the state name {descriptor.name!r}; expected one that does not begin with '__', which is kept for "
+            "state of the library itself. Rename it."
+        )
     if descriptor.ttl is not None and not isinstance(descriptor.ttl, StateTtlConfig):
         raise ConfigurationError(
             f"Found ttl={descriptor.ttl!r} for the state {descriptor.name!r}; expected a StateTtlConfig. "

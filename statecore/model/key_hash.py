@@ -25,13 +25,12 @@ JVM are made canonical here.
 from __future__ import annotations
 
 import math
-import operator
 import reprlib
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +38,7 @@ from xxhash import xxh64_intdigest
 
 from statecore.errors import StateTypeError
 from statecore.model.key_groups import check_max_parallelism
+from statecore.model.leaves import EXACT, Check, MisfitError, leaf_check, nullable, round_to_float
 from statecore.model.types import (
     ArrayType,
     AtomicType,
@@ -58,22 +58,10 @@ _LONG_DECIMAL_DIGITS = 18
 _INT, _LONG = struct.Struct("<i"), struct.Struct("<q")
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH_NTZ = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# Wide enough that no rounding happens before the check that nothing is lost.
-_EXACT = Context(prec=100)
-
-
-class _MisfitError(Exception):
-    """A value does not fit its type; carries the offending value and the type expected."""
-
-    def __init__(self, value: object, data_type: DataType) -> None:
-        super().__init__(value, data_type)
-        self.value = value
-        self.data_type = data_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +70,7 @@ class _Field:
 
     Attributes:
         ddl: Its canonical type.
-        check: Returns the canonical value; raises _MisfitError for one that does not fit.
+        check: Returns the canonical value; raises MisfitError for one that does not fit.
         encode: The same without checks, for values as Arrow gives them; None when they are canonical already.
         hash: Hashes a canonical value with a seed.
 
@@ -165,6 +153,17 @@ def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
     )
 
 
+def key_check(data_type: DataType) -> Check:
+    """Return what gives the canonical form of one key field that is not None, or raises MisfitError.
+
+    Raises:
+        UnsupportedTypeError: the type cannot be a key.
+
+    """
+    require_key_type(data_type)
+    return _checker(data_type)
+
+
 def _unchanged(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return key
 
@@ -172,12 +171,12 @@ def _unchanged(key: tuple[Any, ...]) -> tuple[Any, ...]:
 def _checked(index: int, field: _Field, value: object) -> object:
     try:
         return field.check(value)
-    except _MisfitError as misfit:
+    except MisfitError as misfit:
         inside = "" if misfit.value is value else f" (in {reprlib.repr(value)})"
         raise StateTypeError(
             f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field "
             f"{index}; "
-            f"expected a value that fits {misfit.data_type.ddl()}, of the key type {field.ddl}. "
+            f"expected a value that fits {misfit.expected}, of the key type {field.ddl}. "
             "Convert the value, or declare the key with its real type."
         ) from None
 
@@ -188,12 +187,7 @@ def _compile(key_types: tuple[str, ...]) -> tuple[_Field, ...]:
 
 
 def _compile_field(data_type: DataType) -> _Field:
-    require_key_type(data_type)
-    return _Field(data_type.ddl(), _nullable(_checker(data_type)), _encoder(data_type), _hasher(data_type))
-
-
-def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else convert(value)
+    return _Field(data_type.ddl(), nullable(key_check(data_type)), _encoder(data_type), _hasher(data_type))
 
 
 # --- canonical form, checked ---
@@ -205,139 +199,34 @@ def _checker(data_type: DataType) -> Callable[[Any], Any]:
             return _struct_checker(data_type)
         case ArrayType():
             return _array_checker(data_type)
-        case DecimalType():
-            return lambda value: _check_decimal(value, data_type)
-        case StringType():
-            return lambda value: _check_string(value, data_type)
-        case AtomicType(name) if name in _INTEGER_BITS:
-            limit = 1 << (_INTEGER_BITS[name] - 1)
-            return lambda value: _check_integer(value, limit, data_type)
-        case AtomicType(name):
-            check = _ATOM_CHECKS[name]
-            return lambda value: check(value, data_type)
-    raise AssertionError(f"no key check for {data_type.ddl()}")
+    check, canonical = leaf_check(data_type), _encoder(data_type)
+    return check if canonical is None else lambda value: canonical(check(value))
 
 
 def _struct_checker(data_type: StructType) -> Callable[[Any], tuple[Any, ...]]:
-    names = [field.name for field in data_type.fields]
+    ddl, names = data_type.ddl(), [field.name for field in data_type.fields]
     checks = [_checker(field.type) for field in data_type.fields]
-    checks = [_nullable(c) if f.nullable else c for f, c in zip(data_type.fields, checks, strict=True)]
+    checks = [nullable(c) if f.nullable else c for f, c in zip(data_type.fields, checks, strict=True)]
 
     def check(value: object) -> tuple[Any, ...]:
         if isinstance(value, dict) and value.keys() == set(names):
             value = tuple(value[name] for name in names)
         if not isinstance(value, tuple) or len(value) != len(names):
-            raise _MisfitError(value, data_type)
+            raise MisfitError(value, ddl)
         return tuple([part(item) for part, item in zip(checks, value, strict=True)])
 
     return check
 
 
 def _array_checker(data_type: ArrayType) -> Callable[[Any], tuple[Any, ...]]:
-    check_element = _nullable(_checker(data_type.element))
+    ddl, check_element = data_type.ddl(), nullable(_checker(data_type.element))
 
     def check(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
-            raise _MisfitError(value, data_type)
+            raise MisfitError(value, ddl)
         return tuple([check_element(item) for item in value])
 
     return check
-
-
-def _check_integer(value: Any, limit: int, data_type: DataType) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise _MisfitError(value, data_type) from None
-    if isinstance(value, bool) or not -limit <= number < limit:
-        raise _MisfitError(value, data_type)
-    return number
-
-
-def _check_boolean(value: Any, data_type: DataType) -> bool:
-    if not isinstance(value, bool):
-        raise _MisfitError(value, data_type)
-    return value
-
-
-def _check_double(value: Any, data_type: DataType) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _MisfitError(value, data_type)
-    try:
-        number = float(value)
-    except OverflowError:
-        raise _MisfitError(value, data_type) from None
-    if number != value and not math.isnan(number):  # an integer that a double cannot hold
-        raise _MisfitError(value, data_type)
-    return _canonical_double(number)
-
-
-def _check_float(value: Any, data_type: DataType) -> float:
-    try:
-        return _canonical_float(_check_double(value, data_type))
-    except OverflowError:
-        raise _MisfitError(value, data_type) from None
-
-
-def _check_decimal(value: Any, data_type: DecimalType) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise _MisfitError(value, data_type)
-    try:
-        exact = Decimal(value)
-        scaled = exact.quantize(Decimal(1).scaleb(-data_type.scale), context=_EXACT)
-    except InvalidOperation:
-        raise _MisfitError(value, data_type) from None
-    if scaled != exact or scaled.adjusted() >= data_type.precision - data_type.scale:
-        raise _MisfitError(value, data_type)
-    return abs(scaled) if scaled.is_zero() else scaled
-
-
-def _check_string(value: Any, data_type: DataType) -> str:
-    if not isinstance(value, str):
-        raise _MisfitError(value, data_type)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _MisfitError(value, data_type) from None
-    return str.__str__(value)
-
-
-def _check_binary(value: Any, data_type: DataType) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise _MisfitError(value, data_type)
-    return bytes(value)
-
-
-def _check_date(value: Any, data_type: DataType) -> date:
-    if not isinstance(value, date) or isinstance(value, datetime):
-        raise _MisfitError(value, data_type)
-    return value
-
-
-def _check_timestamp(value: Any, data_type: DataType) -> datetime:
-    if not isinstance(value, datetime):
-        raise _MisfitError(value, data_type)
-    try:
-        return _canonical_timestamp(value)
-    except OverflowError:
-        raise _MisfitError(value, data_type) from None
-
-
-def _check_timestamp_ntz(value: Any, data_type: DataType) -> datetime:
-    if not isinstance(value, datetime) or value.tzinfo is not None:
-        raise _MisfitError(value, data_type)
-    return value
-
-
-_ATOM_CHECKS: dict[str, Callable[[Any, DataType], Any]] = {
-    "boolean": _check_boolean,
-    "float": _check_float,
-    "double": _check_double,
-    "binary": _check_binary,
-    "date": _check_date,
-    "timestamp": _check_timestamp,
-    "timestamp_ntz": _check_timestamp_ntz,
-}
 
 
 # --- canonical form, unchecked ---
@@ -349,7 +238,7 @@ def _canonical_double(value: float) -> float:
 
 
 def _canonical_float(value: float) -> float:
-    return _canonical_double(_FLOAT.unpack(_FLOAT.pack(value))[0])
+    return _canonical_double(round_to_float(value))
 
 
 def _canonical_timestamp(value: datetime) -> datetime:
@@ -361,14 +250,14 @@ def _canonical_timestamp(value: datetime) -> datetime:
 def _encoder(data_type: DataType) -> Callable[[Any], Any] | None:
     match data_type:
         case StructType():
-            return _nullable(_struct_encoder(data_type))
+            return nullable(_struct_encoder(data_type))
         case ArrayType(element):
             inner = _encoder(element)
             if inner is None:
-                return _nullable(tuple)
-            return _nullable(lambda value: tuple([inner(item) for item in value]))
+                return nullable(tuple)
+            return nullable(lambda value: tuple([inner(item) for item in value]))
         case AtomicType(name) if name in _ATOM_ENCODERS:
-            return _nullable(_ATOM_ENCODERS[name])
+            return nullable(_ATOM_ENCODERS[name])
     return None
 
 
@@ -426,7 +315,7 @@ def _byte_view(data_type: DataType) -> Callable[[Any], bytes]:
 
 
 def _unscaled(value: Decimal, scale: int) -> int:
-    return int(value.scaleb(scale, context=_EXACT))
+    return int(value.scaleb(scale, context=EXACT))
 
 
 def _big_integer_bytes(number: int) -> bytes:

@@ -236,8 +236,12 @@ class StructType(DataType):
         return f"struct<{','.join(field.ddl() for field in self.fields)}>"
 
     def arrow(self) -> pa.DataType:
-        """Return the Arrow struct."""
-        return pa.struct([field.arrow() for field in self.fields])
+        """Return the Arrow struct, all of its fields nullable.
+
+        NOT NULL holds for the fields of a value that is there. Arrow and Parquet would have it hold for a missing one,
+        too, so it is checked where values are written.
+        """
+        return pa.struct([pa.field(field.name, field.type.arrow()) for field in self.fields])
 
     @property
     def key_problem(self) -> str | None:

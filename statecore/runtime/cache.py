@@ -8,43 +8,38 @@ attempt leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from statecore.model import DistributionMode, KeyGroupRange
+from statecore.model import KeyGroupRange
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import KeyedFile, OperatorState, StateSchema
-from statecore.snapshot.operator_files import decode_elements
+from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import apply_keyed_files, find_operator
-from statecore.state import (
-    Clock,
-    HeapKeyedStateBackend,
-    OperatorListSnapshot,
-    OperatorStateBackend,
-)
-from statecore.state.keyed import Key
+from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
+from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
+from statecore.state.operator import OperatorStateSnapshot
 
 # A key group nobody asked for in so many epochs has moved to another worker.
 _EPOCHS_KEPT = 4
 
-_Values = dict[Key, object]
 _Operator = tuple[str, str]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _CachedGroup:
     token: str
     epoch: int
-    states: dict[str, tuple[str, str, _Values]]
+    states: Mapping[str, tuple[TableSchema, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedOperator:
     token: str
     epoch: int
-    backend: OperatorStateBackend
+    states: Mapping[str, OperatorStateSnapshot]
+    files: tuple[OperatorFile, ...]
 
 
 _keyed: dict[_Operator, dict[int, _CachedGroup]] = {}
@@ -69,76 +64,71 @@ class SubtaskStateLoader:
         """Return the keyed state that the epoch starts from."""
         start, end = self._epoch.subtasks[self._subtask].key_groups
         backend = HeapKeyedStateBackend(self._spec.max_parallelism, KeyGroupRange(start, end), self._clock)
-        stale: dict[int, str] = {}
+        stale: dict[int, _CachedGroup | None] = {}
         for first, last, head in self._epoch.subtasks[self._subtask].heads:
             for key_group in range(first, last + 1):
                 cached = self._cache.pop(key_group, None)
-                if cached is not None:
-                    _attach(backend, key_group, cached)
                 if cached is not None and cached.token == head:
+                    backend.attach_key_group(key_group, cached.states)
                     self.cached_key_groups += 1
                 elif head:
-                    stale[key_group] = "" if cached is None else cached.token
-                elif cached is not None:
-                    _detach(backend, key_group)
+                    stale[key_group] = cached
         if stale:
             self._catch_up(backend, stale)
         self._evict()
         return backend
 
-    def operator(self) -> OperatorStateBackend:
-        """Return the operator state that the epoch starts from."""
+    def operator(self) -> tuple[OperatorStateBackend, tuple[OperatorFile, ...]]:
+        """Return the operator state that the epoch starts from, and the files that hold it."""
+        backend = OperatorStateBackend()
         cached = _operator.pop((*self._own, self._subtask), None)
         token = self._epoch.subtasks[self._subtask].operator_token
         if cached is not None and token and cached.token == token:
-            return cached.backend
-        backend = OperatorStateBackend()
-        if self.is_restored():
-            operator = self._manifest_state()
-            schemas = {state.name: state for state in operator.states if state.scope == "operator"}
-            for item in operator.subtasks[self._subtask].operator:
-                elements = decode_elements(self._store.read_file(item.file), item.partitions.offsets)
-                backend.restore([{item.state: _snapshot(schemas[item.state], item.partitions.mode, elements)}])
-        return backend
+            backend.restore([cached.states])
+            return backend, cached.files
+        if not self.is_restored():
+            return backend, ()
+        operator = self._manifest_state()
+        files = operator.subtasks[self._subtask].operator
+        backend.restore(operator_snapshots(self._store, operator.states, files))
+        return backend, files
 
     def is_restored(self) -> bool:
         """Whether the operator has state of an earlier epoch."""
         return self._epoch.previous is not None
 
-    def keep(
-        self,
-        keyed: HeapKeyedStateBackend,
-        operator: OperatorStateBackend,
-        tokens: dict[int, str],
-        operator_token: str,
-    ) -> None:
-        """Put the state back, as the versions that the subtask has just written."""
+    def keep_keyed(self, keyed: HeapKeyedStateBackend, tokens: Mapping[int, str]) -> None:
+        """Put keyed state back, each key group as the version that the subtask has just written."""
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
-            states = {
-                name: (table.kind, table.type, table.groups[key_group])
-                for name, table in keyed.tables.items()
-                if key_group in table.groups
-            }
+            states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
-        if operator_token:
-            held = _CachedOperator(operator_token, self._epoch.epoch, operator)
+
+    def keep_operator(
+        self, states: Mapping[str, OperatorStateSnapshot], token: str, files: tuple[OperatorFile, ...]
+    ) -> None:
+        """Put operator state back, as the version that the subtask has just written; without a token it has none."""
+        if token:
+            held = _CachedOperator(token, self._epoch.epoch, states, files)
             _operator[*self._own, self._subtask] = held
 
-    def _catch_up(self, backend: HeapKeyedStateBackend, stale: dict[int, str]) -> None:
+    def _catch_up(self, backend: HeapKeyedStateBackend, stale: Mapping[int, _CachedGroup | None]) -> None:
         operator = self._manifest_state()
         files = operator.subtasks[self._subtask].keyed
-        first_file = {key_group: _after(files, key_group, token) for key_group, token in stale.items()}
-        for key_group, position in first_file.items():
-            if position == 0:
-                _detach(backend, key_group)
+        first_file = {}
+        for key_group, cached in stale.items():
+            first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
+            # What no file follows on is of another history, perhaps under other types: it must not be met.
+            if cached is not None and first_file[key_group]:
+                backend.attach_key_group(key_group, cached.states)
         apply_keyed_files(backend, self._store, operator, files, first_file)
 
     def _manifest_state(self) -> OperatorState:
         if self._restored is None:
             assert self._epoch.previous is not None
-            # The manifest may be of another parallelism; what this epoch's subtasks get follows from it alone.
-            written = self._store.manifest(self._epoch.previous)
-            manifest = rescale_by_reference(written, len(self._epoch.subtasks))
+            manifest = self._store.manifest(self._epoch.previous)
+            if self._epoch.restores:
+                # What this epoch's subtasks get follows from the manifest alone, so a replay gets the same.
+                manifest = rescale_by_reference(manifest, len(self._epoch.subtasks))
             self._restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
         return self._restored
 
@@ -158,17 +148,3 @@ def _after(files: Sequence[KeyedFile], key_group: int, token: str) -> int:
         if token and start <= key_group <= end and item.token == token:
             position = index + 1
     return position
-
-
-def _attach(backend: HeapKeyedStateBackend, key_group: int, cached: _CachedGroup) -> None:
-    for name, (kind, type_ddl, values) in cached.states.items():
-        backend.restored_table(name, kind, type_ddl).groups[key_group] = values
-
-
-def _detach(backend: HeapKeyedStateBackend, key_group: int) -> None:
-    for table in backend.tables.values():
-        table.groups.pop(key_group, None)
-
-
-def _snapshot(schema: StateSchema, mode: DistributionMode, elements: list[object]) -> OperatorListSnapshot:
-    return OperatorListSnapshot(mode, schema.type, schema.strategy or "contiguous", tuple(elements))

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
-from statecore.errors import CommitError, MaxParallelismError, StatecoreError
+from statecore.errors import CommitError, MaxParallelismError, StatecoreError, StateMigrationError
 from statecore.runtime.control import Control
 from statecore.runtime.epoch import EpochRunner, ResumePoint, publish
 from statecore.runtime.job import OperatorPlan, load_job
@@ -19,7 +19,6 @@ from statecore.runtime.progress import lay_down_progress
 from statecore.runtime.resume import find_resume_point
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
-from statecore.snapshot.restore import find_operator
 from statecore.snapshot.verify import verify_presence
 
 log = logging.getLogger(__name__)
@@ -70,6 +69,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         generation=generation,
         checkpoint_directory=directory,
         gate=control,
+        allow_non_restored_state=job.allow_non_restored_state,
     )
     query = (
         plan.source.read(spark)
@@ -107,11 +107,13 @@ def _claimed(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     return newest
 
 
-def check_restorable(manifest: Manifest, uid: str, max_parallelism: int) -> None:
-    """Check that an operator can take up a manifest's state.
+def check_restorable(
+    manifest: Manifest, uid: str, max_parallelism: int, *, allow_non_restored_state: bool = False
+) -> None:
+    """Check that a job with one operator can take up a manifest's state.
 
     Raises:
-        ManifestError: There is no state under its uid.
+        StateMigrationError: There is state of an operator that the job does not have.
         MaxParallelismError: The state has another number of key groups.
 
     """
@@ -120,7 +122,13 @@ def check_restorable(manifest: Manifest, uid: str, max_parallelism: int) -> None
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
             "which the job is registered with; rewrite the savepoint for that max parallelism"
         )
-    find_operator(manifest.operators, uid, f"epoch {manifest.epoch}")
+    gone = sorted({operator.uid for operator in manifest.operators} - {uid})
+    if gone and not allow_non_restored_state:
+        raise StateMigrationError(
+            f"found state of the operators {gone} in epoch {manifest.epoch}; expected none but that of {uid!r}, the "
+            "operator of this job; give the operator its old uid back, or start with --allow-non-restored-state to "
+            "leave that state behind"
+        )
 
 
 def job_session(name: str) -> SparkSession:
@@ -141,7 +149,7 @@ def _prepare(plan: OperatorPlan, store: CheckpointStore, resume: ResumePoint, jo
         log.info("job %s starts without state", job.name)
         return
     verify_presence(store, manifest)
-    check_restorable(manifest, plan.uid, job.max_parallelism)
+    check_restorable(manifest, plan.uid, job.max_parallelism, allow_non_restored_state=job.allow_non_restored_state)
     newest = store.newest()
     if newest is not None:
         publish(plan, newest)

@@ -16,15 +16,18 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from pyspark.sql import functions as F
 
-from statecore.errors import CommitConflictError, CommitError, ManifestError
+from statecore.errors import CommitConflictError, CommitError, JobDefinitionError, ManifestError, StateConflictError
 from statecore.model import key_group_range, parse_row, parse_type, require_key_type
 from statecore.runtime.faults import FaultPoint, fault_point
-from statecore.runtime.job import OperatorPlan
+from statecore.runtime.job import OperatorPlan, Source
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT_DECODER,
@@ -49,7 +52,7 @@ from statecore.snapshot.manifest import (
     SubtaskState,
 )
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import describe_key, find_operator
+from statecore.snapshot.restore import describe_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,6 +119,7 @@ class EpochRunner:
         resume: What to go on from.
         parallelism: Subtasks of the epochs to come.
         checkpoint_directory: Spark's own, disposable one.
+        allow_non_restored_state: Whether state that the job no longer declares may be left behind.
 
     """
 
@@ -131,18 +135,22 @@ class EpochRunner:
         generation: int,
         checkpoint_directory: Path,
         gate: CommitGate,
+        allow_non_restored_state: bool = False,
     ) -> None:
         self._job = job
         self._plan = plan
         self._store = store
         self._lineage = resume.lineage
-        self._previous = resume.manifest
+        # Redistribution is for restores alone; within a generation every epoch goes on from where the last one was.
+        self._previous = None if resume.manifest is None else rescale_by_reference(resume.manifest, parallelism)
         self._previous_path = resume.path
+        self._restores = True
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._generation = generation
         self._checkpoint_directory = checkpoint_directory
         self._gate = gate
+        self._allow_non_restored_state = allow_non_restored_state
         self._anchor: DataFrame | None = None
         self.failure: BaseException | None = None
 
@@ -166,14 +174,22 @@ class EpochRunner:
                 )
             log.info("epoch %d is committed already; publishing only", epoch)
             publish(self._plan, there)
-            self._previous, self._previous_path = there, self._store.manifest_path(self._lineage, epoch)
+            self._go_on_from(there, self._store.manifest_path(self._lineage, epoch))
             return
         started = time.time()
         clock = time.monotonic()
         specs = self._subtask_specs()
         spec = self._operator_spec(df)
         now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
-        epoch_spec = EpochSpec(self._lineage, epoch, now_ms, self._previous_path, specs)
+        epoch_spec = EpochSpec(
+            lineage=self._lineage,
+            epoch=epoch,
+            now_ms=now_ms,
+            watermark_ms=None if self._previous is None else self._previous.watermark_ms,
+            previous=None if self._restored_operator() is None else self._previous_path,
+            restores=self._restores,
+            subtasks=specs,
+        )
         commits = self._run(df, spec, epoch_spec)
         ran = time.monotonic()
         progress = capture_progress(
@@ -186,13 +202,16 @@ class EpochRunner:
         committed = time.monotonic()
         publish(self._plan, manifest)
         fault_point(FaultPoint.PUBLISHED, epoch)
-        self._previous, self._previous_path = manifest, path
+        self._go_on_from(manifest, path)
         done = time.monotonic()
         phases = {"run": _ms(ran - clock), "commit": _ms(committed - ran), "publish": _ms(done - committed)}
         for phase in ("load_ms", "process_ms", "write_ms"):
             phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in commits)
         hits = sum(commit.cached_key_groups == _count(specs[commit.subtask]) for commit in commits)
         self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases))
+
+    def _go_on_from(self, manifest: Manifest, path: str) -> None:
+        self._previous, self._previous_path, self._restores = manifest, path, False
 
     def _run(self, df: DataFrame, spec: OperatorSpec, epoch: EpochSpec) -> list[SubtaskCommit]:
         parallelism = len(epoch.subtasks)
@@ -232,33 +251,36 @@ class EpochRunner:
         return OperatorSpec(
             uid=self._plan.uid,
             function=self._plan.function,
+            event_time=_event_time_column(df, self._plan.source),
             key_fields=key_fields,
             max_parallelism=self._max_parallelism,
             sinks=sinks,
             store_url=self._store.files.url,
+            allow_non_restored_state=self._allow_non_restored_state,
         )
 
     def _check_key(self, fields: tuple[FieldRef, ...]) -> None:
-        if self._previous is None:
+        operator = self._restored_operator()
+        if operator is None:
             return
-        restored = self._restored_operator().key_fields
+        restored = operator.key_fields
         if [field.type for field in restored] != [field.type for field in fields]:
             raise CommitError(
                 f"found the key {describe_key(fields)} for {self._plan.uid!r}; expected {describe_key(restored)}, "
                 "under which its state was written; another key type is another key: rewrite the state or use a new uid"
             )
 
-    def _restored_operator(self) -> OperatorState:
-        assert self._previous is not None
-        manifest = rescale_by_reference(self._previous, self._parallelism)
-        return find_operator(manifest.operators, self._plan.uid, f"epoch {manifest.epoch}")
+    def _restored_operator(self) -> OperatorState | None:
+        """Return the operator's state of the epoch before; None for an operator that is new."""
+        operators = () if self._previous is None else self._previous.operators
+        return next((operator for operator in operators if operator.uid == self._plan.uid), None)
+
+    def _restored_subtasks(self) -> tuple[SubtaskState, ...]:
+        operator = self._restored_operator()
+        return (SubtaskState(),) * self._parallelism if operator is None else operator.subtasks
 
     def _subtask_specs(self) -> tuple[SubtaskSpec, ...]:
-        if self._previous is None:
-            restored = tuple(SubtaskState() for _ in range(self._parallelism))
-        else:
-            restored = self._restored_operator().subtasks
-        return tuple(self._subtask_spec(index, state) for index, state in enumerate(restored))
+        return tuple(self._subtask_spec(index, state) for index, state in enumerate(self._restored_subtasks()))
 
     def _subtask_spec(self, index: int, state: SubtaskState) -> SubtaskSpec:
         own = key_group_range(self._max_parallelism, self._parallelism, index)
@@ -275,11 +297,8 @@ class EpochRunner:
         commits: Sequence[SubtaskCommit],
         progress: tuple[ProgressFile, ...],
     ) -> Manifest:
-        restored = self._restored_operator().subtasks if self._previous is not None else None
-        subtasks = tuple(
-            _next_state(restored[commit.subtask] if restored is not None else SubtaskState(), commit)
-            for commit in commits
-        )
+        restored = self._restored_subtasks()
+        subtasks = tuple(_next_state(restored[commit.subtask], commit) for commit in commits)
         operator = OperatorState(
             uid=spec.uid, key_fields=spec.key_fields, states=self._state_schemas(commits), subtasks=subtasks
         )
@@ -296,6 +315,7 @@ class EpochRunner:
             max_parallelism=spec.max_parallelism,
             batch_timestamp_ms=epoch.now_ms,
             committed_ms=int(time.time() * 1000),
+            watermark_ms=self._watermark_ms(commits),
             rows=rows,
             rows_total=rows + (self._previous.rows_total if self._previous is not None else 0),
             operators=(operator,),
@@ -304,13 +324,17 @@ class EpochRunner:
         )
 
     def _state_schemas(self, commits: Sequence[SubtaskCommit]) -> tuple[StateSchema, ...]:
-        schemas: dict[tuple[str, str], StateSchema] = {}
-        if self._previous is not None:
-            # A state that no subtask has touched yet is still part of what was restored.
-            schemas.update({(state.scope, state.name): state for state in self._restored_operator().states})
-        for commit in commits:
-            schemas.update({(state.scope, state.name): state for state in commit.states})
-        return tuple(schemas[key] for key in sorted(schemas))
+        # A state that no subtask has touched yet is still part of what was restored.
+        operator = self._restored_operator()
+        return merged_schemas(() if operator is None else operator.states, [commit.states for commit in commits])
+
+    def _watermark_ms(self, commits: Sequence[SubtaskCommit]) -> int | None:
+        """Return where event time stands after an epoch, in which it never goes back."""
+        # One millisecond behind, as in Flink: another record with the newest event time may still come.
+        lag_ms = self._plan.source.max_lateness // timedelta(milliseconds=1) + 1
+        before = () if self._previous is None or self._previous.watermark_ms is None else (self._previous.watermark_ms,)
+        seen = [commit.max_event_time_ms - lag_ms for commit in commits if commit.max_event_time_ms is not None]
+        return max((*before, *seen), default=None)
 
 
 def publish(plan: OperatorPlan, manifest: Manifest) -> None:
@@ -330,6 +354,54 @@ def publish(plan: OperatorPlan, manifest: Manifest) -> None:
         outputs = [output for output in manifest.outputs if output.sink == binding.name]
         if outputs:
             binding.sink.publish(outputs, manifest.lineage, manifest.epoch)
+
+
+def merged_schemas(
+    restored: Sequence[StateSchema], committed: Sequence[Sequence[StateSchema]]
+) -> tuple[StateSchema, ...]:
+    """Return what a manifest says of an operator's states: what was restored, overruled by what its subtasks found.
+
+    Raises:
+        StateConflictError: Two subtasks hold one state under different types.
+
+    """
+    merged: dict[tuple[str, str], StateSchema] = {}
+    for state in chain.from_iterable(committed):
+        found = merged.get((state.scope, state.name), state)
+        if _form(found) != _form(state):
+            raise StateConflictError(
+                f"found state {state.name!r} as {_form(found)} in one subtask and as {_form(state)} in another; "
+                "expected the same in all; get states in open(), by the same descriptor in every subtask"
+            )
+        merged[state.scope, state.name] = _with_windows(state, found)
+    for state in restored:
+        found = merged.get((state.scope, state.name), state)
+        merged[state.scope, state.name] = _with_windows(found, state)
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def _form(state: StateSchema) -> str:
+    words = (state.mode, state.kind, "of", state.type, "with time to live" if state.stamped else None)
+    return " ".join(word for word in words if word)
+
+
+def _with_windows(state: StateSchema, other: StateSchema) -> StateSchema:
+    """Return a schema with a column for windows if either needs it: only who has met a window knows of it."""
+    return msgspec.structs.replace(state, windowed=state.windowed or other.windowed)
+
+
+def _event_time_column(df: DataFrame, source: Source) -> str | None:
+    name = source.event_time
+    if name is None:
+        return None
+    found = next((field.dataType.simpleString() for field in df.schema.fields if field.name == name), None)
+    if found not in ("timestamp", "timestamp_ntz"):
+        column_found = "no column" if found is None else f"a column of type {found}"
+        raise JobDefinitionError(
+            f"found {column_found} {name!r} in source {source.name!r}; expected a timestamp, "
+            "because it was named as the event time; cast it, or name another column"
+        )
+    return name
 
 
 def _next_state(restored: SubtaskState, commit: SubtaskCommit) -> SubtaskState:

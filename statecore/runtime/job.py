@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING
@@ -29,10 +30,18 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named input."""
+    """A named input.
+
+    Attributes:
+        event_time: Column with the records' event time, or None.
+        max_lateness: How far the watermark stays behind the newest event time.
+
+    """
 
     name: str
     read: Callable[[SparkSession], DataFrame]
+    event_time: str | None = None
+    max_lateness: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +80,32 @@ class Job:
         self.sources: list[Source] = []
         self.operators: list[OperatorPlan] = []
 
-    def source(self, name: str, read: Callable[[SparkSession], DataFrame]) -> Stream:
+    def source(
+        self,
+        name: str,
+        read: Callable[[SparkSession], DataFrame],
+        event_time: str | None = None,
+        max_lateness: timedelta | None = None,
+    ) -> Stream:
         """Name an input.
 
         Args:
             name: Its identity in savepoints.
             read: Makes the streaming DataFrame from a session.
+            event_time: Column of type timestamp with the records' event time; a record with null there has none.
+            max_lateness: How far the watermark stays behind the newest event time; nothing by default.
 
         Raises:
-            JobDefinitionError: The name is taken or not usable.
+            JobDefinitionError: The name is taken or not usable, or the lateness is negative or without event time.
 
         """
         _check_name("source", name, [source.name for source in self.sources])
-        source = Source(name, read)
+        if max_lateness is not None and (event_time is None or max_lateness < timedelta(0)):
+            raise JobDefinitionError(
+                f"found max_lateness={max_lateness!r} and event_time={event_time!r} for source {name!r}; expected a "
+                "timedelta that is not negative, with the event-time column named; name the column, or leave it out"
+            )
+        source = Source(name, read, event_time, max_lateness or timedelta(0))
         self.sources.append(source)
         return Stream(self, source)
 

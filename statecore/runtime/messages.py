@@ -29,14 +29,22 @@ class StagedSink:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """What a worker must know of an operator; the same in every epoch of a generation."""
+    """What a worker must know of an operator; the same in every epoch of a generation.
+
+    Attributes:
+        event_time: Column with the records' event time, or None.
+        allow_non_restored_state: Whether restored state that the function leaves out is no error.
+
+    """
 
     uid: str
     function: KeyedProcessFunction
+    event_time: str | None
     key_fields: tuple[FieldRef, ...]
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
     store_url: str
+    allow_non_restored_state: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +71,19 @@ class EpochSpec:
 
     Attributes:
         now_ms: The epoch's time, as Spark recorded it.
-        previous: Path in the store of the manifest that the epoch starts from; None for the first epoch.
+        watermark_ms: Where event time stood after the epoch before; None before the first watermark.
+        previous: Path in the store of the manifest with the operator's state; None when there is none.
+        restores: Whether state must be redistributed before it is taken up: the epoch is the first of a generation, or
+            of a parallelism. Union state is redistributed then alone, or its elements would multiply every epoch.
 
     """
 
     lineage: int
     epoch: int
     now_ms: int
+    watermark_ms: int | None
     previous: str | None
+    restores: bool
     subtasks: tuple[SubtaskSpec, ...]
 
     def now(self) -> int:
@@ -83,7 +96,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         replaces: Whether ``keyed`` replaces the files of earlier epochs.
-        operator: Files of the operator state, or None when it did not change.
+        max_event_time_ms: The newest event time among the records; None without one.
+        operator: All files of the operator state, or None when none of it changed.
         cached_key_groups: Key groups whose state was met in memory.
         load_ms, process_ms, write_ms: Duration of the phases.
 
@@ -97,6 +111,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     states: tuple[StateSchema, ...]
     outputs: tuple[StagedOutput, ...]
     rows: int
+    max_event_time_ms: int | None
     cached_key_groups: int
     load_ms: int
     process_ms: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ from statecore.runtime.placement import place
 from statecore.runtime.savepoint_tables import keyed_rows
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema, SubtaskState
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, SubtaskState
 from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.restore import table_schema
 from statecore.snapshot.verify import verify_presence
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def _rewritten(
             rows = keyed_rows(spark, store, manifest, old, state).drop(keyed_files.KEY_GROUP)
             placed = place(rows, [field.name for field in old.key_fields], max_parallelism, parallelism)
             folder = f"state/{old.uid}/rewritten-{name}"
-            writer = _base_writer(store.files.url, folder, token, state, parallelism, max_parallelism)
+            stored = [field.name for field in keyed_files.stored_fields(table_schema(state))]
+            columns = [field.name for field in old.key_fields] + stored
+            writer = base_writer(store.files.url, folder, token, state.name, columns, parallelism, max_parallelism)
             written = placed.sortWithinPartitions(KEY_GROUP).mapInArrow(writer, "file string").collect()
             for row in written:
                 subtask, file = _KEYED_FILE.decode(row["file"])
@@ -116,24 +119,30 @@ def _rewritten(
     return msgspec.structs.replace(new, subtasks=subtasks)
 
 
-def _base_writer(
-    store_url: str, folder: str, token: str, state: StateSchema, parallelism: int, max_parallelism: int
+def base_writer(
+    store_url: str,
+    folder: str,
+    token: str,
+    state: str,
+    columns: Sequence[str],
+    parallelism: int,
+    max_parallelism: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what writes the rows of one state and subtask, placed and sorted by key group, as a base."""
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collected = [batch for batch in batches if batch.num_rows]
         if not collected:
             return
         table = pa.Table.from_batches(collected)
         subtask = table.column(SUBTASK)[0].as_py()
-        value = table.column(keyed_files.VALUE)
-        table = table.drop_columns([SUBTASK, keyed_files.VALUE]).append_column(keyed_files.VALUE, value)
-        table = table.rename_columns({KEY_GROUP: keyed_files.KEY_GROUP})
+        table = table.rename_columns({KEY_GROUP: keyed_files.KEY_GROUP}).select(columns)
         own = key_group_range(max_parallelism, parallelism, subtask)
         # The attempt is part of the file's name: a task that runs twice writes two files, and one is named.
-        path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state.name}.parquet"
+        path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state}.parquet"
         file = KeyedFile(
             file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base(table)),
-            state=state.name,
+            state=state,
             kind=FileKind.BASE,
             token=token,
             key_groups=(own.start, own.end),

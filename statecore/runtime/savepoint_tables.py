@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from statecore.model import ArrayType, DataType, Field, StructType, key_group_range, parse_type
+from statecore.model import DataType, Field, StructType, key_group_range, parse_type
 from statecore.runtime.placement import column
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.keyed_files import KEY_GROUP, VALUE, base_table, key_schema, stored_type
+from statecore.snapshot.keyed_files import (
+    KEY_GROUP,
+    VALUE,
+    WINDOW_END,
+    WINDOW_START,
+    key_schema,
+    rows_table,
+    stored_fields,
+)
+from statecore.snapshot.live_rows import base_rows, one_row_per_scope, one_row_schema
 from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
-from statecore.snapshot.operator_files import ELEMENT, decode_elements, elements_table
-from statecore.snapshot.restore import all_rows, apply_keyed_files, find_operator, find_state
-from statecore.state import HeapKeyedStateBackend
+from statecore.snapshot.operator_files import ELEMENT, elements_table
+from statecore.snapshot.restore import apply_keyed_files, find_operator, find_state, read_elements, table_schema
+from statecore.state import HeapKeyedStateBackend, StateTable, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,8 +44,11 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
         state: Name of the state.
 
     Returns:
-        Keyed state: the key columns, ``key_group``, and the value: one column per field of a struct, else ``value``;
-        a list state holds one array per key. Operator state: ``subtask`` and the element, likewise.
+        Keyed state: a row per key with the key columns, ``key_group``, and the value: one column per field of a
+        struct, else ``value``; a list state holds an array, a map state a map. State in windows has a row per key and
+        window, with ``window_start`` and ``window_end`` (ms, exclusive) behind ``key_group``. State that has expired
+        but was not removed yet is among it. Operator state: ``subtask`` and the element, likewise; of a broadcast
+        state every subtask's map.
 
     Raises:
         MissingFileError: There is no savepoint.
@@ -50,26 +62,39 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
     if schema.scope == "operator":
         elements = _elements(spark, store, operator, schema)
         return elements.select(_SUBTASK, *_value_columns(ELEMENT, parse_type(schema.type), [_SUBTASK]))
-    rows = keyed_rows(spark, store, manifest, operator, schema)
+    form = one_row_schema(table_schema(schema))
+    rows = _keyed(spark, store, manifest, operator, schema, form, one_row_per_scope)
     keys = [field.name for field in operator.key_fields]
-    return rows.select(
-        *(column(name) for name in keys),
-        F.col(KEY_GROUP).alias("key_group"),
-        *_value_columns(VALUE, _value_type(schema), [*keys, "key_group"]),
-    )
+    columns = {KEY_GROUP: "key_group", WINDOW_START: "window_start", WINDOW_END: "window_end"}
+    named = [F.col(name).alias(alias) for name, alias in columns.items() if name in rows.columns]
+    value_type = next(field.type for field in stored_fields(form) if field.name == VALUE)
+    values = _value_columns(VALUE, value_type, [*keys, *columns.values()])
+    return rows.select(*(column(name) for name in keys), *named, *values)
 
 
 def keyed_rows(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, operator: OperatorState, schema: StateSchema
 ) -> DataFrame:
-    """Return a keyed state with the columns of its files: the key, ``_key_group`` and ``_value``."""
-    fields = [Field(field.name, parse_type(field.type)) for field in operator.key_fields]
-    fields += [Field(KEY_GROUP, parse_type("int")), Field(VALUE, _value_type(schema))]
-    reader = _keyed_reader(store.files.url, manifest, operator, schema)
-    return _per_subtask(spark, manifest.parallelism, reader, fields)
+    """Return a keyed state with the columns of a base."""
+    return _keyed(spark, store, manifest, operator, schema, table_schema(schema), lambda table: table)
 
 
 _Reader = Callable[[int], pa.Table]
+_Form = Callable[[StateTable], StateTable]
+
+
+def _keyed(
+    spark: SparkSession,
+    store: CheckpointStore,
+    manifest: Manifest,
+    operator: OperatorState,
+    schema: StateSchema,
+    form: TableSchema,
+    into_form: _Form,
+) -> DataFrame:
+    fields = [Field(field.name, parse_type(field.type)) for field in operator.key_fields]
+    reader = keyed_reader(store.files.url, manifest, operator, schema, into_form)
+    return _per_subtask(spark, manifest.parallelism, reader, [*fields, *stored_fields(form)])
 
 
 def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: Sequence[Field]) -> DataFrame:
@@ -89,7 +114,10 @@ class _NoClock:
         return 0
 
 
-def _keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
+def keyed_reader(
+    store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema, into_form: _Form
+) -> _Reader:
+    """Return what reads one state of a subtask into a table of the columns that its form has."""
     max_parallelism, parallelism = manifest.max_parallelism, manifest.parallelism
 
     def read(subtask: int) -> pa.Table:
@@ -98,9 +126,9 @@ def _keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, s
         files = [item for item in operator.subtasks[subtask].keyed if item.state == schema.name]
         every_group = dict.fromkeys(range(own.start, own.end + 1), 0)
         apply_keyed_files(backend, CheckpointStore.at(store_url), operator, files, every_group)
-        rows = all_rows(backend.restored_table(schema.name, schema.kind, schema.type))
+        table = into_form(backend.restored_table(schema.name, table_schema(schema)))
         keys = key_schema((field.name, field.type) for field in operator.key_fields)
-        return base_table(rows, keys, stored_type(schema.kind, schema.type), schema.name)
+        return rows_table(base_rows(table), keys, table.schema, schema.name)
 
     return read
 
@@ -115,18 +143,13 @@ def _elements(spark: SparkSession, store: CheckpointStore, operator: OperatorSta
             element
             for item in operator.subtasks[subtask].operator
             if item.state == schema.name
-            for element in decode_elements(files.read_file(item.file), item.partitions.offsets)
+            for element in read_elements(files, schema, item)
         ]
         table = elements_table(elements, element_type.arrow(), schema.name)
         return table.add_column(0, _SUBTASK, pa.array([subtask] * len(elements), pa.int32()))
 
     fields = [Field(_SUBTASK, parse_type("int")), Field(ELEMENT, element_type)]
     return _per_subtask(spark, len(operator.subtasks), read, fields)
-
-
-def _value_type(schema: StateSchema) -> DataType:
-    declared = parse_type(schema.type)
-    return ArrayType(declared) if schema.kind == "list" else declared
 
 
 def _value_columns(name: str, value_type: DataType, taken: Sequence[str]) -> list[Column]:

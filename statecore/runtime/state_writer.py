@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import uuid
-
-import pyarrow as pa
+from collections.abc import Mapping
 
 from statecore.model import parse_type
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import (
-    DELETE,
-    KeyedRows,
-    base_table,
-    changelog_table,
-    encode_base,
-    encode_changelog,
-    key_schema,
-    stored_type,
-    stored_values,
-)
+from statecore.snapshot.keyed_files import KeyedRows, encode_base, encode_changelog, key_schema, rows_table
+from statecore.snapshot.live_rows import base_rows, changelog_rows, drop_expired
 from statecore.snapshot.manifest import FileKind, KeyedFile, OperatorFile, PartitionsRef
-from statecore.snapshot.operator_files import elements_table, encode_elements, stored_elements
-from statecore.snapshot.restore import all_rows, changed_rows
-from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, StateTable
+from statecore.snapshot.operator_files import elements_table, encode_elements
+from statecore.state import HeapKeyedStateBackend, StateTable
+from statecore.state.operator import OperatorStateSnapshot
 
 _FORMATS = {
-    FileKind.BASE: (all_rows, base_table, encode_base, "parquet"),
-    FileKind.CHANGELOG: (changed_rows, changelog_table, encode_changelog, "arrow"),
+    FileKind.BASE: (encode_base, "parquet"),
+    FileKind.CHANGELOG: (encode_changelog, "arrow"),
 }
 
 
@@ -36,43 +26,40 @@ class StateWriter:
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int) -> None:
         self.token = uuid.uuid4().hex
+        self._now_ms = epoch.now_ms
         self._store = CheckpointStore.at(spec.store_url)
         self._folder = f"state/{spec.uid}/{epoch.lineage:06d}-{epoch.epoch:012d}/{subtask:05d}-{self.token}"
         self._key_schema = key_schema((field.name, field.type) for field in spec.key_fields)
 
     def keyed(self, backend: HeapKeyedStateBackend, kind: FileKind) -> list[KeyedFile]:
         """Write all keyed state, or what the epoch changed: one file per state that has rows."""
-        rows_of, table_of, encode, suffix = _FORMATS[kind]
+        encode, suffix = _FORMATS[kind]
+        groups = (backend.key_groups.start, backend.key_groups.end)
         written = []
         for name, state in sorted(backend.tables.items()):
-            rows = rows_of(state)
+            rows = self._rows(state, kind)
             if rows.keys:
-                table = table_of(rows, self._key_schema, stored_type(state.kind, state.type), name)
-                _hold_as_stored(state, rows, table)
+                table = rows_table(rows, self._key_schema, state.schema, name)
                 file = self._store.write_file(f"{self._folder}-{name}.{suffix}", encode(table))
-                groups = (backend.key_groups.start, backend.key_groups.end)
+                count = len(rows.keys)
                 written.append(
-                    KeyedFile(
-                        file=file, state=name, kind=kind, token=self.token, key_groups=groups, rows=len(rows.keys)
-                    )
+                    KeyedFile(file=file, state=name, kind=kind, token=self.token, key_groups=groups, rows=count)
                 )
         return written
 
-    def operator(self, backend: OperatorStateBackend) -> list[OperatorFile]:
-        """Write all operator state, one file per state that is not empty."""
+    def operator(self, changed: Mapping[str, OperatorStateSnapshot]) -> list[OperatorFile]:
+        """Write operator states, one file per state that is not empty."""
         written = []
-        for name, snapshot in backend.snapshot().items():
+        for name, snapshot in changed.items():
             if snapshot.elements:
                 table = elements_table(snapshot.elements, parse_type(snapshot.type).arrow(), name)
-                backend.hold(name, stored_elements(table))
                 file = self._store.write_file(f"{self._folder}-operator-{name}.arrow", encode_elements(table))
                 partitions = PartitionsRef(mode=snapshot.mode, offsets=tuple(range(table.num_rows)))
                 written.append(OperatorFile(file=file, state=name, partitions=partitions))
         return written
 
-
-def _hold_as_stored(table: StateTable, rows: KeyedRows, encoded: pa.Table) -> None:
-    """Hold written values as a restore would give them, or a run that was killed would differ from one that was not."""
-    for key, key_group, value in zip(rows.keys, rows.key_groups, stored_values(encoded), strict=True):
-        if value is not DELETE:
-            table.groups[key_group][key] = value
+    def _rows(self, state: StateTable, kind: FileKind) -> KeyedRows:
+        if kind is FileKind.CHANGELOG:
+            return changelog_rows(state)
+        drop_expired(state, self._now_ms)
+        return base_rows(state)

@@ -7,13 +7,14 @@ names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 
 import msgspec
 import pyarrow as pa
 
-from statecore.model import key_encoder
+from statecore.model import DistributionMode, StateKind, key_encoder
+from statecore.model.values import row_class
 from statecore.runtime.cache import SubtaskStateLoader
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.messages import (
@@ -27,14 +28,11 @@ from statecore.runtime.messages import (
 )
 from statecore.runtime.outputs import Outputs
 from statecore.runtime.state_writer import StateWriter
-from statecore.snapshot.arrow_values import from_arrow, row_class
+from statecore.snapshot.arrow_values import from_arrow
 from statecore.snapshot.manifest import FileKind, StateSchema
-from statecore.state import (
-    HeapKeyedStateBackend,
-    OperatorListSnapshot,
-    ProcessOperator,
-)
-from statecore.state.keyed import Key
+from statecore.state import HeapKeyedStateBackend, ProcessOperator
+from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.process import Record
 
 
 class _EpochClock:
@@ -69,16 +67,21 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     clock = _EpochClock(epoch.now_ms)
     started = time.monotonic()
     loader = SubtaskStateLoader(spec, epoch, subtask, clock)
-    keyed, operator = loader.keyed(), loader.operator()
+    keyed = loader.keyed()
+    operator, old_files = loader.operator()
     before = operator.snapshot()
     outputs = Outputs(spec.sinks)
     process = ProcessOperator(
-        spec.function, keyed, operator, outputs.emit, subtask=subtask, parallelism=len(epoch.subtasks)
+        spec.function, keyed, operator, outputs.emit, clock=clock, subtask=subtask, parallelism=len(epoch.subtasks)
     )
     loaded = time.monotonic()
     rows = _Counter()
     try:
-        process.open(restored=loader.is_restored())
+        process.open(restored=loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
+        # The epoch before ends here: only now is it known how far event time went in all subtasks.
+        if epoch.watermark_ms is not None:
+            process.advance_watermark(epoch.watermark_ms)
+        process.fire_processing_time()
         process.process(rows.count(_records(spec, first, batches)))
         process.snapshot(epoch.epoch)
     finally:
@@ -86,38 +89,42 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     processed = time.monotonic()
     fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
     writer = StateWriter(spec, epoch, subtask)
-    replaces = epoch.subtasks[subtask].compact
+    replaces = epoch.subtasks[subtask].compact or keyed.rewrite_needed
     keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
     keyed.clear_changes()
     after = operator.snapshot()
-    changed = after != before
-    operator_files = writer.operator(operator) if changed else None
-    operator_token = writer.token if changed or not epoch.subtasks[subtask].operator_token else ""
+    changed = {name: snapshot for name, snapshot in after.items() if snapshot != before.get(name)}
+    # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
+    kept = [item for item in old_files if item.state not in changed]
+    operator_files = tuple(sorted([*kept, *writer.operator(changed)], key=lambda item: item.state))
+    operator_token = epoch.subtasks[subtask].operator_token
+    if changed or not operator_token:
+        operator_token = writer.token
     staged = outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{subtask:05d}-{writer.token}")
     tokens = _versions(epoch, subtask, writer.token if keyed_files else "", replaces)
     commit = SubtaskCommit(
         subtask=subtask,
         keyed=tuple(keyed_files),
         replaces=replaces,
-        operator=None if operator_files is None else tuple(operator_files),
-        operator_token=operator_token or epoch.subtasks[subtask].operator_token,
+        operator=operator_files if changed else None,
+        operator_token=operator_token,
         states=tuple(_schemas(keyed, after)),
         outputs=tuple(staged),
         rows=rows.value,
+        max_event_time_ms=rows.max_event_time_ms,
         cached_key_groups=loader.cached_key_groups,
         load_ms=_ms(loaded - started),
         process_ms=_ms(processed - loaded),
         write_ms=_ms(time.monotonic() - processed),
     )
-    loader.keep(keyed, operator, tokens, commit.operator_token)
+    loader.keep_keyed(keyed, tokens)
+    loader.keep_operator(after, operator_token, operator_files)
     fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
     return commit
 
 
-def _records(
-    spec: OperatorSpec, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[Key, int, Any]]:
-    """Yield (key, key group, record); the marker row of a subtask without records is no record."""
+def _records(spec: OperatorSpec, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[Record]:
+    """Yield the records; the marker row of a subtask without records is no record."""
     names = [name for name in first.schema.names if name not in INTERNAL]
     make = row_class(tuple(names))
     key_positions = [names.index(field.name) for field in spec.key_fields]
@@ -127,7 +134,16 @@ def _records(
             continue
         columns = [from_arrow(batch.column(name)) for name in names]
         keys = map(encode, zip(*(columns[i] for i in key_positions), strict=True))
-        yield from zip(keys, batch.column(KEY_GROUP).to_pylist(), map(make, zip(*columns, strict=True)), strict=True)
+        values = map(make, zip(*columns, strict=True))
+        times = _event_times_ms(batch, spec.event_time)
+        yield from zip(keys, batch.column(KEY_GROUP).to_pylist(), values, times, strict=True)
+
+
+def _event_times_ms(batch: pa.RecordBatch, column: str | None) -> Iterable[int | None]:
+    if column is None:
+        return repeat(None, batch.num_rows)
+    # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
+    return [None if us is None else us // 1000 for us in batch.column(column).cast(pa.int64()).to_pylist()]
 
 
 def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,11 +154,17 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 class _Counter:
     def __init__(self) -> None:
         self.value = 0
+        self.max_event_time_ms: int | None = None
 
-    def count(self, records: Iterator[tuple[Key, int, Any]]) -> Iterator[tuple[Key, int, Any]]:
+    def count(self, records: Iterator[Record]) -> Iterator[Record]:
+        newest: int | None = None
         for record in records:
             self.value += 1
+            timestamp = record[3]
+            if timestamp is not None and (newest is None or timestamp > newest):
+                newest = timestamp
             yield record
+        self.max_event_time_ms = newest
 
 
 def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dict[int, str]:
@@ -154,11 +176,16 @@ def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dic
     return {key_group: head for start, end, head in spec.heads for key_group in range(start, end + 1)}
 
 
-def _schemas(keyed: HeapKeyedStateBackend, operator: dict[str, OperatorListSnapshot] | Any) -> Iterator[StateSchema]:
+def _schemas(keyed: HeapKeyedStateBackend, operator: Mapping[str, OperatorStateSnapshot]) -> Iterator[StateSchema]:
     for name, table in sorted(keyed.tables.items()):
-        yield StateSchema(name=name, scope="keyed", kind=table.kind, type=table.type)
+        yield StateSchema(
+            name=name, scope="keyed", kind=table.kind, type=table.type, stamped=table.stamped, windowed=table.windowed
+        )
     for name, snapshot in operator.items():
-        yield StateSchema(name=name, scope="operator", kind="list", type=snapshot.type, strategy=snapshot.strategy)
+        kind = StateKind.MAP if snapshot.mode is DistributionMode.BROADCAST else StateKind.LIST
+        yield StateSchema(
+            name=name, scope="operator", kind=kind, type=snapshot.type, strategy=snapshot.strategy, mode=snapshot.mode
+        )
 
 
 def _ms(seconds: float) -> int:

@@ -6,15 +6,17 @@ so structs are taken apart by column here, at any depth. Primitive columns go th
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
+
+from statecore.model.values import row_class
+
+__all__ = ["from_arrow", "row_class", "to_arrow"]
 
 _LOSSY: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...]]] = [
     (pa.types.is_integer, (float, Decimal)),
@@ -22,14 +24,6 @@ _LOSSY: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...]]] = [
     (pa.types.is_string, (bytes,)),
     (pa.types.is_binary, (str,)),
 ]
-
-
-@lru_cache(maxsize=1024)
-def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
-    """Return the constructor of the named tuple with these fields; a name that is no identifier becomes ``_i``."""
-    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    make: Callable[[Iterable[Any]], Any] = row._make
-    return make
 
 
 def _is_plain(data_type: pa.DataType) -> bool:

@@ -2,14 +2,19 @@
 
 One file holds one state of one subtask::
 
-    <key field> …   one column per key field, under the field's own name
-    _key_group      int32; rows are sorted by it
-    _value          the state's value; a list state holds a list
-    _deleted        changelog only: true where the key was cleared (its _value is null)
+    <key field> …    one column per key field, under the field's own name
+    _key_group       int32; rows are sorted by it
+    _window_start    windowed states only: int64, ms; null for state of the key alone
+    _window_end      windowed states only: int64, ms, exclusive
+    _map_key         maps only: the user key; a map has one row per entry
+    _value           the value, accumulator or entry's value; the elements of a list; the timers of a key, sorted
+    _timestamp_ms    with a time to live only: int64, or a list of them beside the elements of a list
+    _deleted         changelogs only: true where something was removed (its _value is null)
 
 A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics. A changelog is an
-Arrow IPC file (zstd): quick to write and to replay, and holds the changed keys alone. Every base can be read as a table
-by any engine.
+Arrow IPC file (zstd): quick to write and to replay, and holds what changed alone. Its rows are applied in order: a row
+replaces the state of its key and window, or removes it; of a map it replaces or removes one entry, and with a null
+``_map_key`` it removes all of them. Every base can be read as a table by any engine.
 """
 
 from __future__ import annotations
@@ -23,36 +28,42 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from statecore.errors import StateTypeError
-from statecore.model import KeyGroupRange, parse_type
+from statecore.model import ArrayType, Field, KeyGroupRange, MapType, StateKind, parse_type
 from statecore.snapshot.arrow_values import from_arrow, to_arrow
+from statecore.state.tables import Key, TableSchema, Window
 
 KEY_GROUP = "_key_group"
+WINDOW_START = "_window_start"
+WINDOW_END = "_window_end"
+MAP_KEY = "_map_key"
 VALUE = "_value"
+TIMESTAMP = "_timestamp_ms"
 DELETED = "_deleted"
-RESERVED = frozenset({KEY_GROUP, VALUE, DELETED})
+RESERVED = frozenset({KEY_GROUP, WINDOW_START, WINDOW_END, MAP_KEY, VALUE, TIMESTAMP, DELETED})
 
 _ROW_GROUP_ROWS = 64 * 1024
-
-
-class Deleted:
-    """Marks a cleared key in a changelog."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "DELETED"
-
-
-DELETE = Deleted()
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """State rows, column by column and sorted by key group; a value is ``DELETE`` where a key was cleared."""
+    """Rows of one state, column by column and sorted by key group; a column that its file does not have is None.
 
-    keys: Sequence[tuple[Any, ...]]
+    Attributes:
+        windows: The window of each row's state, None for state of the key alone.
+        map_keys: Each entry's user key, None where a whole map is removed.
+        timestamps: Milliseconds; of a list one for each element.
+        deleted: Whether a row removes something.
+
+    """
+
+    keys: Sequence[Key]
     key_groups: Sequence[int]
     values: Sequence[Any]
+    windows: Sequence[Window | None] | None = None
+    map_keys: Sequence[Any] | None = None
+    timestamps: Sequence[Any] | None = None
+    deleted: Sequence[bool] | None = None
 
 
 def key_schema(fields: Iterable[tuple[str, str]]) -> pa.Schema:
@@ -60,36 +71,53 @@ def key_schema(fields: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, parse_type(ddl).arrow()) for name, ddl in fields])
 
 
-def stored_type(kind: str, ddl: str) -> pa.DataType:
-    """Return the Arrow type of the column ``_value`` for a kind of state and its declared type."""
-    declared = parse_type(ddl).arrow()
-    return pa.list_(declared) if kind == "list" else declared
+def stored_fields(schema: TableSchema) -> tuple[Field, ...]:
+    """Return the columns of a base behind those of the key."""
+    number, declared = parse_type("bigint"), parse_type(schema.type)
+    fields = [Field(KEY_GROUP, parse_type("int"), nullable=False)]
+    if schema.windowed:
+        fields += [Field(WINDOW_START, number), Field(WINDOW_END, number)]
+    if schema.kind is StateKind.MAP:
+        assert isinstance(declared, MapType)
+        fields += [Field(MAP_KEY, declared.key), Field(VALUE, declared.value)]
+    elif schema.kind in (StateKind.LIST, StateKind.TIMERS):
+        fields.append(Field(VALUE, ArrayType(declared)))
+    else:
+        fields.append(Field(VALUE, declared))
+    if schema.stamped:
+        fields.append(Field(TIMESTAMP, ArrayType(number) if schema.kind is StateKind.LIST else number))
+    return tuple(fields)
 
 
-def base_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> pa.Table:
-    """Return rows without deletions as the table of a base.
+def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str) -> pa.Table:
+    """Return rows as the table of a file: of a changelog when they say what is deleted, else of a base.
 
     Raises:
         StateTypeError: A value does not fit the state's type.
 
     """
-    return _table(rows, keys, value_type, state, deleted=False)
-
-
-def changelog_table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str) -> pa.Table:
-    """Return rows as the table of a changelog.
-
-    Raises:
-        StateTypeError: A value does not fit the state's type.
-
-    """
-    return _table(rows, keys, value_type, state, deleted=True)
+    arrays = [to_arrow([key[i] for key in rows.keys], field.type) for i, field in enumerate(keys)]
+    columns = _stored_columns(rows)
+    fields = [field.arrow() for field in stored_fields(schema)]
+    arrays += [_array(columns[field.name], field.type, rows.keys, state) for field in fields]
+    if rows.deleted is not None:
+        fields.append(pa.field(DELETED, pa.bool_(), nullable=False))
+        arrays.append(pa.array(rows.deleted, pa.bool_()))
+    return pa.Table.from_arrays(arrays, schema=pa.schema([*keys, *fields]))
 
 
 def encode_base(table: pa.Table) -> bytes:
     """Return the Parquet file of a base, whose rows are sorted by key group."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=_ROW_GROUP_ROWS, write_page_checksum=True)
+    # Keys hardly repeat: a dictionary of them costs time and saves no byte.
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=_ROW_GROUP_ROWS,
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -126,32 +154,26 @@ def _overlaps(statistics: Any, key_groups: KeyGroupRange) -> bool:
     return bool(statistics.max >= key_groups.start and statistics.min <= key_groups.end)
 
 
-def _table(rows: KeyedRows, keys: pa.Schema, value_type: pa.DataType, state: str, *, deleted: bool) -> pa.Table:
-    columns: Iterable[Sequence[Any]] = zip(*rows.keys, strict=True) if rows.keys else [()] * len(keys)
-    arrays = [to_arrow(list(column), field.type) for column, field in zip(columns, keys, strict=True)]
-    fields = [*keys, pa.field(KEY_GROUP, pa.int32(), nullable=False), pa.field(VALUE, value_type)]
-    arrays.append(pa.array(rows.key_groups, pa.int32()))
-    values = rows.values
-    if deleted:
-        marks = [value is DELETE for value in values]
-        values = [None if gone else value for value, gone in zip(values, marks, strict=True)]
-        fields.append(pa.field(DELETED, pa.bool_(), nullable=False))
-    arrays.append(_value_array(values, value_type, rows.keys, state))
-    if deleted:
-        arrays.append(pa.array(marks, pa.bool_()))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+def _stored_columns(rows: KeyedRows) -> dict[str, Sequence[Any]]:
+    columns: dict[str, Sequence[Any]] = {KEY_GROUP: rows.key_groups, VALUE: rows.values}
+    if rows.windows is not None:
+        columns[WINDOW_START] = [None if window is None else window.start for window in rows.windows]
+        columns[WINDOW_END] = [None if window is None else window.end for window in rows.windows]
+    if rows.map_keys is not None:
+        columns[MAP_KEY] = rows.map_keys
+    if rows.timestamps is not None:
+        columns[TIMESTAMP] = rows.timestamps
+    return columns
 
 
-def _value_array(
-    values: Sequence[Any], value_type: pa.DataType, keys: Sequence[tuple[Any, ...]], state: str
-) -> pa.Array:
+def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], state: str) -> pa.Array:
     try:
         return to_arrow(values, value_type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+    except _MISFITS as error:
         for key, value in zip(keys, values, strict=True):
             try:
                 to_arrow([value], value_type)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
+            except _MISFITS:
                 raise StateTypeError(
                     f"found {value!r} in state {state!r} under key {key!r}; expected a value of type {value_type}; "
                     "convert it before it is written, or declare another type"
@@ -163,15 +185,17 @@ def _rows(table: pa.Table, key_groups: KeyGroupRange) -> KeyedRows:
     groups = table.column(KEY_GROUP)
     inside = pc.and_(pc.greater_equal(groups, key_groups.start), pc.less_equal(groups, key_groups.end))
     table = table.filter(inside)
-    names = [name for name in table.column_names if name not in RESERVED]
-    columns = [from_arrow(table.column(name)) for name in names]
-    return KeyedRows(list(zip(*columns, strict=True)), table.column(KEY_GROUP).to_pylist(), stored_values(table))
-
-
-def stored_values(table: pa.Table) -> list[Any]:
-    """Return the values of a table as whoever restores it gets them; ``DELETE`` where a key was cleared."""
-    values = from_arrow(table.column(VALUE))
-    if DELETED in table.column_names:
-        marks = table.column(DELETED).to_pylist()
-        values = [DELETE if gone else value for value, gone in zip(values, marks, strict=True)]
-    return values
+    columns = {name: from_arrow(table.column(name)) for name in table.column_names}
+    windows = None
+    if WINDOW_START in columns:
+        ends = zip(columns[WINDOW_START], columns[WINDOW_END], strict=True)
+        windows = [None if start is None else Window(start, end) for start, end in ends]
+    return KeyedRows(
+        keys=list(zip(*(column for name, column in columns.items() if name not in RESERVED), strict=True)),
+        key_groups=columns[KEY_GROUP],
+        values=columns[VALUE],
+        windows=windows,
+        map_keys=columns.get(MAP_KEY),
+        timestamps=columns.get(TIMESTAMP),
+        deleted=columns.get(DELETED),
+    )

@@ -2,11 +2,12 @@
 
 ::
 
-    {"format": "statecore.manifest", "version": 1,
+    {"format": "statecore.manifest", "version": 2,
      "job": "flight_delays", "lineage": 1, "epoch": 42, "generation": 3,
      "root": "..",                      where file paths start, seen from this manifest's folder
      "parent": "manifests/000001-000000000041.json",
      "parallelism": 2, "max_parallelism": 128, "batch_timestamp_ms": …, "committed_ms": …,
+     "watermark_ms": null | …,          where event time stood after the epoch
      "rows": …, "rows_total": …,        records of this epoch, and since the job began
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files]}, …]}],
@@ -14,8 +15,9 @@
      "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.progress
      "savepoint": null | {"name": …, "reason": …, "created_ms": …}}
 
-Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``. One
-reader per version: a version this library does not know is refused by name.
+Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``. Version 1,
+which knew neither time to live nor windows, and of operator state the split list alone, is read as version 2; a version
+this library does not know is refused by name.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ from typing import Literal
 import msgspec
 
 from statecore.errors import ManifestError
-from statecore.model import DistributionMode
+from statecore.model import DistributionMode, StateKind
 from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
-VERSION = 1
+VERSION = 2
+_READABLE = (1, VERSION)
+_VERSIONS = " or ".join(map(str, _READABLE))
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,13 +108,25 @@ class FieldRef(_Record, frozen=True, kw_only=True):
 
 
 class StateSchema(_Record, frozen=True, kw_only=True):
-    """A registered state: scope, kind and type in words that a descriptor can be checked against."""
+    """A registered state: scope, kind and type in words that a descriptor can be checked against.
+
+    Attributes:
+        type: Spark DDL of the value, accumulator or element; of a map ``map<k,v>``; of timers ``bigint``.
+        strategy: Operator state: how a split list is cut.
+        stamped: Keyed state: whether what is stored has timestamps, for its time to live.
+        windowed: Keyed state: whether some of it belongs to windows.
+        mode: Operator state: how it is redistributed.
+
+    """
 
     name: str
     scope: Literal["keyed", "operator"]
-    kind: str
+    kind: StateKind
     type: str
     strategy: str | None = None
+    stamped: bool = False
+    windowed: bool = False
+    mode: DistributionMode | None = None
 
 
 class OperatorState(_Record, frozen=True, kw_only=True):
@@ -149,7 +165,7 @@ class Manifest(_Record, frozen=True, kw_only=True):
     """One committed epoch, or a savepoint of it. See the module's docstring for the file."""
 
     format: Literal["statecore.manifest"] = "statecore.manifest"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     writer: str
     job: str
     lineage: int
@@ -161,6 +177,7 @@ class Manifest(_Record, frozen=True, kw_only=True):
     max_parallelism: int
     batch_timestamp_ms: int
     committed_ms: int
+    watermark_ms: int | None = None
     rows: int
     rows_total: int
     operators: tuple[OperatorState, ...]
@@ -199,7 +216,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Read and validate a manifest.
+    """Read and validate a manifest; one of an older version is brought to today's.
 
     Args:
         data: JSON text.
@@ -214,7 +231,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         header = _HEADER.decode(data)
     except msgspec.ValidationError as error:
         raise ManifestError(
-            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {VERSION}; "
+            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {_VERSIONS}; "
             "give the path of a savepoint"
         ) from error
     except _UNREADABLE as error:
@@ -225,26 +242,49 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         raise ManifestError(
             f"found the format {header.format!r} in {name}; expected {FORMAT!r}; give the path of a savepoint"
         )
-    if header.version != VERSION:
+    if header.version not in _READABLE:
         raise ManifestError(
-            f"found manifest version {header.version} in {name}; expected version {VERSION}; "
+            f"found manifest version {header.version} in {name}; expected version {_VERSIONS}; "
             "read it with the release of statecore that wrote it, or a newer one"
         )
     try:
         manifest = _MANIFEST.decode(data)
+        if manifest.version == 1:
+            manifest = _from_version_1(manifest)
         problem = next(_contradictions(manifest), None)
         if problem is not None:
             raise msgspec.ValidationError(problem)
     except _UNREADABLE as error:
         raise ManifestError(
-            f"found {name}, which does not fit manifest version {VERSION}: {error}; expected what statecore wrote; "
-            "it was edited or damaged, use another savepoint"
+            f"found {name}, which does not fit manifest version {header.version}: {error}; expected what "
+            "statecore wrote; it was edited or damaged, use another savepoint"
         ) from error
     for file in [*manifest.files(), *(output.file for output in manifest.outputs)]:
         safe_path(file.path)
     for item in manifest.progress:
         safe_path(item.name)
     return manifest
+
+
+def _from_version_1(manifest: Manifest) -> Manifest:
+    operators = tuple(
+        msgspec.structs.replace(operator, states=tuple(map(_state_from_version_1, operator.states)))
+        for operator in manifest.operators
+    )
+    return msgspec.structs.replace(manifest, version=VERSION, operators=operators)
+
+
+def _state_from_version_1(state: StateSchema) -> StateSchema:
+    if state.scope == "keyed":
+        return state
+    return msgspec.structs.replace(state, mode=DistributionMode.SPLIT)
+
+
+_OPERATOR_KINDS = {
+    DistributionMode.SPLIT: StateKind.LIST,
+    DistributionMode.UNION: StateKind.LIST,
+    DistributionMode.BROADCAST: StateKind.MAP,
+}
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
@@ -256,6 +296,12 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         if count != manifest.parallelism:
             yield f"{count} subtasks of operator {operator.uid!r} at parallelism {manifest.parallelism}"
         known = {(state.scope, state.name) for state in operator.states}
+        modes = {state.name: state.mode for state in operator.states if state.scope == "operator"}
+        for state in operator.states:
+            if state.scope == "operator" and (state.mode is None or state.kind is not _OPERATOR_KINDS[state.mode]):
+                yield f"the operator state {state.name!r} as {state.kind} with the mode {state.mode}"
+            if state.kind is StateKind.MAP and not state.type.startswith("map<"):
+                yield f"the map state {state.name!r} of the type {state.type!r}"
         for subtask in operator.subtasks:
             for keyed in subtask.keyed:
                 start, end = keyed.key_groups
@@ -263,5 +309,8 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
                     yield f"key groups {start} to {end} of {manifest.max_parallelism} in {keyed.file.path!r}"
             named = {("keyed", keyed.state) for keyed in subtask.keyed}
             named |= {("operator", listed.state) for listed in subtask.operator}
-            for scope, state in sorted(named - known):
-                yield f"files of the {scope} state {state!r}, which operator {operator.uid!r} does not declare"
+            for scope, name in sorted(named - known):
+                yield f"files of the {scope} state {name!r}, which operator {operator.uid!r} does not declare"
+            for listed in subtask.operator:
+                if listed.partitions.mode is not modes[listed.state]:
+                    yield f"{listed.partitions.mode} elements of the {modes[listed.state]} state {listed.state!r}"

@@ -1,7 +1,7 @@
-"""Operator list state in files.
+"""Operator state in files.
 
 An Arrow IPC file (zstd) with one column ``element``; row ``i`` is the element at offset ``i``, so a state handle names
-elements by row number.
+elements by row number. A broadcast state is one element, the map of its entries.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from statecore.errors import StateTypeError
+from statecore.model import MapType, key_encoder, parse_type
 from statecore.snapshot.arrow_values import from_arrow, to_arrow
 
 ELEMENT = "element"
@@ -34,11 +35,6 @@ def elements_table(elements: Sequence[Any], element_type: pa.DataType, state: st
     return pa.Table.from_arrays([array], schema=pa.schema([pa.field(ELEMENT, element_type)]))
 
 
-def stored_elements(table: pa.Table) -> list[Any]:
-    """Return the elements of a table as whoever restores it gets them."""
-    return from_arrow(table.column(ELEMENT))
-
-
 def encode_elements(table: pa.Table) -> bytes:
     """Return the file of a table of elements."""
     sink = pa.BufferOutputStream()
@@ -47,8 +43,20 @@ def encode_elements(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def decode_elements(data: bytes, offsets: Sequence[int]) -> list[Any]:
-    """Return the elements at ``offsets``, in that order."""
+def decode_elements(data: bytes, offsets: Sequence[int], element_type: str) -> list[Any]:
+    """Return the elements at ``offsets``, in that order; ``element_type`` is Spark DDL."""
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         table = reader.read_all()
-    return stored_elements(table.take(pa.array(offsets, pa.int64())))
+    column = table.take(pa.array(offsets, pa.int64())).column(ELEMENT)
+    declared = parse_type(element_type)
+    return _maps(column, declared) if isinstance(declared, MapType) else from_arrow(column)
+
+
+def _maps(column: pa.ChunkedArray, declared: MapType) -> list[dict[Any, Any]]:
+    """Return maps whose keys are canonical: those of broadcast state may be what a dict cannot look up otherwise."""
+    encode = key_encoder([declared.key.ddl()])
+    maps = []
+    for entries in column:
+        keys = [key for (key,) in map(encode, zip(from_arrow(entries.values.field(0)), strict=True))]
+        maps.append(dict(zip(keys, from_arrow(entries.values.field(1)), strict=True)))
+    return maps

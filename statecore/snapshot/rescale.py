@@ -25,12 +25,13 @@ from statecore.snapshot.manifest import (
 def rescale_by_reference(manifest: Manifest, parallelism: int) -> Manifest:
     """Return the manifest with its state files given to ``parallelism`` subtasks; no file is read or written.
 
+    This is what a restore takes up, at unchanged parallelism too: everything stays where it was then, but union state
+    goes to every subtask. Doing it twice changes nothing more, so a restore can be repeated.
+
     Raises:
         InvalidParallelismError: The parallelism is not within 1 and the job's max parallelism.
 
     """
-    if parallelism == manifest.parallelism:
-        return manifest
     operators = tuple(
         msgspec.structs.replace(operator, subtasks=_subtasks(operator, manifest.max_parallelism, parallelism))
         for operator in manifest.operators
@@ -41,7 +42,14 @@ def rescale_by_reference(manifest: Manifest, parallelism: int) -> Manifest:
 def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -> tuple[SubtaskState, ...]:
     keyed = _keyed(operator, max_parallelism, parallelism)
     listed = _operator(operator, parallelism)
-    return tuple(SubtaskState(keyed=files, operator=elements) for files, elements in zip(keyed, listed, strict=True))
+    # A version of operator state stays what it was only for a subtask that keeps all of it and gets no more.
+    old = operator.subtasks if len(operator.subtasks) == parallelism else (SubtaskState(),) * parallelism
+    return tuple(
+        SubtaskState(
+            keyed=files, operator=elements, operator_token=before.operator_token if elements == before.operator else ""
+        )
+        for files, elements, before in zip(keyed, listed, old, strict=True)
+    )
 
 
 def _keyed(operator: OperatorState, max_parallelism: int, parallelism: int) -> list[tuple[KeyedFile, ...]]:
@@ -76,13 +84,19 @@ def _operator(operator: OperatorState, parallelism: int) -> list[tuple[OperatorF
         if state.scope == "operator" and state.strategy is not None
     }
     redistributed = redistribute_operator_state(previous, parallelism, strategies=strategies)
-    return [
-        tuple(
+    given = [
+        [
             msgspec.structs.replace(
                 files[handle.path], partitions=PartitionsRef(mode=partitions.mode, offsets=partitions.offsets)
             )
             for handle in handles
             for partitions in handle.states.values()
-        )
+        ]
         for handles in redistributed
     ]
+    # By state, or a second redistribution would give the same in another order.
+    return [tuple(sorted(items, key=_by_state)) for items in given]
+
+
+def _by_state(item: OperatorFile) -> str:
+    return item.state

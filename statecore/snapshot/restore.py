@@ -1,18 +1,20 @@
-"""Keyed state from files into memory, and from memory into rows."""
+"""State from files into memory: which files, in which order, under which types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from statecore.errors import ManifestError
-from statecore.model import KeyGroupRange, key_encoder
+from statecore.model import DistributionMode, KeyGroupRange, StateKind, key_encoder
+from statecore.model.redistribution import CONTIGUOUS
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import DELETE, KeyedRows, decode_base, decode_changelog
-from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema
-from statecore.state import HeapKeyedStateBackend, StateTable
-from statecore.state.keyed import Key
+from statecore.snapshot.keyed_files import decode_base, decode_changelog
+from statecore.snapshot.live_rows import apply_rows
+from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorFile, OperatorState, StateSchema
+from statecore.snapshot.operator_files import decode_elements
+from statecore.state import HeapKeyedStateBackend, TableSchema
+from statecore.state.operator import OperatorStateSnapshot
 
 
 def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> OperatorState:
@@ -32,19 +34,25 @@ def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> O
 
 
 def find_state(operator: OperatorState, name: str) -> StateSchema:
-    """Return what is known of a state of an operator.
+    """Return what is known of a state that the program of an operator declares.
 
     Raises:
         ManifestError: The operator has no such state.
 
     """
-    for state in operator.states:
+    declared = [state for state in operator.states if state.kind is not StateKind.TIMERS]
+    for state in declared:
         if state.name == name:
             return state
     raise ManifestError(
-        f"found the states {[state.name for state in operator.states]} in operator {operator.uid!r}; "
+        f"found the states {[state.name for state in declared]} in operator {operator.uid!r}; "
         f"expected {name!r}; give one of these names"
     )
+
+
+def table_schema(state: StateSchema) -> TableSchema:
+    """Return what the tables and files of a keyed state look like."""
+    return TableSchema(state.kind, state.type, state.stamped, state.windowed)
 
 
 def apply_keyed_files(
@@ -67,55 +75,54 @@ def apply_keyed_files(
         MissingFileError, CorruptFileError: A file is not what the manifest says.
 
     """
-    schemas = {state.name: state for state in operator.states if state.scope == "keyed"}
+    schemas = {state.name: table_schema(state) for state in operator.states if state.scope == "keyed"}
     encode = key_encoder([field.type for field in operator.key_fields])
     for index, item in enumerate(files):
         start, end = item.key_groups
         wanted = {g for g in range(start, end + 1) if g in first_file and first_file[g] <= index}
         if wanted:
-            schema = schemas[item.state]
-            table = backend.restored_table(item.state, schema.kind, schema.type)
-            _apply(store.read_file(item.file), item.kind, table, wanted, encode)
+            decode = decode_base if item.kind is FileKind.BASE else decode_changelog
+            rows = decode(store.read_file(item.file), KeyGroupRange(min(wanted), max(wanted)))
+            apply_rows(backend.restored_table(item.state, schemas[item.state]), rows, wanted, encode)
 
 
-def _apply(data: bytes, kind: FileKind, table: StateTable, wanted: set[int], encode: Callable[[Key], Key]) -> None:
-    reader = decode_base if kind is FileKind.BASE else decode_changelog
-    rows = reader(data, KeyGroupRange(min(wanted), max(wanted)))
-    groups = {key_group: table.group(key_group) for key_group in wanted}
-    for key, key_group, value in zip(map(encode, rows.keys), rows.key_groups, rows.values, strict=True):
-        values = groups.get(key_group)
-        if values is None:
-            continue
-        if value is DELETE:
-            values.pop(key, None)
-        else:
-            values[key] = value
+def operator_snapshots(
+    store: CheckpointStore, states: Iterable[StateSchema], files: Sequence[OperatorFile]
+) -> list[dict[str, OperatorStateSnapshot]]:
+    """Read operator state of one subtask, to be restored all at once and in this order.
+
+    Args:
+        store: Where the files lie.
+        states: States of the operator; those of its subtasks without elements are restored too.
+        files: Files of the subtask.
+
+    Raises:
+        MissingFileError, CorruptFileError: A file is not what the manifest says.
+
+    """
+    schemas = {state.name: state for state in states if state.scope == "operator"}
+    snapshots = [
+        {item.state: _snapshot(schemas[item.state], read_elements(store, schemas[item.state], item))} for item in files
+    ]
+    empty = schemas.keys() - {item.state for item in files}
+    return [{name: _snapshot(schemas[name], []) for name in sorted(empty)}, *snapshots]
 
 
-def all_rows(table: StateTable) -> KeyedRows:
-    """Return a table's rows, by key group."""
-    keys: list[Key] = []
-    key_groups: list[int] = []
-    values: list[Any] = []
-    for key_group in sorted(table.groups):
-        stored = table.groups[key_group]
-        keys.extend(stored)
-        key_groups.extend(repeat(key_group, len(stored)))
-        values.extend(stored.values())
-    return KeyedRows(keys, key_groups, values)
+def read_elements(store: CheckpointStore, state: StateSchema, item: OperatorFile) -> list[Any]:
+    """Return the elements of an operator state that a subtask takes from a file.
+
+    Raises:
+        MissingFileError, CorruptFileError: The file is not what the manifest says.
+
+    """
+    return decode_elements(store.read_file(item.file), item.partitions.offsets, state.type)
 
 
-def changed_rows(table: StateTable) -> KeyedRows:
-    """Return the rows that were written since the changes were last cleared, by key group."""
-    keys: list[Key] = []
-    key_groups: list[int] = []
-    values: list[Any] = []
-    for key_group in sorted(table.changed):
-        changed, stored = table.changed[key_group], table.groups.get(key_group, {})
-        keys.extend(changed)
-        key_groups.extend(repeat(key_group, len(changed)))
-        values.extend(stored.get(key, DELETE) for key in changed)
-    return KeyedRows(keys, key_groups, values)
+def _snapshot(state: StateSchema, elements: list[Any]) -> OperatorStateSnapshot:
+    assert state.mode is not None
+    if state.mode is DistributionMode.BROADCAST and not elements:
+        elements = [{}]
+    return OperatorStateSnapshot(state.mode, state.type, state.strategy or CONTIGUOUS, tuple(elements))
 
 
 def describe_key(fields: Sequence[FieldRef]) -> str:

@@ -1,25 +1,17 @@
 """Live state of one subtask: what a function reads and writes while an epoch runs."""
 
-from statecore.state.keyed import (
-    Clock,
-    HeapKeyedStateBackend,
-    HeapListState,
-    HeapValueState,
-    KeyedSnapshot,
-    StateTable,
-)
-from statecore.state.operator import OperatorListSnapshot, OperatorListState, OperatorStateBackend
+from statecore.state.keyed import Clock, HeapKeyedStateBackend, KeyedSnapshot
+from statecore.state.operator import OperatorStateBackend
 from statecore.state.process import ProcessOperator
+from statecore.state.tables import StateTable, TableSchema, Window
 
 __all__ = [
     "Clock",
     "HeapKeyedStateBackend",
-    "HeapListState",
-    "HeapValueState",
     "KeyedSnapshot",
-    "OperatorListSnapshot",
-    "OperatorListState",
     "OperatorStateBackend",
     "ProcessOperator",
     "StateTable",
+    "TableSchema",
+    "Window",
 ]

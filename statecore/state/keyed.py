@@ -1,22 +1,53 @@
-"""Keyed state of one subtask, on the heap.
-
-A backend holds one table per state: ``{key group: {key: stored value}}``. Key groups are separate dictionaries because
-they are what moves when a job is rescaled. Every write notes its key, so that the changelog of an epoch holds what
-changed and nothing else.
-"""
+"""Keyed state of one subtask, on the heap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from statecore.errors import NoCurrentKeyError, StateConflictError, StateError
-from statecore.model import KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
-from statecore.state.values import checked_elements, deep_copy
+from statecore.errors import StateConflictError, StateError
+from statecore.model import (
+    AggregatingStateDescriptor,
+    KeyGroupRange,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from statecore.state.adoption import adopt
+from statecore.state.cleanup import IncrementalCleanup
+from statecore.state.handles import (
+    HeapAggregatingState,
+    HeapListState,
+    HeapMapState,
+    HeapReducingState,
+    HeapState,
+    HeapValueState,
+)
+from statecore.state.tables import Groups, Key, Scope, StateTable, TableSchema, describe, joined_scope, split_scope
+from statecore.state.timers import TimerTable
+from statecore.state.ttl_handles import (
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlRule,
+    TtlValueState,
+)
 
-Key = tuple[Any, ...]
-KeyedDescriptor = ValueStateDescriptor | ListStateDescriptor
+# Plain and expiring handle of each kind.
+_HANDLES: Mapping[StateKind, tuple[Callable[..., HeapState], Callable[..., HeapState]]] = {
+    StateKind.VALUE: (HeapValueState, TtlValueState),
+    StateKind.LIST: (HeapListState, TtlListState),
+    StateKind.MAP: (HeapMapState, TtlMapState),
+    StateKind.REDUCING: (HeapReducingState, TtlReducingState),
+    StateKind.AGGREGATING: (HeapAggregatingState, TtlAggregatingState),
+}
+
+_Handle = TypeVar("_Handle", bound=HeapState)
 
 
 class Clock(Protocol):
@@ -26,45 +57,16 @@ class Clock(Protocol):
         """Return milliseconds since 1970-01-01 UTC."""
 
 
-@dataclass(slots=True)
-class StateTable:
-    """One state's values and the keys written since the last ``clear_changes``.
-
-    ``descriptor`` is None while a restored state was not registered again; such a state is kept.
-    """
-
-    name: str
-    kind: str
-    type: str
-    descriptor: KeyedDescriptor | None = None
-    groups: dict[int, dict[Key, Any]] = field(default_factory=dict)
-    changed: dict[int, set[Key]] = field(default_factory=dict)
-
-    def group(self, key_group: int) -> dict[Key, Any]:
-        """Return the key group's dictionary, made on first use."""
-        found = self.groups.get(key_group)
-        if found is None:
-            found = self.groups[key_group] = {}
-        return found
-
-    def mark(self, key_group: int, key: Key) -> None:
-        """Note that ``key`` was written or cleared."""
-        found = self.changed.get(key_group)
-        if found is None:
-            found = self.changed[key_group] = set()
-        found.add(key)
-
-
 @dataclass(frozen=True, slots=True)
 class KeyedSnapshot:
     """State of some key groups at one moment, isolated from later writes.
 
     Attributes:
-        states: Per state name its kind, its type and ``{key group: {key: stored value}}``.
+        states: Per state name what it is, and ``{key group: {scope: stored}}``.
 
     """
 
-    states: Mapping[str, tuple[str, str, Mapping[int, Mapping[Key, Any]]]]
+    states: Mapping[str, tuple[TableSchema, Groups]]
 
 
 class HeapKeyedStateBackend:
@@ -75,16 +77,27 @@ class HeapKeyedStateBackend:
         key_groups: Those this backend owns.
         clock: The epoch's time.
 
+    Attributes:
+        scope: The current key within the current namespace; None without a current key.
+        rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
+            cannot go on from them.
+
     """
 
     def __init__(self, max_parallelism: int, key_groups: KeyGroupRange, clock: Clock) -> None:
         self.max_parallelism = max_parallelism
         self.key_groups = key_groups
         self.clock = clock
-        self.current_key: Key | None = None
-        self.current_key_group = -1
+        self.namespace: Hashable | None = None
+        self.scope: Scope | None = None
+        self.key_group = -1
         self.tables: dict[str, StateTable] = {}
-        self._handles: dict[str, HeapValueState | HeapListState] = {}
+        self.rewrite_needed = False
+        self._sealed = False
+        self._first, self._last = key_groups.start, key_groups.end
+        self._handles: dict[str, HeapState] = {}
+        self._last_used: tuple[StateDescriptor, HeapState] | None = None
+        self._every_record: list[Callable[[], None]] = []
 
     def set_current_key(self, key: Key, key_group: int) -> None:
         """Scope keyed state to ``key`` until the next call.
@@ -93,41 +106,78 @@ class HeapKeyedStateBackend:
             StateError: ``key_group`` is not one of this backend's.
 
         """
-        if key_group not in self.key_groups:
+        if not self._first <= key_group <= self._last:
             raise StateError(
                 f"found key {key!r} in key group {key_group}; expected a key group of this subtask, "
-                f"{self.key_groups.start} to {self.key_groups.end}; check how the stream was partitioned"
+                f"{self._first} to {self._last}; check how the stream was partitioned"
             )
-        self.current_key = key
-        self.current_key_group = key_group
+        self.scope = key if self.namespace is None else joined_scope(key, self.namespace)
+        self.key_group = key_group
+        if self._every_record:
+            for clean_up in self._every_record:
+                clean_up()
+
+    def set_current_namespace(self, namespace: Hashable | None) -> None:
+        """Scope keyed state to a window, within the current key and those to come; None is no namespace."""
+        key = self.current_key
+        self.namespace = namespace
+        if key is not None:
+            self.scope = joined_scope(key, namespace)
 
     def forget_current_key(self) -> None:
         """Leave keyed state without a scope, as it is outside the processing of a record."""
-        self.current_key = None
+        self.scope = None
+
+    @property
+    def current_key(self) -> Key | None:
+        """The key that keyed state is scoped to, None without one."""
+        return None if self.scope is None else split_scope(self.scope)[0]
 
     def get_value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
         """Return the value state of that descriptor, registering it on first use."""
-        handle = self._handles.get(descriptor.name)
-        if handle is None:
-            handle = HeapValueState(self, self._register(descriptor))
-            self._handles[descriptor.name] = handle
-        elif handle.table.descriptor is not descriptor:
-            self._register(descriptor)
-        assert isinstance(handle, HeapValueState)
-        return handle
+        return self._handle(descriptor, HeapValueState)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> HeapListState:
         """Return the list state of that descriptor, registering it on first use."""
-        handle = self._handles.get(descriptor.name)
-        if handle is None:
-            handle = HeapListState(self, self._register(descriptor))
-            self._handles[descriptor.name] = handle
-        elif handle.table.descriptor is not descriptor:
-            self._register(descriptor)
-        assert isinstance(handle, HeapListState)
-        return handle
+        return self._handle(descriptor, HeapListState)
 
-    def restored_table(self, name: str, kind: str, type_ddl: str) -> StateTable:
+    def get_map_state(self, descriptor: MapStateDescriptor) -> HeapMapState:
+        """Return the map state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapMapState)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> HeapReducingState:
+        """Return the reducing state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapReducingState)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> HeapAggregatingState:
+        """Return the aggregating state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapAggregatingState)
+
+    def get_state(self, descriptor: StateDescriptor) -> HeapState:
+        """Return the state of a descriptor of any kind."""
+        return self._handle(descriptor, HeapState)
+
+    def timers(self, name: str) -> TimerTable:
+        """Return the timers of a time domain."""
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = _new_table(name, TableSchema(StateKind.TIMERS, "bigint"))
+        assert isinstance(table, TimerTable)
+        return table
+
+    def seal(self) -> None:
+        """Refuse from now on to bring restored state into another form: the records are about to come."""
+        self._sealed = True
+
+    def unregistered(self) -> list[str]:
+        """Return the names of restored states that were not registered again."""
+        return sorted(
+            name
+            for name, table in self.tables.items()
+            if table.descriptor is None and table.kind is not StateKind.TIMERS
+        )
+
+    def restored_table(self, name: str, schema: TableSchema) -> StateTable:
         """Return the table that restored rows of this state go to.
 
         Raises:
@@ -136,144 +186,136 @@ class HeapKeyedStateBackend:
         """
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = StateTable(name, kind, type_ddl)
-        _check_same(table, kind, type_ddl)
+            table = self.tables[name] = _new_table(name, schema)
+        table.require(schema)
         return table
 
+    def detach_key_group(self, key_group: int) -> dict[str, tuple[TableSchema, Any]]:
+        """Take a key group's state out, for ``attach_key_group`` of a later backend."""
+        detached = {name: (table.schema, table.detach(key_group)) for name, table in self.tables.items()}
+        return {name: (schema, rows) for name, (schema, rows) in detached.items() if rows is not None}
+
+    def attach_key_group(self, key_group: int, detached: Mapping[str, tuple[TableSchema, Any]]) -> None:
+        """Take over a key group's state, as another backend gave it away."""
+        for name, (schema, rows) in detached.items():
+            self.restored_table(name, schema).attach(key_group, rows)
+
     def clear_changes(self) -> None:
-        """Forget which keys were written, because a changelog holds them now."""
+        """Forget which keys were written, because files hold them now."""
+        self.rewrite_needed = False
         for table in self.tables.values():
-            table.changed = {}
+            table.clear_changes()
 
     def snapshot(self) -> KeyedSnapshot:
-        """Return the state of all key groups, isolated from later writes."""
+        """Return the state of all key groups, isolated from later writes; expired state is left out where asked for."""
+        now_ms = self.clock.now_ms()
         return KeyedSnapshot(
-            {
-                name: (
-                    table.kind,
-                    table.type,
-                    {
-                        key_group: {key: deep_copy(value) for key, value in values.items()}
-                        for key_group, values in table.groups.items()
-                    },
-                )
-                for name, table in self.tables.items()
-            }
+            {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
         )
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
-        """Take over this backend's own key groups from any number of snapshots; the current key is forgotten."""
+        """Start afresh from this backend's own key groups in any number of snapshots; the current key is forgotten.
+
+        Raises:
+            StateConflictError: Two snapshots hold one state with different kinds or types.
+
+        """
+        blank = self._blank_tables()
         for snapshot in snapshots:
-            for name, (kind, type_ddl, groups) in snapshot.states.items():
-                table = self.restored_table(name, kind, type_ddl)
-                for key_group, values in groups.items():
+            for name, (schema, groups) in snapshot.states.items():
+                held = blank.pop(name, None)
+                if held is not None and (held.kind, held.type, held.stamped) != (
+                    schema.kind,
+                    schema.type,
+                    schema.stamped,
+                ):
+                    self.tables[name] = _new_table(name, schema)
+                table = self.restored_table(name, schema)
+                source = StateTable(name, schema.kind, schema.type, groups=groups)
+                for key_group, rows in source.copied_groups().items():
                     if key_group in self.key_groups:
-                        table.group(key_group).update((key, deep_copy(value)) for key, value in values.items())
+                        table.groups[key_group].update(rows)
+                        table.touched(key_group)
+        for name in blank:
+            del self.tables[name]
         self.forget_current_key()
 
-    def _register(self, descriptor: KeyedDescriptor) -> StateTable:
-        if descriptor.ttl is not None:
-            raise StateError(
-                f"found a TTL on state {descriptor.name!r}; expected none, because this release does not expire state; "
-                "remove the ttl argument"
+    def _blank_tables(self) -> dict[str, StateTable]:
+        """Empty every table and forget what was registered."""
+        self._handles.clear()
+        self._last_used = None
+        self._every_record.clear()
+        self.rewrite_needed = self._sealed = False
+        for table in self.tables.values():
+            table.reset()
+            table.descriptor = None
+        return dict(self.tables)
+
+    def _handle(self, descriptor: StateDescriptor, expected: type[_Handle]) -> _Handle:
+        # Functions ask for the state they used last, again and again.
+        last = self._last_used
+        if last is not None and last[0] is descriptor:
+            handle = last[1]
+        else:
+            handle = self._registered_handle(descriptor)
+            self._last_used = (descriptor, handle)
+        if not isinstance(handle, expected):
+            raise StateConflictError(
+                f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter "
+                f"of its kind; give get_state, get_list_state and so on a descriptor of the same kind"
             )
-        table = self.restored_table(descriptor.name, descriptor.kind.value, descriptor.type_ddl())
+        return handle
+
+    def _registered_handle(self, descriptor: StateDescriptor) -> HeapState:
+        table = self.tables.get(descriptor.name)
+        if table is not None and table.descriptor is descriptor:
+            return self._handles[descriptor.name]
+        wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _expires(descriptor))
+        if table is None:
+            table = self.tables[descriptor.name] = _new_table(descriptor.name, wanted)
+        elif table.descriptor is not None:
+            _require_same(table, table.descriptor, descriptor, wanted)
+        elif adopt(table, descriptor, wanted, self.clock.now_ms(), sealed=self._sealed):
+            self.rewrite_needed = True
+        replaced = table.descriptor is not None
         table.descriptor = descriptor
-        return table
+        plain, expiring = _HANDLES[descriptor.kind]
+        ttl = table.ttl
+        if ttl is None:
+            handle = plain(self, table, descriptor)
+        else:
+            accessed = self._clean_up(table, register=not replaced)
+            handle = expiring(self, table, descriptor, TtlRule(ttl, self.clock.now_ms, accessed))
+        self._handles[descriptor.name] = handle
+        return handle
+
+    def _clean_up(self, table: StateTable, *, register: bool) -> Callable[[], None] | None:
+        ttl = table.ttl
+        if ttl is None or ttl.cleanup_incremental is None:
+            return None
+        clean_up = IncrementalCleanup(table, ttl, self.clock.now_ms)
+        if register and clean_up.every_record:
+            self._every_record.append(clean_up.run)
+        return clean_up.run
 
 
-class _HeapState:
-    """What every handle shares: its table, and the scope that the backend sets."""
-
-    __slots__ = ("_backend", "table")
-
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable) -> None:
-        self._backend = backend
-        self.table = table
-
-    def _scope(self) -> tuple[Key, int]:
-        backend = self._backend
-        key = backend.current_key
-        if key is None:
-            raise NoCurrentKeyError(
-                f"found a use of keyed state {self.table.name!r} without a current key; expected it inside "
-                "process_element or on_timer of a keyed function; use operator state for what has no key"
-            )
-        return key, backend.current_key_group
-
-    def clear(self) -> None:
-        """Remove what is stored under the current key."""
-        key, key_group = self._scope()
-        if self.table.group(key_group).pop(key, None) is not None:
-            self.table.mark(key_group, key)
+def _new_table(name: str, schema: TableSchema) -> StateTable:
+    kind = TimerTable if schema.kind is StateKind.TIMERS else StateTable
+    return kind(name, schema.kind, schema.type, schema.stamped, schema.windowed)
 
 
-class HeapValueState(_HeapState):
-    """One value per key."""
-
-    __slots__ = ()
-
-    def value(self) -> Any:
-        """Return the value of the current key, or None."""
-        key, key_group = self._scope()
-        return self.table.group(key_group).get(key)
-
-    def update(self, value: Any) -> None:
-        """Replace the value of the current key; None clears it."""
-        if value is None:
-            self.clear()
-            return
-        key, key_group = self._scope()
-        self.table.group(key_group)[key] = value
-        self.table.mark(key_group, key)
+def _expires(descriptor: StateDescriptor) -> bool:
+    return descriptor.ttl is not None and descriptor.ttl.enabled
 
 
-class HeapListState(_HeapState):
-    """A list per key."""
-
-    __slots__ = ()
-
-    def get(self) -> Iterator[Any]:
-        """Return the elements of the current key, in the order they were added."""
-        key, key_group = self._scope()
-        return iter(tuple(self.table.group(key_group).get(key, ())))
-
-    def add(self, value: Any) -> None:
-        """Append one element."""
-        self.add_all((value,))
-
-    def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; nothing is added when one of them is None.
-
-        Raises:
-            StateError: An element is None.
-
-        """
-        key, key_group = self._scope()
-        added = checked_elements(f"list state {self.table.name!r}", values)
-        if added:
-            self.table.group(key_group).setdefault(key, []).extend(added)
-            self.table.mark(key_group, key)
-
-    def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements; no elements clear the list.
-
-        Raises:
-            StateError: An element is None.
-
-        """
-        key, key_group = self._scope()
-        replaced = checked_elements(f"list state {self.table.name!r}", values)
-        if not replaced:
-            self.clear()
-            return
-        self.table.group(key_group)[key] = replaced
-        self.table.mark(key_group, key)
-
-
-def _check_same(table: StateTable, kind: str, type_ddl: str) -> None:
-    if (table.kind, table.type) != (kind, type_ddl):
-        raise StateConflictError(
-            f"found state {table.name!r} asked for as {kind} of {type_ddl}; expected {table.kind} of {table.type}, "
-            "as it was registered or restored; give the new state another name"
-        )
+def _require_same(table: StateTable, first: StateDescriptor, second: StateDescriptor, wanted: TableSchema) -> None:
+    if (table.kind, table.type) != (wanted.kind, wanted.type):
+        found, expected = describe(wanted), describe(table.schema)
+    elif first.ttl != second.ttl:
+        found, expected = f"{describe(wanted)} {second.ttl}", f"{describe(table.schema)} {first.ttl}"
+    else:
+        return
+    raise StateConflictError(
+        f"found state {second.name!r} asked for as {found}; expected {expected}, as it was registered; "
+        "give one of the two states another name"
+    )

@@ -1,19 +1,37 @@
-"""Operator state of one subtask: list state that is split when the parallelism changes."""
+"""Operator state of one subtask: lists that are split or given whole to everybody at a rescale, and broadcast maps.
+
+Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
+holds apart from what is stored; reads give out copies of what can be changed in place. So stored values never change,
+and a snapshot needs to copy no more than the containers around them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, NoReturn
 
-from statecore.errors import StateConflictError, StateError
-from statecore.model import DistributionMode, ListStateDescriptor
-from statecore.state.values import checked_elements, deep_copy
+from statecore.errors import StateConflictError, StateError, StateTypeError
+from statecore.model import DistributionMode, ListStateDescriptor, MapStateDescriptor
+from statecore.model.evolution import migration
+from statecore.model.redistribution import CONTIGUOUS
+from statecore.model.values import MisfitError, map_key_type, value_type
+from statecore.state.values import checked_elements
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorListSnapshot:
-    """Elements of one operator state at one moment."""
+class OperatorStateSnapshot:
+    """One operator state at one moment.
+
+    Attributes:
+        mode: Who gets its elements after a restore.
+        type: Canonical Spark DDL of an element; ``map<k,v>`` for a broadcast state.
+        strategy: How a split list is cut at a rescale, ``contiguous`` or ``interleaved``.
+        elements: In stored form, in the order they were added; a broadcast state has one, the dict of its entries, also
+            when that is empty.
+
+    """
 
     mode: DistributionMode
     type: str
@@ -21,92 +39,406 @@ class OperatorListSnapshot:
     elements: tuple[Any, ...]
 
 
-@dataclass(slots=True)
 class OperatorListState:
-    """The elements that this subtask holds; they have no key."""
+    """The elements that this subtask holds; they have no key.
 
-    name: str
-    mode: DistributionMode
-    type: str
-    strategy: str
-    _elements: list[Any] = field(default_factory=list)
+    Attributes:
+        name: The state's name.
+        mode: Split or union.
+        type: Canonical Spark DDL of an element.
+        strategy: How a split list is cut at a rescale.
+
+    """
+
+    __slots__ = ("_conform", "_copy", "_elements", "mode", "name", "strategy", "type")
+
+    def __init__(self, descriptor: ListStateDescriptor, mode: DistributionMode, elements: Iterable[Any] = ()) -> None:
+        self.name = descriptor.name
+        self.mode = mode
+        self.type = descriptor.type_ddl()
+        self.strategy = descriptor.strategy
+        stored = value_type(self.type)
+        self._conform = stored.conform
+        self._copy = stored.copy
+        self._elements = list(elements)
 
     def get(self) -> Iterator[Any]:
-        """Return the elements, in the order they were added."""
-        return iter(tuple(self._elements))
+        """Return the elements as they are now, in the order they were added."""
+        elements = tuple(self._elements)
+        return iter(elements) if self._copy is None else map(self._copy, elements)
 
     def add(self, value: Any) -> None:
-        """Append one element."""
+        """Append one element.
+
+        Raises:
+            StateError: The element is None.
+            StateTypeError: It does not fit; nothing is added.
+
+        """
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; nothing is added when one of them is None."""
-        self._elements.extend(checked_elements(f"operator state {self.name!r}", values))
+        """Append elements; none of them when one is refused.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit.
+
+        """
+        self._elements.extend(self._stored_form(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements."""
-        self._elements = checked_elements(f"operator state {self.name!r}", values)
+        """Replace all elements.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit; the old ones are kept.
+
+        """
+        self._elements = self._stored_form(values)
 
     def clear(self) -> None:
         """Remove all elements."""
         self._elements = []
 
+    def snapshot(self) -> OperatorStateSnapshot:
+        """Return the elements, isolated from later writes."""
+        return OperatorStateSnapshot(self.mode, self.type, self.strategy, tuple(self._elements))
 
-class OperatorStateBackend:
-    """Operator states of one subtask by name; restored ones that nobody registers again are kept."""
+    def _stored_form(self, values: Iterable[Any]) -> list[Any]:
+        conformed = []
+        for value in checked_elements(f"operator state {self.name!r}", values):
+            try:
+                conformed.append(self._conform(value))
+            except MisfitError as error:
+                raise StateTypeError(
+                    f"found {value!r} for operator state {self.name!r}{_part(error)}; expected elements of type "
+                    f"{self.type}; convert them before they are written, or declare another type; "
+                    "the old elements were kept"
+                ) from error
+        return conformed
 
-    def __init__(self) -> None:
-        self._states: dict[str, OperatorListState] = {}
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """Return the split list state of that name, registering it on first use.
+class _BroadcastEntries:
+    """What both sides of a broadcast state can do: read."""
+
+    __slots__ = ("_conform_key", "_copy", "_entries", "key_type", "name")
+
+    def __init__(self, descriptor: MapStateDescriptor, entries: dict[Any, Any]) -> None:
+        self.name = descriptor.name
+        self.key_type = descriptor.key_type
+        self._conform_key = map_key_type(descriptor.key_type)
+        self._copy = value_type(descriptor.value_type).copy
+        self._entries = entries
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, or None."""
+        return self._given(self._entries.get(self._user_key(key)))
+
+    def contains(self, key: Any) -> bool:
+        """Tell whether a key is there."""
+        return self._user_key(key) in self._entries
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return the entries as they are now; the map may change while they are walked through."""
+        return ((key, self._given(value)) for key, value in tuple(self._entries.items()))
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys as they are now."""
+        return iter(tuple(self._entries))
+
+    def values(self) -> Iterator[Any]:
+        """Return the values as they are now."""
+        return map(self._given, tuple(self._entries.values()))
+
+    def is_empty(self) -> bool:
+        """Tell whether there are no entries."""
+        return not self._entries
+
+    def _given(self, stored: Any) -> Any:
+        return stored if self._copy is None else self._copy(stored)
+
+    def _user_key(self, key: Any) -> Any:
+        try:
+            return self._conform_key(key)
+        except MisfitError as error:
+            raise StateTypeError(
+                f"found the key {key!r} for broadcast state {self.name!r}{_part(error)}; expected a key of type "
+                f"{self.key_type}; convert it, or declare another type"
+            ) from error
+
+
+class ReadOnlyBroadcastMapState(_BroadcastEntries):
+    """A broadcast state as the side that is not broadcast sees it: always up to date, and not to be written.
+
+    Attributes:
+        name: The state's name.
+        key_type: Spark DDL of a key.
+
+    """
+
+    __slots__ = ()
+
+    def put(self, key: Any, value: Any) -> NoReturn:
+        """Refuse, with StateError."""
+        raise self._refusal("put")
+
+    def put_all(self, entries: Mapping[Any, Any]) -> NoReturn:
+        """Refuse, with StateError."""
+        raise self._refusal("put_all")
+
+    def remove(self, key: Any) -> NoReturn:
+        """Refuse, with StateError."""
+        raise self._refusal("remove")
+
+    def clear(self) -> NoReturn:
+        """Refuse, with StateError."""
+        raise self._refusal("clear")
+
+    def _refusal(self, write: str) -> StateError:
+        return StateError(
+            f"found {write} on broadcast state {self.name!r} outside of process_broadcast_element; expected reads, "
+            "because the broadcast side alone may write, or the subtasks' copies would differ; "
+            "write it in process_broadcast_element"
+        )
+
+
+class BroadcastMapState(_BroadcastEntries):
+    """A map of which every subtask holds a copy.
+
+    Attributes:
+        name: The state's name.
+        type: Canonical Spark DDL, ``map<k,v>``.
+        key_type: Spark DDL of a key.
+        value_type: Spark DDL of a value.
+        read_only: The view for the side that is not broadcast.
+
+    """
+
+    __slots__ = ("_conform", "read_only", "type", "value_type")
+
+    def __init__(self, descriptor: MapStateDescriptor, entries: Mapping[Any, Any]) -> None:
+        super().__init__(descriptor, dict(entries))
+        self.type = descriptor.type_ddl()
+        self.value_type = descriptor.value_type
+        self._conform = value_type(descriptor.value_type).conform
+        self.read_only = ReadOnlyBroadcastMapState(descriptor, self._entries)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key; the value may be None.
 
         Raises:
-            StateConflictError: The name is taken by another mode or type.
+            StateTypeError: Key or value do not fit; the old value is kept.
 
         """
-        if descriptor.ttl is not None:
+        self._entries[self._user_key(key)] = self._stored_form(key, value)
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries; none of them when one is refused.
+
+        Raises:
+            StateError: It is no mapping.
+            StateTypeError: A key or value does not fit.
+
+        """
+        if not isinstance(entries, Mapping):
             raise StateError(
-                f"found a TTL on operator state {descriptor.name!r}; expected none: only keyed state can expire; "
-                "remove the ttl argument"
+                f"found {entries!r} for broadcast state {self.name!r}; expected a mapping of entries to put; "
+                "give a dict, an empty one for nothing"
             )
-        type_ddl = descriptor.type_ddl()
-        state = self._states.get(descriptor.name)
+        self._entries.update({self._user_key(key): self._stored_form(key, value) for key, value in entries.items()})
+
+    def remove(self, key: Any) -> None:
+        """Remove a key, if it is there."""
+        self._entries.pop(self._user_key(key), None)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
+
+    def snapshot(self) -> OperatorStateSnapshot:
+        """Return the entries, isolated from later writes."""
+        return OperatorStateSnapshot(DistributionMode.BROADCAST, self.type, CONTIGUOUS, (dict(self._entries),))
+
+    def _stored_form(self, key: Any, value: Any) -> Any:
+        try:
+            return self._conform(value)
+        except MisfitError as error:
+            raise StateTypeError(
+                f"found {value!r} for broadcast state {self.name!r} under key {key!r}{_part(error)}; expected a value "
+                f"of type {self.value_type}; convert it before it is written, or declare another type; "
+                "the old value was kept"
+            ) from error
+
+
+class OperatorStateBackend:
+    """Operator states of one subtask by name; restored ones that nobody registers again are kept.
+
+    Nothing here expires: a time to live in a descriptor has no effect, as in Flink. Lists and broadcast maps are
+    looked up apart from each other, as in Flink; but where Flink would write one of two states of the same name and
+    lose the other, ``snapshot`` refuses.
+    """
+
+    def __init__(self) -> None:
+        self._restored: dict[str, OperatorStateSnapshot] = {}
+        self._lists: dict[str, OperatorListState] = {}
+        self._broadcasts: dict[str, BroadcastMapState] = {}
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
+        """Return the list state of that name whose elements are split at a rescale, registering it on first use.
+
+        Raises:
+            StateConflictError: The name is taken by a list of another mode or type.
+            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+
+        """
+        return self._list_state(descriptor, DistributionMode.SPLIT)
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
+        """Return the list state of that name that goes whole to everybody at a restore, registering it on first use.
+
+        Raises:
+            StateConflictError: The name is taken by a list of another mode or type.
+            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+
+        """
+        return self._list_state(descriptor, DistributionMode.UNION)
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastMapState:
+        """Return the broadcast state of that name, registering it on first use.
+
+        Raises:
+            StateConflictError: The name is taken by a broadcast state of another type.
+            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+
+        """
+        state = self._broadcasts.get(descriptor.name)
         if state is None:
-            state = OperatorListState(descriptor.name, DistributionMode.SPLIT, type_ddl, descriptor.strategy)
-            self._states[descriptor.name] = state
-        elif (state.mode, state.type) != (DistributionMode.SPLIT, type_ddl):
-            raise StateConflictError(
-                f"found operator state {descriptor.name!r} asked for as split list of {type_ddl}; "
-                f"expected {state.mode.value} list of {state.type}, as it was registered or restored; "
-                "give the new state another name"
-            )
+            (entries,) = self._take_restored(descriptor, DistributionMode.BROADCAST) or ({},)
+            state = self._broadcasts[descriptor.name] = BroadcastMapState(descriptor, entries)
+        elif state.type != descriptor.type_ddl():
+            raise _conflict(descriptor, DistributionMode.BROADCAST, DistributionMode.BROADCAST, state.type)
+        return state
+
+    def read_only_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMapState:
+        """Return a view of the broadcast state of that name that refuses every write, registering it on first use.
+
+        Raises:
+            StateConflictError: The name is taken by a broadcast state of another type.
+            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+
+        """
+        return self.get_broadcast_state(descriptor).read_only
+
+    def registered_state_names(self) -> list[str]:
+        """Return the names of all lists, sorted; restored ones that nobody registered again are among them."""
+        return sorted(self._lists.keys() | self._restored_names(broadcast=False))
+
+    def registered_broadcast_state_names(self) -> list[str]:
+        """Return the names of all broadcast states, sorted; restored ones that nobody registered are among them."""
+        return sorted(self._broadcasts.keys() | self._restored_names(broadcast=True))
+
+    def unregistered(self) -> list[str]:
+        """Return the names of restored states that were not registered again, sorted."""
+        return sorted(self._restored)
+
+    def snapshot(self) -> Mapping[str, OperatorStateSnapshot]:
+        """Return all states by name, isolated from later writes.
+
+        Raises:
+            StateConflictError: A list and a broadcast state have the same name.
+
+        """
+        live: list[OperatorListState | BroadcastMapState] = [*self._lists.values(), *self._broadcasts.values()]
+        snapshots = dict(self._restored)
+        for state in live:
+            taken, other = state.snapshot(), snapshots.get(state.name)
+            if other is not None:
+                raise StateConflictError(
+                    f"found two operator states {state.name!r}, {_described(other.mode, other.type)} and "
+                    f"{_described(taken.mode, taken.type)}; expected one of them, because state is saved under its "
+                    "name; give one of them another name"
+                )
+            snapshots[state.name] = taken
+        return dict(sorted(snapshots.items()))
+
+    def restore(self, snapshots: Iterable[Mapping[str, OperatorStateSnapshot]]) -> None:
+        """Start afresh with the snapshots: lists are appended in order, of equal broadcast keys the later wins.
+
+        States that were got before are not connected to the backend any more; get them again.
+
+        Raises:
+            StateConflictError: A state has two modes or types in the snapshots; nothing is restored then.
+
+        """
+        parts: dict[str, list[OperatorStateSnapshot]] = {}
+        for snapshot in snapshots:
+            for name, part in snapshot.items():
+                parts.setdefault(name, []).append(part)
+        self._restored = {name: _merged(name, of_name) for name, of_name in parts.items()}
+        self._lists = {}
+        self._broadcasts = {}
+
+    def _list_state(self, descriptor: ListStateDescriptor, mode: DistributionMode) -> OperatorListState:
+        state = self._lists.get(descriptor.name)
+        if state is None:
+            elements = self._take_restored(descriptor, mode)
+            state = self._lists[descriptor.name] = OperatorListState(descriptor, mode, elements)
+        elif state.mode is not mode or state.type != descriptor.type_ddl():
+            raise _conflict(descriptor, mode, state.mode, state.type)
         state.strategy = descriptor.strategy
         return state
 
-    def snapshot(self) -> Mapping[str, OperatorListSnapshot]:
-        """Return all states by name, isolated from later writes."""
+    def _take_restored(
+        self, descriptor: ListStateDescriptor | MapStateDescriptor, mode: DistributionMode
+    ) -> tuple[Any, ...]:
+        """Return the restored elements in the descriptor's type, and leave them to the caller."""
+        name = descriptor.name
+        if name not in self._restored_names(broadcast=mode is DistributionMode.BROADCAST):
+            return ()
+        restored = self._restored[name]
+        if restored.mode is not mode:
+            raise _conflict(descriptor, mode, restored.mode, restored.type)
+        convert = migration(restored.type, descriptor.type_ddl(), descriptor.renames, name)
+        elements = restored.elements if convert is None else tuple(map(convert, restored.elements))
+        del self._restored[name]
+        return elements
+
+    def _restored_names(self, *, broadcast: bool) -> set[str]:
         return {
-            name: OperatorListSnapshot(state.mode, state.type, state.strategy, tuple(map(deep_copy, state.get())))
-            for name, state in sorted(self._states.items())
+            name
+            for name, restored in self._restored.items()
+            if (restored.mode is DistributionMode.BROADCAST) == broadcast
         }
 
-    def hold(self, name: str, elements: Iterable[Any]) -> None:
-        """Replace the elements of a state by what was written of them."""
-        self._states[name].update(elements)
 
-    def restore(self, snapshots: Iterable[Mapping[str, OperatorListSnapshot]]) -> None:
-        """Append the elements of the snapshots, in order."""
-        for snapshot in snapshots:
-            for name, restored in snapshot.items():
-                state = self._states.get(name)
-                if state is None:
-                    state = OperatorListState(name, restored.mode, restored.type, restored.strategy)
-                    self._states[name] = state
-                elif (state.mode, state.type) != (restored.mode, restored.type):
-                    raise StateConflictError(
-                        f"found operator state {name!r} as {restored.mode.value} list of {restored.type} and as "
-                        f"{state.mode.value} list of {state.type}; expected one of them in all snapshots; "
-                        "use snapshots of one job"
-                    )
-                state.add_all(restored.elements)
+def _merged(name: str, parts: list[OperatorStateSnapshot]) -> OperatorStateSnapshot:
+    last = parts[-1]
+    for part in parts:
+        if (part.mode, part.type) != (last.mode, last.type):
+            raise StateConflictError(
+                f"found operator state {name!r} as {_described(part.mode, part.type)} and as "
+                f"{_described(last.mode, last.type)}; expected one of them in all snapshots; "
+                "use snapshots of one job"
+            )
+    elements = tuple(chain.from_iterable(part.elements for part in parts))
+    if last.mode is DistributionMode.BROADCAST:
+        elements = (dict(chain.from_iterable(entries.items() for entries in elements)),)
+    return replace(last, elements=elements)
+
+
+def _conflict(
+    descriptor: ListStateDescriptor | MapStateDescriptor, mode: DistributionMode, old_mode: DistributionMode, old: str
+) -> StateConflictError:
+    return StateConflictError(
+        f"found operator state {descriptor.name!r} asked for as {_described(mode, descriptor.type_ddl())}; "
+        f"expected {_described(old_mode, old)}, as it was registered or restored; give the new state another name"
+    )
+
+
+def _described(mode: DistributionMode, type_ddl: str) -> str:
+    return f"broadcast {type_ddl}" if mode is DistributionMode.BROADCAST else f"{mode.value} list of {type_ddl}"
+
+
+def _part(error: MisfitError) -> str:
+    return f" ({error.path} is {error.value!r}, not {error.expected})" if error.path else ""

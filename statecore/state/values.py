@@ -1,4 +1,4 @@
-"""What holds for the values of every kind of state."""
+"""What holds for the elements of every list, keyed or not."""
 
 from __future__ import annotations
 
@@ -8,25 +8,15 @@ from typing import Any
 from statecore.errors import StateError
 
 
-def deep_copy(value: Any) -> Any:
-    """Return a value that later changes in place cannot reach, at any depth."""
-    if isinstance(value, list):
-        return [deep_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: deep_copy(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        copies = map(deep_copy, value)
-        return type(value)._make(copies) if hasattr(value, "_make") else tuple(copies)
-    return value
-
-
-def checked_elements(what: str, values: Iterable[Any]) -> list[Any]:
+def checked_elements(what: str, values: Iterable[Any] | None) -> list[Any]:
     """Return the elements for a list.
 
     Raises:
-        StateError: One of them is None.
+        StateError: There are none, or one of them is None.
 
     """
+    if values is None:
+        raise StateError(f"found None instead of elements for {what}; expected a list; give an empty one for nothing")
     checked = list(values)
     if any(value is None for value in checked):
         raise StateError(f"found None among the elements for {what}; expected values; leave missing elements out")

@@ -61,7 +61,7 @@ def commit_epoch(
         key_fields=(FieldRef(name="tail", type="string"),),
         states=(
             StateSchema(name="totals", scope="keyed", kind="value", type="bigint"),
-            StateSchema(name="rejects", scope="operator", kind="list", type="string"),
+            StateSchema(name="rejects", scope="operator", kind="list", type="string", mode=DistributionMode.SPLIT),
         ),
         subtasks=tuple(subtasks),
     )

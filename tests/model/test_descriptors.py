@@ -50,7 +50,9 @@ each_kind = pytest.mark.parametrize("kind", list(BUILDERS))
 
 
 def test_a_descriptor_knows_its_kind_and_its_canonical_type():
-    assert {kind: build().kind for kind, build in BUILDERS.items()} == {kind: kind for kind in StateKind}
+    assert {kind: build().kind for kind, build in BUILDERS.items()} == {
+        kind: kind for kind in set(StateKind) - {StateKind.TIMERS}
+    }
     assert {kind.value: build().type_ddl() for kind, build in BUILDERS.items()} == {
         "value": "bigint",
         "list": "struct<a:int>",

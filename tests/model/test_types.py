@@ -59,7 +59,7 @@ from statecore.model.types import (
         (
             "struct<a int, `b c`: string not null comment 'why'>",
             "struct<a:int,`b c`:string not null>",
-            pa.struct([pa.field("a", pa.int32()), pa.field("b c", pa.string(), nullable=False)]),
+            pa.struct([pa.field("a", pa.int32()), pa.field("b c", pa.string())]),
         ),
         (
             "array<struct<m:map<int,array<decimal(20,3)>>>>",

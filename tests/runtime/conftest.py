@@ -118,6 +118,11 @@ class Bench:
         wait(lambda: self.rows_done() >= len(self.fed) or self.generation().state == "failed", "the records", timeout_s)
         assert self.rows_done() == len(self.fed), self.generation().error
 
+    def wait_failed(self) -> None:
+        """Wait until the driver gave up."""
+        wait(lambda: self.generation().ended, "the driver to fail")
+        assert self.generation().state == "failed"
+
     def rows_done(self) -> int:
         newest = self.checkpoints.newest()
         return 0 if newest is None else newest.rows_total

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import CommitConflictError, ManifestError, MissingFileError
+from statecore.errors import CommitConflictError, MissingFileError
 from statecore.runtime.control import Control
 from statecore.runtime.driver import run_generation
 from statecore.snapshot.manifest import encode_manifest
@@ -167,19 +167,6 @@ def test_a_map_key_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:
         bench.feed()
         wait(lambda: bench.generation().state == "failed", "the driver to refuse the key")
     assert "map" in str(bench.generation().error)
-
-
-def test_another_uid_is_refused(bench: Bench, spark: Any, tmp_path: Path) -> None:
-    bench.feed()
-    with bench.running(2):
-        bench.wait_done()
-    changed = tmp_path / "changed.py"
-    changed.write_text(Path(bench.catalog.job(JOB).artifact).read_text().replace('uid="totals"', 'uid="renamed"'))
-    bench.register(parallelism=2, artifact=changed)
-    bench.catalog.set_desired(JOB, state="running")
-    generation = bench.catalog.claim_generation(JOB, log_path="")
-    with pytest.raises(ManifestError, match="renamed"):
-        run_generation(bench.catalog, JOB, generation.generation)
 
 
 def test_a_long_job_writes_bases_and_the_state_stays_exact(

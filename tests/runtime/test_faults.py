@@ -10,14 +10,18 @@ import pytest
 
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from tests.runtime.alone import ARTIFACT, assert_as_alone
 from tests.runtime.conftest import JOB, Bench, wait
 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.parametrize("job", ["totals", "everything"])
 def test_a_kill_at_every_fault_point_changes_nothing(
-    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
+    if job == "everything":
+        bench.register(artifact=ARTIFACT)
     hits = tmp_path / "hits"
     hits.mkdir()
     faults = [f"{point}@{2 * index + 1}" for index, point in enumerate(FaultPoint)]
@@ -40,4 +44,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         thread.join(30)
     assert {file.name for file in hits.iterdir()} == set(FaultPoint), "a fault point was never hit"
     assert bench.generation().generation == len(FaultPoint) + 1
-    bench.assert_exact(spark, savepoint)
+    if job == "everything":
+        assert_as_alone(spark, bench)
+    else:
+        bench.assert_exact(spark, savepoint)

@@ -17,10 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from statecore import CheckpointedFunction, KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+from statecore import (
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 from statecore.errors import CorruptFileError
 from statecore.model import key_group_for, key_group_range, subtask_for_key_group
 from statecore.runtime import cache
+from statecore.runtime.epoch import merged_schemas
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT_DECODER,
@@ -34,9 +41,8 @@ from statecore.runtime.messages import (
 from statecore.runtime.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import FieldRef, FileRef, Manifest, OperatorState, SubtaskState
-from statecore.snapshot.operator_files import decode_elements
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import all_rows, apply_keyed_files
+from statecore.snapshot.restore import apply_keyed_files, find_state, read_elements, table_schema
 from statecore.state import HeapKeyedStateBackend
 from tests.handmade import manifest
 
@@ -105,8 +111,8 @@ class Cluster:
         self.read: list[str] = []
         self.newest: Manifest | None = None
         self.spec = OperatorSpec(
-            uid="totals", function=Totals(), key_fields=(FieldRef(name="k", type="string"),),
-            max_parallelism=GROUPS, sinks=(), store_url=self.store.files.url,
+            uid="totals", function=Totals(), event_time=None, key_fields=(FieldRef(name="k", type="string"),),
+            max_parallelism=GROUPS, sinks=(), store_url=self.store.files.url, allow_non_restored_state=False,
         )  # fmt: skip
         read_file = CheckpointStore.read_file
 
@@ -125,19 +131,25 @@ class Cluster:
         compact: bool = False,
         commit: bool = True,
         lineage: int | None = None,
+        restores: bool = False,
     ) -> list[SubtaskCommit]:
-        """Run an epoch, subtask i on the worker of the i-th letter, and commit it or lose the attempt."""
+        """Run an epoch, subtask i on the worker of the i-th letter, and commit it or lose the attempt.
+
+        With ``restores`` it is the first of a generation.
+        """
         previous = self.newest
-        subtasks = (
-            rescale_by_reference(previous, parallelism).operators[0].subtasks
-            if previous is not None
-            else (SubtaskState(),) * parallelism
-        )
+        restores = restores or previous is None or previous.parallelism != parallelism
+        subtasks: tuple[SubtaskState, ...] = (SubtaskState(),) * parallelism
+        if previous is not None:
+            restored = rescale_by_reference(previous, parallelism) if restores else previous
+            subtasks = restored.operators[0].subtasks
         epoch = EpochSpec(
             lineage=lineage or (previous.lineage if previous else 1),
             epoch=previous.epoch + 1 if previous else 0,
             now_ms=0,
+            watermark_ms=None,
             previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
+            restores=restores,
             subtasks=tuple(_spec(i, parallelism, state, compact) for i, state in enumerate(subtasks)),
         )
         self.read.clear()
@@ -168,11 +180,11 @@ class Cluster:
             own = key_group_range(GROUPS, self.newest.parallelism, index)
             backend = HeapKeyedStateBackend(GROUPS, own, Clock())
             apply_keyed_files(backend, self.store, operator, subtask.keyed, dict.fromkeys(own, 0))
-            for name, found, kind in (("total", totals, "value"), ("last", last, "list")):
-                rows = all_rows(backend.restored_table(name, kind, "bigint"))
-                found.update({k: value for (k,), value in zip(rows.keys, rows.values, strict=True)})
+            for name, found in (("total", totals), ("last", last)):
+                table = backend.restored_table(name, table_schema(find_state(operator, name)))
+                found.update({k: stored for rows in table.groups.values() for (k,), stored in rows.items()})
             for item in subtask.operator:
-                waiting.update(decode_elements(self.store.read_file(item.file), item.partitions.offsets))
+                waiting.update(read_elements(self.store, find_state(operator, item.state), item))
         assert (totals, last, waiting) == (truth.totals, truth.last, truth.waiting)
 
     def of_epoch(self, *epochs: int) -> set[str]:
@@ -213,7 +225,8 @@ def _manifest(uid: str, epoch: EpochSpec, restored: tuple[SubtaskState, ...], co
         for state, commit in zip(restored, commits, strict=True)
     )
     fields = (FieldRef(name="k", type="string"),)
-    operator = OperatorState(uid=uid, key_fields=fields, states=commits[0].states, subtasks=subtasks)
+    states = merged_schemas((), [commit.states for commit in commits])
+    operator = OperatorState(uid=uid, key_fields=fields, states=states, subtasks=subtasks)
     return manifest(
         lineage=epoch.lineage, epoch=epoch.epoch, parent=epoch.previous, max_parallelism=GROUPS,
         parallelism=len(epoch.subtasks), operators=(operator,),
@@ -398,6 +411,133 @@ def test_a_state_file_that_is_damaged_is_an_error_with_its_path_and_no_state(clu
         cluster.epoch(ROWS, "B")
 
 
+class Votes(KeyedProcessFunction, CheckpointedFunction):
+    """Notes what it finds in a union list; each record adds to it and to a broadcast map."""
+
+    def __init__(self) -> None:
+        self.found: list[list[int]] = []
+
+    def initialize_state(self, context: Any) -> None:
+        self.votes = context.operator_state_store.get_union_list_state(ListStateDescriptor("votes", "bigint"))
+        self.rules = context.operator_state_store.get_broadcast_state(MapStateDescriptor("rules", "string", "bigint"))
+        self.found.append(list(self.votes.get()))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.votes.add(value.n)
+        self.rules.put(value.k, value.n)
+
+    def snapshot_state(self, context: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def votes(cluster: Cluster) -> Votes:
+    function = Votes()
+    cluster.spec = dataclasses.replace(cluster.spec, function=function, uid="votes")
+    return function
+
+
+# Keys of the first and of the second of two subtasks.
+FIRST, SECOND = (
+    next(k for k in KEYS if subtask_for_key_group(GROUPS, 2, key_group_for((k,), ["string"], GROUPS)) == subtask)
+    for subtask in (0, 1)
+)
+
+
+@pytest.mark.parametrize("second", ["AA", "BB"], ids=["in memory", "read from files"])
+def test_a_union_is_given_to_everybody_at_a_restore_and_never_in_between(
+    cluster: Cluster, votes: Votes, second: str
+) -> None:
+    cluster.epoch([(FIRST, 1), (SECOND, 2)], "AA", parallelism=2)
+    cluster.epoch([], second, parallelism=2)
+    assert votes.found[-2:] == [[1], [2]]
+    cluster.epoch([], second, parallelism=2, restores=True)
+    assert votes.found[-2:] == [[1, 2], [1, 2]]
+    for _ in range(3):
+        cluster.epoch([], second, parallelism=2)
+        assert votes.found[-2:] == [[1, 2], [1, 2]]
+    cluster.epoch([], second, parallelism=2, restores=True)
+    assert votes.found[-2:] == [[1, 2], [1, 2]]
+
+
+def test_a_restore_that_is_repeated_after_a_kill_gives_the_same_union(cluster: Cluster, votes: Votes) -> None:
+    cluster.epoch([(FIRST, 1), (SECOND, 2)], "AA", parallelism=2)
+    for worker in ("A", "B", "A"):
+        cluster.epoch([(FIRST, 3)], worker, parallelism=2, restores=True, commit=False)
+        assert votes.found[-2:] == [[1, 2], [1, 2]]
+
+
+def test_a_union_that_nobody_writes_does_not_multiply_while_other_state_of_its_operator_changes(
+    cluster: Cluster,
+) -> None:
+    class RulesAlone(Votes):
+        def process_element(self, value: Any, ctx: Any) -> None:
+            self.rules.put(value.k, value.n)
+
+    cluster.spec = dataclasses.replace(cluster.spec, function=Votes(), uid="votes")
+    cluster.epoch([(FIRST, 1), (SECOND, 2)], parallelism=2)
+    function = RulesAlone()
+    cluster.spec = dataclasses.replace(cluster.spec, function=function)
+    for n in range(3):
+        cluster.epoch([(FIRST, n), (SECOND, n)], "AB"[n % 2], parallelism=2, restores=True)
+        assert function.found[-2:] == [[1, 2], [1, 2]]
+
+
+def test_a_new_subtask_meets_a_copy_of_the_broadcast_state(cluster: Cluster) -> None:
+    met: list[dict[str, int]] = []
+
+    class Rules(Votes):
+        def initialize_state(self, context: Any) -> None:
+            super().initialize_state(context)
+            met.append(dict(self.rules.items()))
+
+    cluster.spec = dataclasses.replace(cluster.spec, function=Rules(), uid="votes")
+    cluster.epoch([(FIRST, 1)], parallelism=1)
+    cluster.epoch([], parallelism=3)
+    assert met[1:] == [{FIRST: 1}] * 3
+
+
+class Widened(KeyedProcessFunction):
+    """Counts, in a state of the type it is made with."""
+
+    def __init__(self, ddl: str) -> None:
+        self.ddl = ddl
+
+    def open(self, ctx: Any) -> None:
+        self.count = ctx.get_state(ValueStateDescriptor("count", self.ddl))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+
+
+@pytest.mark.parametrize("worker", ["A", "B"], ids=["in memory", "read from files"])
+def test_state_that_became_another_type_is_written_whole_and_an_attempt_at_that_may_be_lost(
+    cluster: Cluster, worker: str
+) -> None:
+    cluster.spec = dataclasses.replace(cluster.spec, function=Widened("int"), uid="widened")
+    cluster.epoch(ROWS, "A")
+    cluster.spec = dataclasses.replace(cluster.spec, function=Widened("bigint"))
+    cluster.epoch([("k1", 1)], worker, restores=True, commit=False)
+    (commit,) = cluster.epoch([("k1", 1)], worker, restores=True)
+    assert commit.replaces
+    assert [item.rows for item in commit.keyed] == [len(KEYS)]
+    (commit,) = cluster.epoch([("k1", 1)], worker)
+    assert not commit.replaces
+    (commit,) = cluster.epoch([], "C")
+    assert cluster.newest is not None
+    assert [(state.name, state.type) for state in cluster.newest.operators[0].states][-1] == ("count", "bigint")
+    assert counts(cluster)["k1"] == 3
+
+
+def counts(cluster: Cluster) -> dict[str, int]:
+    assert cluster.newest is not None
+    operator = cluster.newest.operators[0]
+    own = key_group_range(GROUPS, 1, 0)
+    backend = HeapKeyedStateBackend(GROUPS, own, Clock())
+    apply_keyed_files(backend, cluster.store, operator, operator.subtasks[0].keyed, dict.fromkeys(own, 0))
+    return {k: count for rows in backend.tables["count"].groups.values() for (k,), count in rows.items()}
+
+
 steps = st.lists(
     st.fixed_dictionaries(
         {
@@ -405,6 +545,7 @@ steps = st.lists(
             "workers": st.text("ABC", min_size=1, max_size=5),
             "parallelism": st.sampled_from([1, 2, 3, 5]),
             "compact": st.booleans(),
+            "restores": st.booleans(),
             "fate": st.sampled_from(["commit", "commit", "commit", "lose", "fail", "go back"]),
         }
     ),

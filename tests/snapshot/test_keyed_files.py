@@ -11,64 +11,73 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import StateTypeError
-from statecore.model import KeyGroupRange
+from statecore.model import KeyGroupRange, StateKind
 from statecore.snapshot.keyed_files import (
-    DELETE,
     KeyedRows,
-    base_table,
-    changelog_table,
     decode_base,
     decode_changelog,
     encode_base,
     encode_changelog,
     key_schema,
-    stored_type,
-    stored_values,
+    rows_table,
 )
+from statecore.state import TableSchema, Window
 
 # The machine may be busy; slowness proves nothing here.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 KEYS = key_schema([("k", "string"), ("n", "bigint")])
 ALL = KeyGroupRange(0, 127)
-VALUE = stored_type("value", "struct<a:bigint,b:array<string>>")
+STRUCTS = TableSchema(StateKind.VALUE, "struct<a:bigint,b:array<string>>")
+NUMBERS = TableSchema(StateKind.VALUE, "bigint")
 
 
 @st.composite
-def keyed_rows(draw: st.DrawFn, *, deletes: bool) -> KeyedRows:
+def keyed_rows(draw: st.DrawFn, *, changelog: bool) -> KeyedRows:
     value = st.tuples(st.none() | st.integers(-9, 9), st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3))
     rows = draw(
         st.lists(
             st.tuples(
                 st.integers(0, 127),
                 st.tuples(st.none() | st.text(max_size=3), st.none() | st.integers(-9, 9)),
-                (value | st.just(DELETE)) if deletes else value,
+                value,
+                st.booleans(),
             ),
             max_size=30,
         )
     )
     rows.sort(key=lambda row: row[0])
-    return KeyedRows([key for _, key, _ in rows], [group for group, _, _ in rows], [value for *_, value in rows])
+    return KeyedRows(
+        [key for _, key, _, _ in rows],
+        [group for group, *_ in rows],
+        [None if gone and changelog else value for _, _, value, gone in rows],
+        deleted=[gone for *_, gone in rows] if changelog else None,
+    )
 
 
 def within(rows: KeyedRows, wanted: KeyGroupRange) -> KeyedRows:
-    kept = [row for row in zip(rows.keys, rows.key_groups, rows.values, strict=True) if row[1] in wanted]
-    return KeyedRows([k for k, _, _ in kept], [g for _, g, _ in kept], [v for *_, v in kept])
+    kept = [index for index, group in enumerate(rows.key_groups) if group in wanted]
+    return KeyedRows(
+        [rows.keys[i] for i in kept],
+        [rows.key_groups[i] for i in kept],
+        [rows.values[i] for i in kept],
+        deleted=None if rows.deleted is None else [rows.deleted[i] for i in kept],
+    )
 
 
 ranges = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(lambda ends: KeyGroupRange(min(ends), max(ends)))
 
 
 @unhurried
-@given(keyed_rows(deletes=False), ranges)
+@given(keyed_rows(changelog=False), ranges)
 def test_a_base_gives_back_the_rows_of_any_range_of_key_groups(rows: KeyedRows, wanted: KeyGroupRange) -> None:
-    assert decode_base(encode_base(base_table(rows, KEYS, VALUE, "s")), wanted) == within(rows, wanted)
+    assert decode_base(encode_base(rows_table(rows, KEYS, STRUCTS, "s")), wanted) == within(rows, wanted)
 
 
 @unhurried
-@given(keyed_rows(deletes=True), ranges)
+@given(keyed_rows(changelog=True), ranges)
 def test_a_changelog_gives_back_upserts_and_deletes_of_any_range(rows: KeyedRows, wanted: KeyGroupRange) -> None:
-    assert decode_changelog(encode_changelog(changelog_table(rows, KEYS, VALUE, "s")), wanted) == within(rows, wanted)
+    assert decode_changelog(encode_changelog(rows_table(rows, KEYS, STRUCTS, "s")), wanted) == within(rows, wanted)
 
 
 MANY, GROUPS = 300_000, 100
@@ -77,7 +86,7 @@ MANY, GROUPS = 300_000, 100
 @pytest.fixture(scope="module")
 def many_row_groups() -> bytes:
     rows = KeyedRows([(str(n), n) for n in range(MANY)], [n * GROUPS // MANY for n in range(MANY)], list(range(MANY)))
-    return encode_base(base_table(rows, KEYS, pa.int64(), "s"))
+    return encode_base(rows_table(rows, KEYS, NUMBERS, "s"))
 
 
 def test_a_base_has_row_groups_small_enough_to_skip_and_sorted_by_key_group(many_row_groups: bytes) -> None:
@@ -114,39 +123,68 @@ def test_a_key_of_several_columns_inside_does_not_mislead_the_statistics(ddl: st
         ddl, [((n, 900 if ddl.endswith("bigint>") else "x"),) for n in range(9)]
     )
     rows = KeyedRows(keys, list(range(9)), list(range(9)))
-    data = encode_base(base_table(rows, key_schema([("k", ddl)]), pa.int64(), "s"))
+    data = encode_base(rows_table(rows, key_schema([("k", ddl)]), NUMBERS, "s"))
     assert decode_base(data, KeyGroupRange(2, 4)).values == [2, 3, 4]
     assert decode_base(data, ALL).keys == keys
 
 
 def test_a_base_is_a_table_that_any_engine_reads() -> None:
     rows = KeyedRows([("a", 1), ("b", 2)], [3, 4], [[1, 2], [3]])
-    table = pq.read_table(pa.BufferReader(encode_base(base_table(rows, KEYS, stored_type("list", "bigint"), "s"))))
+    lists = TableSchema(StateKind.LIST, "bigint")
+    table = pq.read_table(pa.BufferReader(encode_base(rows_table(rows, KEYS, lists, "s"))))
     assert table.to_pydict() == {"k": ["a", "b"], "n": [1, 2], "_key_group": [3, 4], "_value": [[1, 2], [3]]}
     assert table.schema.field("_key_group").type == pa.int32()
 
 
-@pytest.mark.parametrize("make_table", [base_table, changelog_table])
+def test_windows_entries_timestamps_and_removals_have_columns_of_their_own() -> None:
+    schema = TableSchema(StateKind.MAP, "map<string,double>", stamped=True, windowed=True)
+    rows = KeyedRows(
+        keys=[("a", 1), ("a", 1)],
+        key_groups=[3, 3],
+        values=[None, 0.5],
+        windows=[None, Window(0, 60_000)],
+        map_keys=[None, "x"],
+        timestamps=[None, 7],
+        deleted=[True, False],
+    )
+    table = rows_table(rows, KEYS, schema, "s")
+    assert table.schema.names[2:] == [
+        "_key_group", "_window_start", "_window_end", "_map_key", "_value", "_timestamp_ms", "_deleted",
+    ]  # fmt: skip
+    assert [str(field.type) for field in table.schema][2:] == [
+        "int32", "int64", "int64", "string", "double", "int64", "bool",
+    ]  # fmt: skip
+    assert decode_changelog(encode_changelog(table), ALL) == rows
+
+
+def test_a_list_with_a_time_to_live_has_its_timestamps_beside_its_elements() -> None:
+    schema = TableSchema(StateKind.LIST, "string", stamped=True)
+    rows = KeyedRows([("a", 1)], [3], [["x", "y"]], timestamps=[[7, 8]])
+    data = encode_base(rows_table(rows, KEYS, schema, "s"))
+    assert pq.read_table(pa.BufferReader(data)).column("_timestamp_ms").to_pylist() == [[7, 8]]
+    assert decode_base(data, ALL) == rows
+
+
+@pytest.mark.parametrize("deleted", [None, [False] * 3], ids=["base", "changelog"])
 @pytest.mark.parametrize(
     ("kind", "ddl", "good", "bad"),
     [
-        ("value", "bigint", 1, 1.5),
-        ("value", "map<string,bigint>", {"a": 1}, ["a"]),
-        ("list", "bigint", [1], [1, "x"]),
-        ("value", "struct<a:int>", (1,), (1, 2)),
+        (StateKind.VALUE, "bigint", 1, 1.5),
+        (StateKind.VALUE, "map<string,bigint>", {"a": 1}, ["a"]),
+        (StateKind.LIST, "bigint", [1], [1, "x"]),
+        (StateKind.VALUE, "struct<a:int>", (1,), (1, 2)),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_state_and_key(
-    make_table: Any, kind: str, ddl: str, good: Any, bad: Any
+    deleted: list[bool] | None, kind: StateKind, ddl: str, good: Any, bad: Any
 ) -> None:
-    rows = KeyedRows([("a", 1), ("culprit", 2), ("c", 3)], [1, 2, 3], [good, bad, good])
-    with pytest.raises(StateTypeError) as raised:
-        make_table(rows, KEYS, stored_type(kind, ddl), "running_total")
+    rows = KeyedRows([("a", 1), ("culprit", 2), ("c", 3)], [1, 2, 3], [good, bad, good], deleted=deleted)
+    with pytest.raises(StateTypeError, match="expected a value of type") as raised:
+        rows_table(rows, KEYS, TableSchema(kind, ddl), "running_total")
     message = str(raised.value)
     assert repr(bad) in message
     assert "'running_total'" in message
     assert "('culprit', 2)" in message
-    assert f"expected a value of type {stored_type(kind, ddl)}" in message
 
 
 def test_a_flipped_byte_in_a_page_is_noticed_when_it_is_read(many_row_groups: bytes) -> None:
@@ -154,11 +192,3 @@ def test_a_flipped_byte_in_a_page_is_noticed_when_it_is_read(many_row_groups: by
     damaged[1000] ^= 0xFF
     with pytest.raises(OSError, match=r".+"):
         decode_base(bytes(damaged), ALL)
-
-
-def test_values_as_stored_are_those_that_a_restore_gives() -> None:
-    rows = KeyedRows([("a", 1), ("b", 2), ("c", 3)], [1, 2, 3], [{"b": ["x"]}, DELETE, (1, ("y",))])
-    table = changelog_table(rows, KEYS, VALUE, "s")
-    stored = stored_values(table)
-    assert stored == decode_changelog(encode_changelog(table), ALL).values == [(None, ["x"]), DELETE, (1, ["y"])]
-    assert stored[0].b == ["x"]

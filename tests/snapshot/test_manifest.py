@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import ManifestError, UnsafePathError
-from statecore.model import DistributionMode
+from statecore.model import DistributionMode, StateKind
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import (
     FileKind,
@@ -21,6 +21,7 @@ from statecore.snapshot.manifest import (
     ProgressFile,
     SavepointInfo,
     StagedOutput,
+    StateSchema,
     SubtaskState,
     decode_manifest,
     encode_manifest,
@@ -30,22 +31,32 @@ from tests.handmade import file_ref, manifest, written
 # The machine may be busy; slowness proves nothing here.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-GOLDEN = Path(__file__).parent / "data" / "manifest-v1.json"
+DATA = Path(__file__).parent / "data"
+VERSION_1 = DATA / "manifest-v1.json"
+GOLDEN = DATA / "manifest-v2.json"
 
 
 def test_the_manifest_of_version_1_in_the_repository_stays_readable() -> None:
-    read = decode_manifest(GOLDEN.read_bytes(), "golden")
+    read = decode_manifest(VERSION_1.read_bytes(), "golden")
 
+    assert (read.version, read.watermark_ms) == (2, None)
     assert (read.job, read.lineage, read.epoch, read.generation) == ("flight_delays", 2, 42, 3)
     assert (read.parallelism, read.max_parallelism, read.rows, read.rows_total) == (2, 128, 10, 4200)
     assert (read.root, read.parent) == ("../..", "manifests/000001-000000000041.json")
     assert (read.batch_timestamp_ms, read.committed_ms) == (1_700_000_000_000, 1_700_000_000_500)
     (operator,) = read.operators
     assert (operator.uid, operator.key_fields[0].name, operator.key_fields[0].type) == ("delays", "tailnum", "string")
-    assert [(s.name, s.scope, s.kind, s.type, s.strategy) for s in operator.states] == [
-        ("total", "keyed", "value", "struct<flights:bigint,minutes:bigint>", None),
-        ("rejects", "operator", "list", "string", "contiguous"),
-    ]
+    assert operator.states == (
+        StateSchema(name="total", scope="keyed", kind=StateKind.VALUE, type="struct<flights:bigint,minutes:bigint>"),
+        StateSchema(
+            name="rejects",
+            scope="operator",
+            kind=StateKind.LIST,
+            type="string",
+            strategy="contiguous",
+            mode=DistributionMode.SPLIT,
+        ),
+    )
     first, second = operator.subtasks
     assert [(k.kind, k.token, k.key_groups, k.rows) for k in first.keyed] == [
         (FileKind.BASE, "aa", (0, 63), 100),
@@ -62,6 +73,31 @@ def test_the_manifest_of_version_1_in_the_repository_stays_readable() -> None:
     assert read.savepoint == SavepointInfo(name="before-outage", reason="storage is down", created_ms=1_700_000_001_000)
 
 
+def test_the_manifest_of_version_2_in_the_repository_stays_readable() -> None:
+    read = decode_manifest(GOLDEN.read_bytes(), "golden")
+
+    assert (read.version, read.watermark_ms) == (2, 1_699_999_999_000)
+    assert [(s.name, str(s.kind), s.stamped, s.windowed, s.mode) for s in read.operators[0].states] == [
+        ("total", "value", False, False, None),
+        ("routes", "map", True, True, None),
+        ("__event_timers", "timers", False, True, None),
+        ("rejects", "list", False, False, DistributionMode.SPLIT),
+        ("offsets", "list", False, False, DistributionMode.UNION),
+        ("rules", "map", False, False, DistributionMode.BROADCAST),
+    ]
+    assert [item.partitions.mode for item in read.operators[0].subtasks[0].operator] == [
+        DistributionMode.SPLIT,
+        DistributionMode.UNION,
+        DistributionMode.BROADCAST,
+    ]
+
+
+def test_a_manifest_of_version_1_is_written_as_version_2() -> None:
+    read = decode_manifest(VERSION_1.read_bytes(), "golden")
+    assert json.loads(encode_manifest(read))["version"] == 2
+    assert decode_manifest(encode_manifest(read), "x") == read
+
+
 def test_what_is_written_today_is_the_golden_file_byte_for_byte_in_json() -> None:
     read = decode_manifest(GOLDEN.read_bytes(), "golden")
     assert json.loads(encode_manifest(read)) == json.loads(GOLDEN.read_text())
@@ -74,7 +110,7 @@ def test_a_manifest_is_read_back_equal(tmp_path: Path) -> None:
 
 def test_files_names_each_file_once_and_no_staged_output() -> None:
     read = decode_manifest(GOLDEN.read_bytes(), "golden")
-    assert sorted(ref.sha256[0] for ref in read.files()) == ["a", "b", "c", "e"]
+    assert sorted(ref.sha256[0] for ref in read.files()) == ["1", "2", "a", "b", "c", "e", "f"]
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -92,7 +128,10 @@ def _keyed(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer version": (lambda m: m.update(version=2), r"manifest version 2 in NAME; expected version 1; read it with"),
+    "newer version": (
+        lambda m: m.update(version=3),
+        r"manifest version 3 in NAME; expected version 1 or 2; read it with",
+    ),
     "version that is no number": (lambda m: m.update(version="1"), r"found NAME, which is no manifest .*\$\.version"),
     "no version": (lambda m: m.pop("version"), r"manifest version 0 in NAME"),
     "other format": (lambda m: m.update(format="iceberg"), r"the format 'iceberg' in NAME; expected 'statecore.man"),
@@ -112,6 +151,23 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "parallelism beyond the maximum": (lambda m: m.update(max_parallelism=1), r"NAME.*parallelism 2 of at most 1"),
     "key groups outside": (lambda m: _keyed(m).update(key_groups=[0, 128]), r"NAME.*key groups 0 to 128 of 128"),
     "key groups reversed": (lambda m: _keyed(m).update(key_groups=[5, 4]), r"NAME.*key groups 5 to 4"),
+    "unknown kind of state": (lambda m: _operator(m)["states"][0].update(kind="pickle"), r"NAME.*'pickle'.*kind"),
+    "a map state that is no map": (
+        lambda m: _operator(m)["states"][1].update(type="bigint"),
+        r"NAME.*map state 'routes' of the type 'bigint'",
+    ),
+    "operator state without a mode": (
+        lambda m: _operator(m)["states"][3].update(mode=None),
+        r"NAME.*operator state 'rejects' as list with the mode None",
+    ),
+    "a broadcast list": (
+        lambda m: _operator(m)["states"][3].update(mode="broadcast"),
+        r"NAME.*operator state 'rejects' as list with the mode broadcast",
+    ),
+    "elements of another mode than their state": (
+        lambda m: _operator(m)["states"][3].update(mode="union"),
+        r"NAME.*split elements of the union state 'rejects'",
+    ),
     "a state that is not declared": (lambda m: _keyed(m).update(state="gone"), r"NAME.*keyed state 'gone'.*'delays'"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from statecore.errors import StateTypeError
 from statecore.model import parse_type
-from statecore.snapshot.operator_files import decode_elements, elements_table, encode_elements, stored_elements
+from statecore.snapshot.operator_files import decode_elements, elements_table, encode_elements
 
 # The machine may be busy; slowness proves nothing here.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+PAIR = "struct<a:bigint,b:string>"
 
 
 @unhurried
@@ -22,15 +25,15 @@ unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 def test_elements_are_read_by_their_offsets_in_the_order_asked_for(
     elements: list[tuple[int, Any]], data: st.DataObject
 ) -> None:
-    written = encode_elements(elements_table(elements, parse_type("struct<a:bigint,b:string>").arrow(), "s"))
+    written = encode_elements(elements_table(elements, parse_type(PAIR).arrow(), "s"))
     offsets = data.draw(st.lists(st.integers(0, len(elements) - 1)))
-    assert decode_elements(written, offsets) == [elements[offset] for offset in offsets]
+    assert decode_elements(written, offsets, PAIR) == [elements[offset] for offset in offsets]
 
 
 def test_an_offset_beyond_the_file_is_an_error_and_no_element() -> None:
     data = encode_elements(elements_table([1, 2], pa.int64(), "s"))
     with pytest.raises(IndexError):
-        decode_elements(data, [2])
+        decode_elements(data, [2], "bigint")
 
 
 def test_an_element_that_does_not_fit_is_named_with_its_state() -> None:
@@ -38,8 +41,24 @@ def test_an_element_that_does_not_fit_is_named_with_its_state() -> None:
         elements_table([1, "x"], pa.int64(), "rejects")
 
 
-def test_elements_as_stored_are_those_that_a_restore_gives() -> None:
-    table = elements_table([{"b": "x"}, (1, None)], parse_type("struct<a:bigint,b:string>").arrow(), "s")
-    stored = stored_elements(table)
-    assert stored == decode_elements(encode_elements(table), [0, 1]) == [(None, "x"), (1, None)]
-    assert stored[0].b == "x"
+def test_structs_are_read_as_rows() -> None:
+    data = encode_elements(elements_table([(1, "x")], parse_type(PAIR).arrow(), "s"))
+    assert decode_elements(data, [0], PAIR)[0].b == "x"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "entries"),
+    [
+        ("map<string,bigint>", {"a": 1, "b": None}),
+        ("map<string,bigint>", {}),
+        ("map<double,string>", {math.nan: "nan", 0.0: "zero"}),
+        ("map<array<int>,string>", {(1, 2): "x", (): "y"}),
+        ("map<struct<a:int,b:array<int>>,array<string>>", {(1, (2,)): ["x", None]}),
+    ],
+)
+def test_a_broadcast_map_is_one_element_and_is_found_by_its_keys_again(ddl: str, entries: dict[Any, Any]) -> None:
+    table = elements_table([entries], parse_type(ddl).arrow(), "rules")
+    assert table.num_rows == 1
+    (read,) = decode_elements(encode_elements(table), [0], ddl)
+    assert read == entries
+    assert all(read[key] == value for key, value in entries.items())

@@ -6,22 +6,19 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from statecore.errors import InvalidParallelismError
-from statecore.model import key_group_range
+from statecore.model import DistributionMode, StateKind, key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import FileKind, Manifest, SubtaskState
-from statecore.snapshot.operator_files import decode_elements
+from statecore.snapshot.manifest import FileKind, Manifest, OperatorFile, StateSchema, SubtaskState
+from statecore.snapshot.operator_files import elements_table, encode_elements
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import all_rows, apply_keyed_files
-from statecore.state import HeapKeyedStateBackend
-from tests.handmade import MAX_PARALLELISM, keyed_file, manifest, operator, operator_file
-
-
-class _Clock:
-    def now_ms(self) -> int:
-        return 0
+from statecore.snapshot.restore import apply_keyed_files, operator_snapshots, read_elements
+from statecore.state import HeapKeyedStateBackend, OperatorStateBackend
+from statecore.testing import ManualClock
+from tests.handmade import MAX_PARALLELISM, STATES, TOTAL, keyed_file, manifest, operator, operator_file
 
 
 @pytest.fixture
@@ -70,13 +67,14 @@ def restored(store: CheckpointStore, made: Manifest) -> dict[str, int]:
     state: dict[str, int] = {}
     for index, subtask in enumerate(made.operators[0].subtasks):
         own = key_group_range(MAX_PARALLELISM, made.parallelism, index)
-        backend = HeapKeyedStateBackend(MAX_PARALLELISM, own, _Clock())
+        backend = HeapKeyedStateBackend(MAX_PARALLELISM, own, ManualClock())
         apply_keyed_files(backend, store, made.operators[0], subtask.keyed, dict.fromkeys(own, 0))
-        rows = all_rows(backend.restored_table("total", "value", "bigint"))
-        assert set(rows.key_groups) == set(own)
-        for (key,), value in zip(rows.keys, rows.values, strict=True):
-            assert key not in state
-            state[key] = value
+        groups = backend.restored_table("total", TOTAL).groups
+        assert set(groups) == set(own)
+        for rows in groups.values():
+            for (key,), value in rows.items():
+                assert key not in state
+                state[key] = value
     return state
 
 
@@ -127,9 +125,7 @@ def test_elements_of_a_contiguous_state_stay_in_old_order(store: CheckpointStore
     ]  # fmt: skip
     one = rescale_by_reference(five, 1)
     elements = [
-        element
-        for item in one.operators[0].subtasks[0].operator
-        for element in decode_elements(store.read_file(item.file), item.partitions.offsets)
+        element for item in one.operators[0].subtasks[0].operator for element in read_elements(store, STATES[1], item)
     ]
     assert elements == list(range(7))
 
@@ -181,3 +177,99 @@ def test_a_rescaled_subtask_carries_no_version_of_operator_state_that_a_cache_co
 def test_a_parallelism_out_of_bounds_is_refused(of_three: Manifest, parallelism: int) -> None:
     with pytest.raises(InvalidParallelismError, match=str(parallelism)):
         rescale_by_reference(of_three, parallelism)
+
+
+OPERATOR_STATES = (
+    *STATES,
+    StateSchema(name="all", scope="operator", kind=StateKind.LIST, type="bigint", mode=DistributionMode.UNION),
+    StateSchema(
+        name="rules", scope="operator", kind=StateKind.MAP, type="map<string,bigint>", mode=DistributionMode.BROADCAST
+    ),
+)
+
+
+def rules_file(store: CheckpointStore, path: str, entries: dict[str, int]) -> OperatorFile:
+    table = elements_table([entries], pa.map_(pa.string(), pa.int64()), "rules")
+    made = operator_file(store, path + "-rows", [0], DistributionMode.BROADCAST)
+    return msgspec.structs.replace(made, state="rules", file=store.write_file(path, encode_elements(table)))
+
+
+@pytest.fixture
+def of_all_modes(store: CheckpointStore) -> Manifest:
+    """Two subtasks with split elements, a union list and a broadcast map each."""
+    subtasks = []
+    for index in range(2):
+        union = operator_file(store, f"s{index}/all", [index * 10, index * 10 + 1], DistributionMode.UNION)
+        files = (
+            operator_file(store, f"s{index}/waiting", [index]),
+            msgspec.structs.replace(union, state="all"),
+            rules_file(store, f"s{index}/rules", {"copy": index}),
+        )
+        subtasks.append(SubtaskState(operator=files, operator_token=f"t{index}"))
+    return manifest(parallelism=2, operators=(operator(subtasks, OPERATOR_STATES),))
+
+
+def operator_state(store: CheckpointStore, made: Manifest) -> list[dict[str, tuple[object, ...]]]:
+    """Restore the operator state of every subtask as a worker does."""
+    restored = []
+    for subtask in made.operators[0].subtasks:
+        backend = OperatorStateBackend()
+        backend.restore(operator_snapshots(store, made.operators[0].states, subtask.operator))
+        restored.append({name: snapshot.elements for name, snapshot in backend.snapshot().items()})
+    return restored
+
+
+def test_a_restore_at_unchanged_parallelism_gives_union_state_to_everybody_and_leaves_the_rest(
+    store: CheckpointStore, of_all_modes: Manifest
+) -> None:
+    assert operator_state(store, rescale_by_reference(of_all_modes, 2)) == [
+        {"all": (0, 1, 10, 11), "rules": ({"copy": 0},), "waiting": (0,)},
+        {"all": (0, 1, 10, 11), "rules": ({"copy": 1},), "waiting": (1,)},
+    ]
+
+
+def test_within_a_generation_each_subtask_goes_on_from_its_own_elements(
+    store: CheckpointStore, of_all_modes: Manifest
+) -> None:
+    assert [state["all"] for state in operator_state(store, of_all_modes)] == [(0, 1), (10, 11)]
+
+
+@pytest.mark.parametrize("steps", [(2, 2), (2, 2, 2), (3, 3), (3, 2), (1, 4, 2), (5, 1, 2)], ids=str)
+def test_however_often_it_is_restored_no_element_of_a_union_multiplies(
+    store: CheckpointStore, of_all_modes: Manifest, steps: tuple[int, ...]
+) -> None:
+    rescaled = of_all_modes
+    for parallelism in steps:
+        rescaled = rescale_by_reference(rescaled, parallelism)
+    states = operator_state(store, rescaled)
+    assert [state["all"] for state in states] == [(0, 1, 10, 11)] * steps[-1]
+    assert sorted(element for state in states for element in state["waiting"]) == [0, 1]
+
+
+def test_a_new_subtask_takes_a_copy_of_the_broadcast_state(store: CheckpointStore, of_all_modes: Manifest) -> None:
+    states = operator_state(store, rescale_by_reference(of_all_modes, 3))
+    assert [state["rules"] for state in states] == [({"copy": 0},), ({"copy": 1},), ({"copy": 0},)]
+
+
+def test_a_second_restore_from_the_same_manifest_gives_the_same(of_all_modes: Manifest) -> None:
+    for parallelism in (2, 3):
+        once = rescale_by_reference(of_all_modes, parallelism)
+        assert rescale_by_reference(of_all_modes, parallelism) == once
+        assert rescale_by_reference(once, parallelism) == once
+
+
+def test_a_version_of_operator_state_survives_a_restore_only_where_nothing_was_added(
+    store: CheckpointStore, of_all_modes: Manifest, of_three: Manifest
+) -> None:
+    assert [s.operator_token for s in rescale_by_reference(of_all_modes, 2).operators[0].subtasks] == ["", ""]
+    assert [s.operator_token for s in rescale_by_reference(of_three, 3).operators[0].subtasks] == ["t0", "t1", "t2"]
+
+
+def test_a_state_without_elements_is_restored_too_with_its_mode(store: CheckpointStore) -> None:
+    backend = OperatorStateBackend()
+    backend.restore(operator_snapshots(store, OPERATOR_STATES, ()))
+    assert {name: (snapshot.mode, snapshot.elements) for name, snapshot in backend.snapshot().items()} == {
+        "all": (DistributionMode.UNION, ()),
+        "rules": (DistributionMode.BROADCAST, ({},)),
+        "waiting": (DistributionMode.SPLIT, ()),
+    }

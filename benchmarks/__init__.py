@@ -1,0 +1,1 @@
+"""Measurements; figures in the documentation come from here."""

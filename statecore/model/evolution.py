@@ -1,0 +1,232 @@
+"""Stored values of an older type, brought to the type that a program declares now.
+
+==========================================  =============================================================
+change                                      what becomes of a stored value
+==========================================  =============================================================
+field added, nullable                       None
+field dropped                               gone
+fields in another order                     same values, found by name; upper and lower case differ
+field renamed, as ``renames`` says          same value
+NOT NULL left out                           same value
+tinyint → smallint → int → bigint           same number
+float → double                              same number
+tinyint, smallint → float                   same number
+tinyint, smallint, int → double             same number
+integers → decimal                          same number, when all of the type's digits have room
+decimal → decimal                           same number, when neither side of the point gets shorter
+==========================================  =============================================================
+
+The changes hold at any depth of structs, array elements and map values; map keys stay as they are. Everything else is
+refused, for it would lose or invent something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from typing import Any
+
+from statecore.errors import StateMigrationError
+from statecore.model.leaves import Check, leaf_check, nullable
+from statecore.model.types import ArrayType, AtomicType, DataType, DecimalType, Field, MapType, StructType, parse_type
+from statecore.model.values import row_class
+
+# Decimal digits that hold every value of the type.
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+# Per type those whose Python values are the same, and those that turn an integer into a float.
+_SAME = {
+    "tinyint": {"smallint", "int", "bigint"},
+    "smallint": {"int", "bigint"},
+    "int": {"bigint"},
+    "float": {"double"},
+}
+_TO_FLOAT = {"tinyint": {"float", "double"}, "smallint": {"float", "double"}, "int": {"double"}}
+
+_OTHER_TYPE = "Keep the type, or declare the new one under another name and fill it from this one."
+_OTHER_RENAME = "Correct or remove the rename."
+
+
+class _UnfitError(Exception):
+    """A change that is refused: where, what was found there, and what to do."""
+
+    def __init__(self, path: str, found: str, remedy: str) -> None:
+        super().__init__(path, found, remedy)
+        self.place = f"at {path!r}" if path else "at the value itself"
+        self.found = found
+        self.remedy = remedy
+
+
+def migration(old_ddl: str, new_ddl: str, renames: Mapping[str, str], state: str) -> Check | None:
+    """Return what turns a stored value of an old type into one of the new type, or None for equal types.
+
+    Values are in the stored form of ``values``, before and after. A field is renamed only by ``renames``, which may
+    stay when that is done; one with a dot in its name cannot be.
+
+    Args:
+        old_ddl: Spark DDL of what is stored.
+        new_ddl: Spark DDL of what is declared.
+        renames: New name per field, which is given by its dotted path of old names, e.g. ``{"address.zip":
+            "postcode"}``. Elements of an array and values of a map have the path of the array or map itself.
+        state: Name of the state, for messages.
+
+    Raises:
+        StateMigrationError: a change could not keep what is stored, or a rename fits neither type.
+        UnsupportedTypeError: a text is no type that state can have.
+
+    """
+    old, new = parse_type(old_ddl), parse_type(new_ddl)
+    walk = _Walk(renames)
+    try:
+        convert = walk.convert(old, new, ("",))
+        walk.require_all_used()
+    except _UnfitError as unfit:
+        raise StateMigrationError(
+            f"Found the state {state!r} stored as {old.ddl()} and declared as {new.ddl()}: {unfit.place} "
+            f"{unfit.found}; expected a change that keeps what is stored: a nullable field more, a field less, another "
+            f"order, a wider number, NOT NULL left out, or a rename that says so. {unfit.remedy}"
+        ) from None
+    if old == new:
+        return None
+    return _unchanged if convert is None else nullable(convert)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+class _Walk:
+    """One descent through both types.
+
+    A place is known by its paths: the first is that of the stored type, the others have names in it that were
+    renamed earlier, so that renames below a renamed field can stay too. A conversion of None means that stored values
+    stay as they are; no conversion is ever called with None.
+    """
+
+    def __init__(self, renames: Mapping[str, str]) -> None:
+        self._renames = renames
+        self._used: set[str] = set()
+
+    def require_all_used(self) -> None:
+        """Refuse renames that met no struct."""
+        for path in sorted(self._renames.keys() - self._used):
+            found = f"there is no such field to rename to {self._renames[path]!r}"
+            raise _UnfitError(path, found, _OTHER_RENAME)
+
+    def convert(self, old: DataType, new: DataType, paths: tuple[str, ...]) -> Check | None:
+        """Return the conversion from the old type to the new."""
+        match old, new:
+            case StructType(), StructType():
+                return self._struct(old, new, paths)
+            case ArrayType(), ArrayType():
+                return _array(self.convert(old.element, new.element, paths))
+            case MapType(), MapType():
+                if old.key != new.key:
+                    found = f"map keys change from {old.key.ddl()} to {new.key.ddl()}"
+                    raise _UnfitError(paths[0], found, _OTHER_TYPE)
+                return _map(self.convert(old.value, new.value, paths))
+        if old == new or _is_same(old, new):
+            return None
+        if _is_wider(old, new):
+            return leaf_check(new)
+        raise _UnfitError(paths[0], f"{old.ddl()} becomes {new.ddl()}", _OTHER_TYPE)
+
+    def _struct(self, old: StructType, new: StructType, paths: tuple[str, ...]) -> Check | None:
+        before = {field.name: (index, field) for index, field in enumerate(old.fields)}
+        sources, earlier = self._sources(set(before), {field.name for field in new.fields}, paths)
+        parts: list[Check] = []
+        moved = tuple(before) != tuple(field.name for field in new.fields)
+        for field in new.fields:
+            source = sources.get(field.name)
+            if source is None:
+                parts.append(_added(field, _below(paths[0], field.name)))
+                continue
+            index, stored = before[source]
+            names = (source, *earlier.get(source, ()))
+            below = tuple(_below(path, name) for name in names for path in paths)
+            if stored.nullable and not field.nullable:
+                raise _UnfitError(below[0], "a nullable field becomes NOT NULL", "Leave NOT NULL out.")
+            convert = self.convert(stored.type, field.type, below)
+            moved = moved or convert is not None
+            parts.append(_picked(index, convert))
+        if not moved:
+            return None
+        make = row_class(tuple(field.name for field in new.fields))
+        return lambda row: make([part(row) for part in parts])
+
+    def _sources(
+        self, before: set[str], after: set[str], paths: tuple[str, ...]
+    ) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Return the old name of each new field, and the names that an old field had before it was renamed."""
+        sources = {name: name for name in before}
+        earlier: dict[str, list[str]] = {}
+        for path, name, target in self._renames_of(paths):
+            if target not in after or name in after:
+                found = f"a field is renamed to {target!r}, but the new type has the fields {sorted(after)}"
+                raise _UnfitError(path, found, _OTHER_RENAME)
+            if name not in before and target not in before:
+                found = f"a field is renamed to {target!r}, but the old type has the fields {sorted(before)}"
+                raise _UnfitError(path, found, _OTHER_RENAME)
+            if name not in before:
+                earlier.setdefault(target, []).append(name)
+            elif target in sources:
+                found = f"a field is renamed to {target!r}, and so is another or one has that name already"
+                raise _UnfitError(path, found, _OTHER_RENAME)
+            else:
+                sources[target] = name
+        return sources, earlier
+
+    def _renames_of(self, paths: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+        """Yield path, last name and new name of the renames for fields of the struct at these paths."""
+        for path, target in self._renames.items():
+            parent, _, name = path.rpartition(".")
+            if parent in paths:
+                self._used.add(path)
+                yield path, name, target
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _added(field: Field, path: str) -> Check:
+    if not field.nullable:
+        raise _UnfitError(path, "a NOT NULL field is new, for which nothing is stored", "Leave NOT NULL out.")
+    return lambda row: None
+
+
+def _picked(index: int, convert: Check | None) -> Check:
+    pick: Check = itemgetter(index)
+    if convert is None:
+        return pick
+    part = nullable(convert)
+    return lambda row: part(row[index])
+
+
+def _array(element: Check | None) -> Check | None:
+    if element is None:
+        return None
+    part = nullable(element)
+    return lambda values: list(map(part, values))
+
+
+def _map(value: Check | None) -> Check | None:
+    if value is None:
+        return None
+    part = nullable(value)
+    return lambda entries: {key: part(item) for key, item in entries.items()}
+
+
+def _is_same(old: DataType, new: DataType) -> bool:
+    return isinstance(old, AtomicType) and isinstance(new, AtomicType) and new.name in _SAME.get(old.name, ())
+
+
+def _is_wider(old: DataType, new: DataType) -> bool:
+    match old, new:
+        case AtomicType(), AtomicType():
+            return new.name in _TO_FLOAT.get(old.name, ())
+        case AtomicType(), DecimalType():
+            return old.name in _INTEGER_DIGITS and new.precision - new.scale >= _INTEGER_DIGITS[old.name]
+        case DecimalType(), DecimalType():
+            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+    return False

@@ -1,0 +1,254 @@
+"""The one form in which a value is stored: what a restore from Arrow would give, made at the write.
+
+==========================================  =============================================================
+type                                        stored as
+==========================================  =============================================================
+without parts                               as ``leaves`` says; NaN and -0.0 stay what they are
+array                                       list; from a list or tuple
+map                                         dict without None among its keys; from a dict
+struct                                      named tuple of ``row_class``; from a dict, tuple or list
+==========================================  =============================================================
+
+Whatever is stored equals, types included, what it is after a trip through Arrow, and shares nothing that can change
+with what was given.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NoReturn
+
+from statecore.errors import UnsupportedTypeError
+from statecore.model.key_hash import key_check
+from statecore.model.leaves import INTEGER_BITS, Check, MisfitError, leaf_check, nullable
+from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType, parse_type
+
+__all__ = ["MisfitError", "ValueType", "map_key_type", "row_class", "value_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """How values of one type are stored.
+
+    Attributes:
+        ddl: The type, canonical.
+        conform: Returns the stored form of a value, which nobody else can change; None stays None. Raises MisfitError.
+        copy: Returns a copy of a stored value down to every array and map in it; None for a type whose stored values
+            cannot change.
+
+    """
+
+    ddl: str
+    conform: Check
+    copy: Check | None
+
+
+@lru_cache(maxsize=1024)
+def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
+    """Return the constructor of the named tuple with these fields; a name that is no identifier becomes ``_i``."""
+    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Callable[[Iterable[Any]], Any] = row._make
+    return make
+
+
+@lru_cache(maxsize=1024)
+def value_type(ddl: str) -> ValueType:
+    """Return how values of a Spark type are stored.
+
+    Raises:
+        UnsupportedTypeError: the text is no type that state can have, or a map in it has arrays in its keys.
+
+    """
+    data_type = parse_type(ddl)
+    return ValueType(data_type.ddl(), _conform(data_type), _copy(data_type))
+
+
+@lru_cache(maxsize=1024)
+def map_key_type(ddl: str) -> Check:
+    """Return what makes the canonical form of a user key of map state, the one ``canonical_key`` gives.
+
+    The function refuses None, and raises MisfitError.
+
+    Raises:
+        UnsupportedTypeError: the text is no type, or one that cannot be a key.
+
+    """
+    data_type = parse_type(ddl)
+    check = key_check(data_type)
+    # A double is the one quick type whose canonical form is not the value itself.
+    return check if data_type == AtomicType("double") else _quick(data_type, check)
+
+
+# --- stored form ---
+
+
+def _conform(data_type: DataType) -> Check:
+    match data_type:
+        case StructType():
+            return _struct_conform(data_type)
+        case ArrayType():
+            return _array_conform(data_type)
+        case MapType():
+            return _map_conform(data_type)
+    return _quick(data_type, nullable(leaf_check(data_type)))
+
+
+def _required(conform: Check, ddl: str) -> Check:
+    def required(value: Any) -> Any:
+        if value is None:
+            raise MisfitError(None, f"{ddl} not null")
+        return conform(value)
+
+    return required
+
+
+def _quick(data_type: DataType, check: Check) -> Check:
+    """Put the common case of a type before its check: state is written for every record."""
+    match data_type:
+        case AtomicType(name) if name in INTEGER_BITS:
+            return _quick_integer(INTEGER_BITS[name], check)
+        case AtomicType("boolean"):
+            return lambda value: value if value is True or value is False else check(value)
+        case AtomicType("double"):
+            return lambda value: value if type(value) is float else check(value)
+        case StringType():
+            return lambda value: value if type(value) is str and value.isascii() else check(value)
+    return check
+
+
+def _quick_integer(bits: int, check: Check) -> Check:
+    low, high = -1 << (bits - 1), (1 << (bits - 1)) - 1
+    return lambda value: value if type(value) is int and low <= value <= high else check(value)
+
+
+def _struct_conform(data_type: StructType) -> Check:
+    ddl, names = data_type.ddl(), tuple(field.name for field in data_type.fields)
+    known, width, make = frozenset(names), len(names), row_class(names)
+    parts = [_field_conform(field) for field in data_type.fields]
+
+    def conform(value: Any) -> Any:
+        if isinstance(value, (tuple, list)) and len(value) == width:
+            items: Sequence[Any] = value
+        elif isinstance(value, dict) and value.keys() <= known:
+            items = [value.get(name) for name in names]
+        elif value is None:
+            return None
+        else:
+            raise MisfitError(value, ddl)
+        try:
+            return make([part(item) for part, item in zip(parts, items, strict=True)])
+        except MisfitError:
+            _locate(zip(names, parts, items, strict=True))
+
+    return conform
+
+
+def _field_conform(field: Field) -> Check:
+    conform = _conform(field.type)
+    return conform if field.nullable else _required(conform, field.type.ddl())
+
+
+def _array_conform(data_type: ArrayType) -> Check:
+    ddl, element = data_type.ddl(), _conform(data_type.element)
+
+    def conform(value: Any) -> list[Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)):
+            raise MisfitError(value, ddl)
+        try:
+            return list(map(element, value))
+        except MisfitError:
+            _locate((f"[{index}]", element, item) for index, item in enumerate(value))
+
+    return conform
+
+
+def _map_conform(data_type: MapType) -> Check:
+    if _holds_array(data_type.key):
+        raise UnsupportedTypeError(
+            f"Found the type {data_type.ddl()!r}; expected a map whose keys hold no arrays, which Python cannot look "
+            "up. Use map state, whose keys may hold arrays, or an array of structs with a key and a value."
+        )
+    ddl, item = data_type.ddl(), _conform(data_type.value)
+    key = _required(_conform(data_type.key), data_type.key.ddl())
+
+    def conform(value: Any) -> dict[Any, Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise MisfitError(value, ddl)
+        try:
+            entries = dict(zip(map(key, value), map(item, value.values()), strict=True))
+        except MisfitError:
+            _locate(
+                chain(
+                    (("key", key, found) for found in value),
+                    ((f"[{reprlib.repr(found)}]", item, part) for found, part in value.items()),
+                )
+            )
+        if len(entries) != len(value):  # keys that were different are one key when stored
+            raise MisfitError(value, ddl)
+        return entries
+
+    return conform
+
+
+def _holds_array(data_type: DataType) -> bool:
+    if isinstance(data_type, StructType):
+        return any(_holds_array(field.type) for field in data_type.fields)
+    return isinstance(data_type, ArrayType)
+
+
+def _locate(parts: Iterable[tuple[str, Check, Any]]) -> NoReturn:
+    """Raise the MisfitError of the first part that does not fit, with the step that leads to it.
+
+    Called when one of them is known not to fit, so that what fits does not pay for it.
+    """
+    for step, conform, item in parts:
+        try:
+            conform(item)
+        except MisfitError as misfit:
+            raise misfit.within(step) from None
+    raise AssertionError("every part fits")
+
+
+# --- copies of stored values ---
+
+
+def _copy(data_type: DataType) -> Check | None:
+    match data_type:
+        case ArrayType(element):
+            return _array_copy(_copy(element))
+        case MapType(_, value):
+            return _map_copy(_copy(value))
+        case StructType(fields):
+            return _struct_copy(fields)
+    return None
+
+
+def _array_copy(element: Check | None) -> Check:
+    if element is None:
+        return nullable(list)
+    return nullable(lambda value: list(map(element, value)))
+
+
+def _map_copy(item: Check | None) -> Check:
+    if item is None:
+        return nullable(dict)
+    return nullable(lambda value: {key: item(part) for key, part in value.items()})
+
+
+def _struct_copy(fields: tuple[Field, ...]) -> Check | None:
+    copies = [_copy(field.type) for field in fields]
+    if not any(copies):
+        return None
+    make = row_class(tuple(field.name for field in fields))
+    return nullable(
+        lambda value: make([item if copy is None else copy(item) for copy, item in zip(copies, value, strict=True)])
+    )

@@ -1,0 +1,279 @@
+"""Live state into rows of files, and rows of files into live state.
+
+What is stored is flattened column by column; see ``statecore.state.tables`` for the one side and
+``statecore.snapshot.keyed_files`` for the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+from statecore.errors import StateError
+from statecore.model import MapType, StateKind, key_encoder, parse_type
+from statecore.model.key_groups import is_integer
+from statecore.model.key_hash import KeyEncoder
+from statecore.snapshot.keyed_files import KeyedRows
+from statecore.state.tables import Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
+
+_CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
+
+
+class _Absent:
+    """Marks what is not stored; None is a value that a map's entry can have."""
+
+
+_ABSENT = _Absent()
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Rows in the making; ``stored`` is what the table holds for a row, None where ``deleted``."""
+
+    scopes: list[Scope] = field(default_factory=list)
+    key_groups: list[int] = field(default_factory=list)
+    map_keys: list[Any] = field(default_factory=list)
+    stored: list[Any] = field(default_factory=list)
+    deleted: list[bool] = field(default_factory=list)
+
+    def add(self, scope: Scope, key_group: int, stored: Any, map_key: Any = None) -> None:
+        gone = stored is _ABSENT
+        self.scopes.append(scope)
+        self.key_groups.append(key_group)
+        self.map_keys.append(map_key)
+        self.stored.append(None if gone else stored)
+        self.deleted.append(gone)
+
+    def add_entries(self, scope: Scope, key_group: int, entries: dict[Any, Any]) -> None:
+        self.scopes.extend(repeat(scope, len(entries)))
+        self.key_groups.extend(repeat(key_group, len(entries)))
+        self.map_keys.extend(entries)
+        self.stored.extend(entries.values())
+        self.deleted.extend(repeat(False, len(entries)))
+
+    def rows(self, table: StateTable, *, changelog: bool) -> KeyedRows:
+        keys, windows = _keys_and_windows(table, self.scopes)
+        values, timestamps = _values_and_timestamps(table, self.stored)
+        return KeyedRows(
+            keys=keys,
+            key_groups=self.key_groups,
+            values=values,
+            windows=windows,
+            map_keys=self.map_keys if table.kind is StateKind.MAP else None,
+            timestamps=timestamps,
+            deleted=self.deleted if changelog else None,
+        )
+
+
+def base_rows(table: StateTable) -> KeyedRows:
+    """Return everything that a table holds.
+
+    Raises:
+        StateError: A scope is in a namespace that is no window.
+
+    """
+    columns = _Columns()
+    for key_group in sorted(table.groups):
+        stored = table.groups[key_group]
+        if table.kind is StateKind.MAP:
+            for scope, entries in stored.items():
+                columns.add_entries(scope, key_group, entries)
+            continue
+        if table.kind in _CONTAINERS:
+            stored = {scope: container for scope, container in stored.items() if container}
+        columns.scopes.extend(stored)
+        columns.key_groups.extend(repeat(key_group, len(stored)))
+        columns.stored.extend(stored.values())
+    return columns.rows(table, changelog=False)
+
+
+def changelog_rows(table: StateTable) -> KeyedRows:
+    """Return what was written to a table since its changes were last cleared.
+
+    Raises:
+        StateError: A scope is in a namespace that is no window.
+
+    """
+    columns, changed = _Columns(), table.changed
+    for key_group in sorted(changed.keys() | table.changed_entries.keys()):
+        stored = table.groups.get(key_group, {})
+        for scope in changed.get(key_group, ()):
+            found = stored.get(scope, _ABSENT)
+            if table.kind is StateKind.MAP:
+                columns.add(scope, key_group, _ABSENT)
+                columns.add_entries(scope, key_group, {} if found is _ABSENT else found)
+            else:
+                columns.add(scope, key_group, found if found or table.kind not in _CONTAINERS else _ABSENT)
+        for scope, map_keys in table.changed_entries.get(key_group, {}).items():
+            entries = stored.get(scope, {})
+            for map_key in map_keys:
+                columns.add(scope, key_group, entries.get(map_key, _ABSENT), map_key)
+    return columns.rows(table, changelog=True)
+
+
+def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encode: KeyEncoder) -> None:
+    """Bring the key groups ``wanted`` of a table up to date, without counting that as changes.
+
+    Args:
+        table: Takes the rows.
+        rows: Of a base, or of a changelog that follows what the table holds.
+        wanted: Key groups to take; others are left alone.
+        encode: Makes a key as files have it canonical.
+
+    """
+    scopes = _scopes(rows, encode)
+    stored = _stored(table, rows)
+    map_keys = None if rows.map_keys is None else _canonical(rows.map_keys, table)
+    for key_group, start, end in _runs(rows.key_groups):
+        if key_group not in wanted:
+            continue
+        group = table.groups[key_group]
+        if map_keys is not None:
+            marks = repeat(False, end - start) if rows.deleted is None else rows.deleted[start:end]
+            _apply_entries(group, scopes[start:end], map_keys[start:end], stored[start:end], marks)
+        elif rows.deleted is not None:
+            _apply_changes(group, scopes[start:end], stored[start:end], rows.deleted[start:end])
+        else:
+            group.update(zip(scopes[start:end], stored[start:end], strict=True))
+        table.touched(key_group)
+
+
+def one_row_per_scope(table: StateTable) -> StateTable:
+    """Return a table as people read it: a map is one value, and nothing has a timestamp."""
+    schema = one_row_schema(table.schema)
+    take = _without_timestamps(table)
+    groups = {
+        key_group: {scope: take(stored) for scope, stored in rows.items()} for key_group, rows in table.groups.items()
+    }
+    return StateTable(table.name, schema.kind, schema.type, windowed=schema.windowed, groups=groups)
+
+
+def one_row_schema(schema: TableSchema) -> TableSchema:
+    """Return the schema of ``one_row_per_scope``."""
+    kind = StateKind.VALUE if schema.kind is StateKind.MAP else schema.kind
+    return TableSchema(kind, schema.type, stamped=False, windowed=schema.windowed)
+
+
+def _without_timestamps(table: StateTable) -> Callable[[Any], Any]:
+    if not table.stamped:
+        return lambda stored: stored
+    if table.kind is StateKind.LIST:
+        return lambda cells: [value for value, _ in cells]
+    if table.kind is StateKind.MAP:
+        return lambda entries: {map_key: value for map_key, (value, _) in entries.items()}
+    return lambda cell: cell[0]
+
+
+def drop_expired(table: StateTable, now_ms: int) -> None:
+    """Remove expired state where the descriptor asks for full snapshots without it.
+
+    It goes from memory as well, so that a subtask that goes on meets what one that restores meets.
+    """
+    ttl = table.ttl
+    if ttl is not None and ttl.cleanup_full_snapshot:
+        for key_group, kept in table.snapshot_groups(now_ms).items():
+            table.groups[key_group] = kept
+            table.touched(key_group)
+
+
+# --- into rows ---
+
+
+def _keys_and_windows(table: StateTable, scopes: list[Scope]) -> tuple[Sequence[Key], list[Window | None] | None]:
+    if not table.windowed:
+        return scopes, None
+    split = [split_scope(scope) for scope in scopes]
+    return [key for key, _ in split], [_window(namespace, table.name) for _, namespace in split]
+
+
+def _window(namespace: Any, state: str) -> Window | None:
+    if namespace is None:
+        return None
+    if isinstance(namespace, tuple) and len(namespace) == 2 and all(map(is_integer, namespace)):
+        return Window(*namespace)
+    raise StateError(
+        f"found the namespace {namespace!r} in state {state!r}; expected None or a window, (start, end) in "
+        "milliseconds, because files hold windows alone; make the namespace a part of the key"
+    )
+
+
+def _values_and_timestamps(table: StateTable, stored: list[Any]) -> tuple[list[Any], list[Any] | None]:
+    if table.kind is StateKind.TIMERS:
+        return [None if timers is None else sorted(timers) for timers in stored], None
+    if not table.stamped:
+        return stored, None
+    if table.kind is StateKind.LIST:
+        return _unzipped_elements(stored, 0), _unzipped_elements(stored, 1)
+    return [cell and cell[0] for cell in stored], [cell and cell[1] for cell in stored]
+
+
+def _unzipped_elements(stored: Iterable[Any], part: int) -> list[Any]:
+    return [None if cells is None else [cell[part] for cell in cells] for cells in stored]
+
+
+# --- out of rows ---
+
+
+def _scopes(rows: KeyedRows, encode: KeyEncoder) -> Sequence[Scope]:
+    keys = list(map(encode, rows.keys))
+    if rows.windows is None:
+        return keys
+    return [joined_scope(key, window) for key, window in zip(keys, rows.windows, strict=True)]
+
+
+def _stored(table: StateTable, rows: KeyedRows) -> Sequence[Any]:
+    if table.kind is StateKind.TIMERS:
+        return [set(timers or ()) for timers in rows.values]
+    if rows.timestamps is None:
+        return rows.values
+    cells = zip(rows.values, rows.timestamps, strict=True)
+    if table.kind is StateKind.LIST:
+        return [list(zip(values or (), stamps or (), strict=True)) for values, stamps in cells]
+    return list(cells)
+
+
+def _canonical(map_keys: Sequence[Any], table: StateTable) -> Sequence[Any]:
+    declared = parse_type(table.type)
+    assert isinstance(declared, MapType)
+    encode = key_encoder([declared.key.ddl()])
+    return [key for (key,) in map(encode, zip(map_keys))]
+
+
+def _runs(key_groups: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (key group, first row, row after its last)."""
+    start = 0
+    while start < len(key_groups):
+        end = bisect_right(key_groups, key_groups[start], start)
+        yield key_groups[start], start, end
+        start = end
+
+
+def _apply_changes(
+    group: dict[Scope, Any], scopes: Sequence[Scope], stored: Sequence[Any], deleted: Sequence[bool]
+) -> None:
+    for scope, value, gone in zip(scopes, stored, deleted, strict=True):
+        if gone:
+            group.pop(scope, None)
+        else:
+            group[scope] = value
+
+
+def _apply_entries(
+    group: dict[Scope, Any],
+    scopes: Sequence[Scope],
+    map_keys: Sequence[Any],
+    stored: Sequence[Any],
+    deleted: Iterable[bool],
+) -> None:
+    for scope, map_key, value, gone in zip(scopes, map_keys, stored, deleted, strict=True):
+        if not gone:
+            group.setdefault(scope, {})[map_key] = value
+        elif map_key is None:
+            group.pop(scope, None)
+        elif scope in group:
+            group[scope].pop(map_key, None)
+            if not group[scope]:
+                del group[scope]

@@ -1,0 +1,369 @@
+"""The contexts that functions are given: what each side of a function may do, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from statecore.errors import NoCurrentKeyError, StateError
+from statecore.functions import (
+    AppendingState,
+    ListState,
+    MapState,
+    ReadOnlyMapState,
+    TimeDomain,
+    TimerService,
+    ValueState,
+)
+from statecore.model import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from statecore.state.keyed import HeapKeyedStateBackend
+from statecore.state.operator import OperatorStateBackend
+from statecore.state.tables import Key, split_scope
+from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+
+NO_WATERMARK = -(2**63)
+
+
+class Moment:
+    """Where a subtask stands: its record's timestamp, its watermark and the epoch's clock."""
+
+    __slots__ = ("now_ms", "timestamp", "watermark")
+
+    def __init__(self, now_ms: Callable[[], int], watermark: int) -> None:
+        self.now_ms = now_ms
+        self.watermark = watermark
+        self.timestamp: int | None = None
+
+
+class KeyedStateAccess:
+    """Keyed state by descriptor, with the method names users know; None stands for a function without keys."""
+
+    def __init__(self, backend: HeapKeyedStateBackend | None) -> None:
+        self._given = backend
+
+    @property
+    def _backend(self) -> HeapKeyedStateBackend:
+        if self._given is None:
+            raise StateError(
+                "found keyed state asked for by a function without keys; expected a KeyedProcessFunction or "
+                "KeyedBroadcastProcessFunction; key the stream, or use operator state"
+            )
+        return self._given
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """Return a value state."""
+        return self._backend.get_value_state(descriptor)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """Return a list state."""
+        return self._backend.get_list_state(descriptor)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a map state."""
+        return self._backend.get_map_state(descriptor)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> AppendingState:
+        """Return a reducing state."""
+        return self._backend.get_reducing_state(descriptor)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AppendingState:
+        """Return an aggregating state."""
+        return self._backend.get_aggregating_state(descriptor)
+
+
+class SubtaskContext(KeyedStateAccess):
+    """Given to ``open``.
+
+    Attributes:
+        keyed_backend: Keyed state itself, for functions of this library; None without keys.
+
+    """
+
+    def __init__(self, backend: HeapKeyedStateBackend | None, subtask: int, parallelism: int) -> None:
+        super().__init__(backend)
+        self.keyed_backend = backend
+        self.subtask = subtask
+        self.parallelism = parallelism
+
+
+class InitializationContext:
+    """Given to ``initialize_state``."""
+
+    def __init__(
+        self, operator_state_store: OperatorStateBackend, keyed: HeapKeyedStateBackend | None, *, restored: bool
+    ) -> None:
+        self.operator_state_store = operator_state_store
+        self.keyed_state_store = KeyedStateAccess(keyed)
+        self._restored = restored
+
+    def is_restored(self) -> bool:
+        """Whether the operator has state of an earlier epoch."""
+        return self._restored
+
+
+class SnapshotContext:
+    """Given to ``snapshot_state``."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+class _NoTimers:
+    """The timer service of a function without keys: it tells the time and refuses timers."""
+
+    def __init__(self, moment: Moment) -> None:
+        self._moment = moment
+
+    def current_watermark(self) -> int:
+        """Return the watermark."""
+        return self._moment.watermark
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's time."""
+        return self._moment.now_ms()
+
+    def register_event_time_timer(self, timestamp_ms: int) -> None:
+        """Refuse."""
+        raise _no_timers()
+
+    def register_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Refuse."""
+        raise _no_timers()
+
+    def delete_event_time_timer(self, timestamp_ms: int) -> None:
+        """Refuse."""
+        raise _no_timers()
+
+    def delete_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Refuse."""
+        raise _no_timers()
+
+
+class KeyedTimers(_NoTimers):
+    """Timers of the backend's current key and namespace."""
+
+    def __init__(self, moment: Moment, backend: HeapKeyedStateBackend) -> None:
+        super().__init__(moment)
+        self._backend = backend
+        self.event = backend.timers(EVENT_TIMERS)
+        self.processing = backend.timers(PROCESSING_TIMERS)
+
+    def register_event_time_timer(self, timestamp_ms: int) -> None:
+        """Have ``on_timer`` called once when the watermark reaches a timestamp."""
+        self.event.register(*self._scope(), timestamp_ms)
+
+    def register_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Have ``on_timer`` called once when the epoch's time reaches a timestamp."""
+        self.processing.register(*self._scope(), timestamp_ms)
+
+    def delete_event_time_timer(self, timestamp_ms: int) -> None:
+        """Forget an event-time timer."""
+        self.event.delete(*self._scope(), timestamp_ms)
+
+    def delete_processing_time_timer(self, timestamp_ms: int) -> None:
+        """Forget a processing-time timer."""
+        self.processing.delete(*self._scope(), timestamp_ms)
+
+    def _scope(self) -> tuple[int, Any]:
+        backend = self._backend
+        if backend.scope is None:
+            raise _no_timers()
+        return backend.key_group, backend.scope
+
+
+class ElementContext:
+    """Given to ``process_element``."""
+
+    __slots__ = ("_emit", "_moment", "_timers")
+
+    def __init__(self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService) -> None:
+        self._moment = moment
+        self._emit = emit
+        self._timers = timers
+
+    def timestamp(self) -> int | None:
+        """Return the event time of the record or timer, or None."""
+        return self._moment.timestamp
+
+    def current_watermark(self) -> int:
+        """Return the watermark."""
+        return self._moment.watermark
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's time."""
+        return self._moment.now_ms()
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        """Send a value to a side output."""
+        self._emit(tag.name, value)
+
+    def timer_service(self) -> TimerService:
+        """Return what registers timers."""
+        return self._timers
+
+    def get_current_key(self) -> Key:
+        """Refuse: there is no key."""
+        raise NoCurrentKeyError(
+            "found get_current_key() where there is no key; expected it in process_element or on_timer of a keyed "
+            "function; key the stream"
+        )
+
+
+class KeyedElementContext(ElementContext):
+    """Given to ``process_element`` of a keyed function."""
+
+    __slots__ = ("_backend",)
+
+    def __init__(
+        self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService, backend: HeapKeyedStateBackend
+    ) -> None:
+        super().__init__(moment, emit, timers)
+        self._backend = backend
+
+    def get_current_key(self) -> Key:
+        """Return the values of the key columns, as a tuple."""
+        key = self._backend.current_key
+        assert key is not None
+        return key
+
+
+class BroadcastStates:
+    """The broadcast states that were declared when the streams were connected."""
+
+    def __init__(self, operator: OperatorStateBackend, declared: tuple[MapStateDescriptor, ...]) -> None:
+        self._operator = operator
+        self._declared = {descriptor.name: descriptor for descriptor in declared}
+        for descriptor in declared:
+            operator.get_broadcast_state(descriptor)
+
+    def writable(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a declared state to read and write."""
+        self._require(descriptor)
+        return self._operator.get_broadcast_state(descriptor)
+
+    def read_only(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
+        """Return a declared state to read."""
+        self._require(descriptor)
+        return self._operator.read_only_broadcast_state(descriptor)
+
+    def _require(self, descriptor: MapStateDescriptor) -> None:
+        if descriptor.name not in self._declared:
+            raise StateError(
+                f"found the broadcast state {descriptor.name!r} asked for; expected one of the declared "
+                f"{sorted(self._declared)}; declare it where the broadcast stream is made, in broadcast(…)"
+            )
+
+
+class ReadOnlyBroadcastContext(ElementContext):
+    """Given to ``process_element`` of a function with broadcast state."""
+
+    __slots__ = ("_states",)
+
+    def __init__(
+        self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService, states: BroadcastStates
+    ) -> None:
+        super().__init__(moment, emit, timers)
+        self._states = states
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
+        """Return a broadcast state to read."""
+        return self._states.read_only(descriptor)
+
+
+class KeyedReadOnlyBroadcastContext(KeyedElementContext):
+    """Given to ``process_element`` of a keyed function with broadcast state."""
+
+    __slots__ = ("_states",)
+
+    def __init__(
+        self,
+        moment: Moment,
+        emit: Callable[[str, Any], None],
+        timers: TimerService,
+        backend: HeapKeyedStateBackend,
+        states: BroadcastStates,
+    ) -> None:
+        super().__init__(moment, emit, timers, backend)
+        self._states = states
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
+        """Return a broadcast state to read."""
+        return self._states.read_only(descriptor)
+
+
+class TimerContext:
+    """Given to ``on_timer``: everything that ``process_element`` is given, and which time the timer followed."""
+
+    __slots__ = ("_domain", "_element")
+
+    def __init__(self, element: KeyedElementContext, domain: TimeDomain) -> None:
+        self._element = element
+        self._domain = domain
+
+    def time_domain(self) -> TimeDomain:
+        """Return which time the timer followed."""
+        return self._domain
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._element, name)
+
+
+class BroadcastElementContext(ElementContext):
+    """Given to ``process_broadcast_element``."""
+
+    __slots__ = ("_backend", "_states")
+
+    def __init__(
+        self,
+        moment: Moment,
+        emit: Callable[[str, Any], None],
+        states: BroadcastStates,
+        backend: HeapKeyedStateBackend | None,
+    ) -> None:
+        super().__init__(moment, emit, _NoTimers(moment))
+        self._states = states
+        self._backend = backend
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Return a broadcast state to read and write."""
+        return self._states.writable(descriptor)
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Call ``function(key, state)`` for every key that has that state."""
+        backend = self._backend
+        if backend is None:
+            raise StateError(
+                "found apply_to_keyed_state in a function without keys; expected a KeyedBroadcastProcessFunction; "
+                "key the stream"
+            )
+        state = backend.get_state(descriptor)
+        try:
+            for key_group, rows in list(state.table.groups.items()):
+                # A copy, since the function may clear the state of the key.
+                for scope in list(rows):
+                    key, namespace = split_scope(scope)
+                    if namespace is None:
+                        backend.set_current_key(key, key_group)
+                        function(key, state)
+        finally:
+            backend.forget_current_key()
+
+
+def no_timers(moment: Moment) -> TimerService:
+    """Return the timer service of a function without keys."""
+    return _NoTimers(moment)
+
+
+def _no_timers() -> StateError:
+    return NoCurrentKeyError(
+        "found a timer where there is no key; expected it in process_element or on_timer of a keyed function, since "
+        "timers are kept per key; key the stream"
+    )

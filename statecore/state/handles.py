@@ -1,0 +1,391 @@
+"""Handles on keyed state without a time to live: what ``get_*_state`` returns.
+
+Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
+holds apart from what is stored; reads give out copies of what can be changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from statecore.errors import NoCurrentKeyError, StateError, StateTypeError
+from statecore.model import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from statecore.model.leaves import INTEGER_BITS
+from statecore.model.values import MisfitError, map_key_type, value_type
+from statecore.state.tables import Scope, StateTable, split_scope
+from statecore.state.values import checked_elements
+
+if TYPE_CHECKING:
+    from statecore.state.keyed import HeapKeyedStateBackend
+
+
+class HeapState:
+    """What every handle shares: its table, the form of its values, and the scope that the backend sets."""
+
+    __slots__ = ("_backend", "_conform", "_copy", "_groups", "_high", "_low", "_written", "table")
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, ddl: str) -> None:
+        stored = value_type(ddl)
+        self._backend = backend
+        self.table = table
+        self._groups = table.groups
+        self._written = table.written
+        self._conform = stored.conform
+        self._copy = stored.copy
+        # Integers within these bounds need no more than a look; the bounds of another type hold none.
+        self._low, self._high = _integer_bounds(stored.ddl)
+
+    @property
+    def backend(self) -> HeapKeyedStateBackend:
+        """The backend that sets the scope."""
+        return self._backend
+
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        if self._groups[backend.key_group].pop(scope, None) is not None:
+            self._written[backend.key_group].append(scope)
+
+    def no_key(self) -> NoCurrentKeyError:
+        """Return the error of a use without a current key."""
+        return NoCurrentKeyError(
+            f"found a use of keyed state {self.table.name!r} without a current key; expected it inside "
+            "process_element or on_timer of a keyed function; use operator state for what has no key"
+        )
+
+    def misfit(self, value: Any, error: MisfitError) -> StateTypeError:
+        """Return the error of a value that does not fit, with state, key and value named."""
+        scope = self._backend.scope
+        key, namespace = split_scope(scope) if scope is not None else (None, None)
+        where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
+        part = f" ({error.path} is {error.value!r}, not {error.expected})" if error.path else ""
+        return StateTypeError(
+            f"found {value!r} for state {self.table.name!r} under {where}{part}; expected a value of type "
+            f"{self.table.type}; convert it before it is written, or declare another type; the old value was kept"
+        )
+
+    def _given(self, stored: Any) -> Any:
+        return stored if self._copy is None else self._copy(stored)
+
+    def _write(self, stored: Any) -> None:
+        backend = self._backend
+        if backend.namespace is not None:
+            self.table.windowed = True
+        key_group, scope = backend.key_group, backend.scope
+        assert scope is not None
+        self._groups[key_group][scope] = stored
+        self._written[key_group].append(scope)
+
+    def _scope(self) -> Scope:
+        scope = self._backend.scope
+        if scope is None:
+            raise self.no_key()
+        return scope
+
+    def _stored_form(self, value: Any) -> Any:
+        try:
+            return self._conform(value)
+        except MisfitError as error:
+            raise self.misfit(value, error) from error
+
+
+class HeapValueState(HeapState):
+    """One value per key."""
+
+    __slots__ = ()
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ValueStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+
+    def value(self) -> Any:
+        """Return the value of the current key, or None."""
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        stored = self._groups[backend.key_group].get(scope)
+        return stored if self._copy is None else self._copy(stored)
+
+    def update(self, value: Any) -> None:
+        """Replace the value of the current key; None clears it.
+
+        Raises:
+            StateTypeError: The value does not fit; the old one is kept.
+
+        """
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        if type(value) is int and self._low <= value <= self._high:
+            stored = value
+        elif value is None:
+            self.clear()
+            return
+        else:
+            stored = self._stored_form(value)
+        if backend.namespace is not None:
+            self.table.windowed = True
+        key_group = backend.key_group
+        self._groups[key_group][scope] = stored
+        self._written[key_group].append(scope)
+
+
+class HeapListState(HeapState):
+    """A list per key."""
+
+    __slots__ = ()
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ListStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.element_type)
+
+    def get(self) -> Iterator[Any]:
+        """Return the elements of the current key, in the order they were added."""
+        stored = self._groups[self._backend.key_group].get(self._scope(), ())
+        return iter([self._given(element) for element in stored])
+
+    def add(self, value: Any) -> None:
+        """Append one element.
+
+        Raises:
+            StateError: The element is None.
+            StateTypeError: It does not fit; nothing is added.
+
+        """
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append elements; none of them when one is refused.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit.
+
+        """
+        self._scope()
+        self._append(self._elements(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all elements; no elements clear the list.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit; the old ones are kept.
+
+        """
+        self._scope()
+        replaced = self._elements(values)
+        if replaced:
+            self._write(replaced)
+        else:
+            self.clear()
+
+    def _append(self, stored: list[Any]) -> None:
+        if not stored:
+            return
+        key_group, scope = self._backend.key_group, self._scope()
+        current = self._groups[key_group].get(scope)
+        if current is None:
+            self._write(stored)
+        else:
+            current.extend(stored)
+            self._written[key_group].append(scope)
+
+    def _elements(self, values: Iterable[Any]) -> list[Any]:
+        elements = checked_elements(f"list state {self.table.name!r}", values)
+        return [self._stored_form(element) for element in elements]
+
+
+class HeapMapState(HeapState):
+    """A map per key."""
+
+    __slots__ = ("_conform_key", "_entries_changed")
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: MapStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+        self._conform_key = map_key_type(descriptor.key_type)
+        self._entries_changed = table.changed_entries
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a user key, or None."""
+        return self._given(self._entries().get(self._user_key(key)))
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a user key; the value may be None.
+
+        Raises:
+            StateTypeError: Key or value do not fit; the old value is kept.
+
+        """
+        self._scope()
+        self._put({self._user_key(key): self._stored_form(value)})
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries; none of them when one is refused.
+
+        Raises:
+            StateError: It is no mapping.
+            StateTypeError: A key or value does not fit.
+
+        """
+        self._scope()
+        if not isinstance(entries, Mapping):
+            raise StateError(
+                f"found {entries!r} for map state {self.table.name!r}; expected a mapping of entries to put; "
+                "give a dict, an empty one for nothing"
+            )
+        self._put({self._user_key(key): self._stored_form(value) for key, value in entries.items()})
+
+    def remove(self, key: Any) -> None:
+        """Remove a user key, if it is there."""
+        entries, user_key = self._entries(), self._user_key(key)
+        if user_key in entries:
+            del entries[user_key]
+            self._entry_changed(user_key)
+            self._drop_if_empty(entries)
+
+    def contains(self, key: Any) -> bool:
+        """Tell whether a user key is there."""
+        return self._user_key(key) in self._entries()
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return the entries as they are now; the map may change while they are walked through."""
+        return iter([(key, self._given(value)) for key, value in self._entries().items()])
+
+    def keys(self) -> Iterator[Any]:
+        """Return the user keys as they are now."""
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """Return the values as they are now."""
+        return (value for _, value in self.items())
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is stored."""
+        return not self._entries()
+
+    def clear(self) -> None:
+        """Remove all entries of the current key."""
+        key_group, scope = self._backend.key_group, self._scope()
+        if self._groups[key_group].pop(scope, None) is not None:
+            self._written[key_group].append(scope)
+            self._entries_changed[key_group].pop(scope, None)
+
+    def _entries(self) -> dict[Any, Any]:
+        """Return what is stored under the current key; what is written into it when that is nothing is lost."""
+        found: dict[Any, Any] = self._groups[self._backend.key_group].get(self._scope(), {})
+        return found
+
+    def _put(self, stored: Mapping[Any, Any]) -> None:
+        if not stored:
+            return
+        backend = self._backend
+        scope = self._scope()
+        if backend.namespace is not None:
+            self.table.windowed = True
+        self._groups[backend.key_group].setdefault(scope, {}).update(stored)
+        for user_key in stored:
+            self._entry_changed(user_key)
+
+    def _entry_changed(self, user_key: Any) -> None:
+        key_group, scope = self._backend.key_group, self._scope()
+        if scope not in self.table.changed[key_group]:
+            self._entries_changed[key_group].setdefault(scope, set()).add(user_key)
+
+    def _drop_if_empty(self, entries: dict[Any, Any]) -> None:
+        if not entries:
+            self._groups[self._backend.key_group].pop(self._scope(), None)
+
+    def _user_key(self, key: Any) -> Any:
+        try:
+            return self._conform_key(key)
+        except MisfitError as error:
+            self._scope()
+            raise self.misfit(key, error) from error
+
+
+class HeapReducingState(HeapState):
+    """One value per key, into which every added one is folded."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ReducingStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+        self._reduce: Callable[[Any, Any], Any] = descriptor.reduce
+
+    def get(self) -> Any:
+        """Return the reduced value of the current key, or None."""
+        return self._given(self._groups[self._backend.key_group].get(self._scope()))
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears.
+
+        Raises:
+            StateTypeError: The value, or what it was reduced to, does not fit; the old one is kept.
+
+        """
+        scope = self._scope()
+        if value is None:
+            self.clear()
+            return
+        added = self._stored_form(value)
+        current = self._groups[self._backend.key_group].get(scope)
+        reduced = added if current is None else self._stored_form(self._reduce(self._given(current), added))
+        if reduced is None:
+            self.clear()
+        else:
+            self._write(reduced)
+
+
+class HeapAggregatingState(HeapState):
+    """One accumulator per key, into which every added value is folded."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(
+        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: AggregatingStateDescriptor
+    ) -> None:
+        super().__init__(backend, table, descriptor.accumulator_type)
+        self._aggregate = descriptor.aggregate
+
+    def get(self) -> Any:
+        """Return the result of the current key's accumulator, or None."""
+        accumulator = self._groups[self._backend.key_group].get(self._scope())
+        return None if accumulator is None else self._aggregate.get_result(self._given(accumulator))
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears.
+
+        Raises:
+            StateTypeError: The accumulator does not fit its type; the old one is kept.
+
+        """
+        scope = self._scope()
+        if value is None:
+            self.clear()
+            return
+        self._fold(self._groups[self._backend.key_group].get(scope), value)
+
+    def _fold(self, accumulator: Any, value: Any) -> None:
+        aggregate = self._aggregate
+        begun = aggregate.create_accumulator() if accumulator is None else self._given(accumulator)
+        folded = self._stored_form(aggregate.add(value, begun))
+        if folded is None:
+            self.clear()
+        else:
+            self._write(folded)
+
+
+def _integer_bounds(ddl: str) -> tuple[int, int]:
+    bits = INTEGER_BITS.get(ddl)
+    return (1, 0) if bits is None else (-1 << (bits - 1), (1 << (bits - 1)) - 1)

@@ -1,0 +1,231 @@
+"""What a keyed backend holds: one table per state.
+
+::
+
+    StateTable.groups = {key group: {scope: stored}}
+
+    scope    the key, or NamespacedKey(key, window) for state that belongs to a window of a key
+    stored   value, reducing, aggregating   the value or accumulator
+             list                           [element, …]
+             map                            {user key: value}
+             timers                         {timestamp in ms, …}
+             with a time to live every value, element and entry is a cell: (value, timestamp in ms)
+
+Key groups are separate dictionaries because they are what moves when a job is rescaled. Every write notes what it
+changed, so that the changelog of an epoch holds that and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from statecore.errors import StateConflictError
+from statecore.model import StateDescriptor, StateKind, StateTtlConfig
+from statecore.model.ttl import is_expired
+
+Key = tuple[Any, ...]
+Cell = tuple[Any, int]
+
+
+class _Mark:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NAMESPACED"
+
+
+_MARK = _Mark()
+
+
+class NamespacedKey(NamedTuple):
+    """A key within a namespace; the mark keeps it apart from any key that a user can have."""
+
+    key: Key
+    namespace: Hashable
+    mark: _Mark = _MARK
+
+
+Scope = Key | NamespacedKey
+Groups = dict[int, dict[Scope, Any]]
+
+
+class Window(NamedTuple):
+    """A span of event time, the namespace of a window's state.
+
+    Attributes:
+        start: First millisecond, inclusive.
+        end: Last millisecond, exclusive.
+
+    """
+
+    start: int
+    end: int
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp that belongs to the window."""
+        return self.end - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What is known of a keyed state without its descriptor.
+
+    Attributes:
+        kind: What it holds.
+        type: Canonical Spark DDL, as ``StateDescriptor.type_ddl()`` gives it; timers have ``bigint``.
+        stamped: Whether values, elements and entries are cells with a timestamp.
+        windowed: Whether some of its scopes are in a window.
+
+    """
+
+    kind: StateKind
+    type: str
+    stamped: bool = False
+    windowed: bool = False
+
+
+def split_scope(scope: Scope) -> tuple[Key, Any]:
+    """Return key and namespace of a scope; the namespace is None for the key alone."""
+    return (scope.key, scope.namespace) if type(scope) is NamespacedKey else (scope, None)
+
+
+def joined_scope(key: Key, namespace: Hashable | None) -> Scope:
+    """Return the scope of a key in a namespace."""
+    return key if namespace is None else NamespacedKey(key, namespace)
+
+
+@dataclass(slots=True)
+class StateTable:
+    """One keyed state.
+
+    Attributes:
+        descriptor: None while a restored state was not registered again; such a state is kept.
+        written: Scopes that were written, in order and as often as they were: a list is what a hot path can afford.
+        changed_entries: Maps only: user keys that the next changelog writes or removes, per scope that is not in
+            ``changed``.
+
+    """
+
+    name: str
+    kind: StateKind
+    type: str
+    stamped: bool = False
+    windowed: bool = False
+    descriptor: StateDescriptor | None = None
+    groups: Groups = field(default_factory=lambda: defaultdict(dict))
+    written: dict[int, list[Scope]] = field(default_factory=lambda: defaultdict(list))
+    changed_entries: dict[int, dict[Scope, set[Any]]] = field(default_factory=lambda: defaultdict(dict))
+    _changed: dict[int, set[Scope]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def changed(self) -> dict[int, set[Scope]]:
+        """Scopes that the next changelog replaces whole, or removes when nothing is stored, per key group."""
+        for key_group, scopes in self.written.items():
+            self._changed[key_group].update(scopes)
+        self.written.clear()
+        return self._changed
+
+    @property
+    def schema(self) -> TableSchema:
+        """What the table's files must tell a reader."""
+        return TableSchema(self.kind, self.type, self.stamped, self.windowed)
+
+    def require(self, schema: TableSchema) -> None:
+        """Refuse rows of another kind, type or form with StateConflictError."""
+        if (self.kind, self.type, self.stamped) != (schema.kind, schema.type, schema.stamped):
+            raise StateConflictError(
+                f"found state {self.name!r} as {describe(schema)} and as {describe(self.schema)}; expected one of "
+                "them in all snapshots; use snapshots of one job"
+            )
+        self.windowed = self.windowed or schema.windowed
+
+    def touched(self, key_group: int) -> None:
+        """Note that the key group's rows were put there from outside."""
+
+    def detach(self, key_group: int) -> Any:
+        """Take a key group out and return it for ``attach``; None when nothing is stored."""
+        return self.groups.pop(key_group, None)
+
+    def attach(self, key_group: int, detached: Any) -> None:
+        """Put back what ``detach`` gave."""
+        self.groups[key_group] = detached
+
+    def clear_changes(self) -> None:
+        """Forget what was written, because a changelog holds it now."""
+        self.written.clear()
+        self.changed_entries.clear()
+        self._changed.clear()
+
+    def reset(self) -> None:
+        """Remove everything stored and every note of a change; handles stay usable."""
+        self.groups.clear()
+        self.clear_changes()
+        self.windowed = False
+
+    @property
+    def ttl(self) -> StateTtlConfig | None:
+        """The time to live in force, None without one."""
+        ttl = None if self.descriptor is None else self.descriptor.ttl
+        return ttl if ttl is not None and ttl.enabled else None
+
+    def copied_groups(self) -> Groups:
+        """Return the rows, isolated from later writes."""
+        copy = _COPIES.get(self.kind)
+        if copy is None:
+            return {key_group: dict(rows) for key_group, rows in self.groups.items()}
+        return {
+            key_group: {scope: copy(stored) for scope, stored in rows.items()}
+            for key_group, rows in self.groups.items()
+        }
+
+    def snapshot_groups(self, now_ms: int) -> Groups:
+        """Return the rows of a full snapshot: isolated, and without expired ones where that was asked for."""
+        ttl = self.ttl
+        if ttl is None or not ttl.cleanup_full_snapshot:
+            return self.copied_groups()
+        keep, ttl_ms = KEEPERS[self.kind], ttl.ttl_ms
+        filtered: Groups = {}
+        for key_group, rows in self.groups.items():
+            kept = ((scope, keep(stored, ttl_ms, now_ms)) for scope, stored in rows.items())
+            filtered[key_group] = {scope: stored for scope, stored in kept if stored is not None}
+        return filtered
+
+
+# Values are immutable once stored; only containers of elements, entries and timers change in place.
+_COPIES: Mapping[StateKind, Callable[[Any], Any]] = {
+    StateKind.LIST: list,
+    StateKind.MAP: dict,
+    StateKind.TIMERS: set,
+}
+
+
+def _keep_cell(cell: Cell, ttl_ms: int, now_ms: int) -> Cell | None:
+    return None if is_expired(cell[1], ttl_ms, now_ms) else cell
+
+
+def _keep_elements(cells: list[Cell], ttl_ms: int, now_ms: int) -> list[Cell] | None:
+    return [cell for cell in cells if not is_expired(cell[1], ttl_ms, now_ms)] or None
+
+
+def _keep_entries(entries: dict[Any, Cell], ttl_ms: int, now_ms: int) -> dict[Any, Cell] | None:
+    kept = {key: cell for key, cell in entries.items() if not is_expired(cell[1], ttl_ms, now_ms)}
+    return kept if kept or not entries else None
+
+
+KEEPERS: Mapping[StateKind, Callable[[Any, int, int], Any]] = {
+    StateKind.VALUE: _keep_cell,
+    StateKind.REDUCING: _keep_cell,
+    StateKind.AGGREGATING: _keep_cell,
+    StateKind.LIST: _keep_elements,
+    StateKind.MAP: _keep_entries,
+}
+"""Per kind: what of a stored value has not expired, None for nothing."""
+
+
+def describe(schema: TableSchema) -> str:
+    """Return kind, type and form of a state for a message."""
+    return f"{schema.kind} of {schema.type}{' with time to live' if schema.stamped else ''}"

@@ -1,0 +1,154 @@
+"""Timers: keyed state that knows which of its timestamps comes next.
+
+A key (within a namespace) has a set of timestamps, and a timer is one of them, so registering twice is registering
+once. The sets are what snapshots and files hold. Beside each key group's sets lies a heap in firing order; a heap entry
+whose timestamp has left its set is stale and skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from statecore.errors import StateTypeError
+from statecore.model import StateKind
+from statecore.state.tables import Scope, StateTable, split_scope
+
+EVENT_TIMERS = "__event_timers"
+PROCESSING_TIMERS = "__processing_timers"
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+class Timer(NamedTuple):
+    """A timer that is due."""
+
+    timestamp: int
+    key_group: int
+    scope: Scope
+
+
+# Timers of one timestamp fire by key group and by the text of their key: an order that no restore changes.
+_Entry = tuple[int, str, Scope]
+
+
+@dataclass(slots=True)
+class TimerTable(StateTable):
+    """Timers of one time domain."""
+
+    _heaps: dict[int, list[_Entry]] = field(default_factory=dict)
+    _heads: list[tuple[int, int]] | None = None
+
+    def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
+        """Add a timer; one that is there already stays the only one.
+
+        Raises:
+            StateTypeError: The timestamp is no 64-bit integer.
+
+        """
+        _check(timestamp)
+        timestamps: set[int] = self.groups[key_group].setdefault(scope, set())
+        if timestamp in timestamps:
+            return
+        timestamps.add(timestamp)
+        self.changed[key_group].add(scope)
+        if split_scope(scope)[1] is not None:
+            self.windowed = True
+        heap = self._heaps.get(key_group)
+        if heap is not None:
+            heappush(heap, _entry(timestamp, scope))
+        if self._heads is not None:
+            heappush(self._heads, (timestamp, key_group))
+
+    def delete(self, key_group: int, scope: Scope, timestamp: int) -> None:
+        """Remove a timer, if it is there."""
+        _check(timestamp)
+        rows = self.groups[key_group]
+        timestamps: set[int] = rows.get(scope, set())
+        if timestamp in timestamps:
+            timestamps.remove(timestamp)
+            if not timestamps:
+                del rows[scope]
+            self.changed[key_group].add(scope)
+
+    def pop_due(self, now_ms: int) -> Timer | None:
+        """Take out the first timer that is not later than ``now_ms``, or return None."""
+        if self._heads is None:
+            self._heads = [
+                (heap[0][0], key_group) for key_group in list(self.groups) if (heap := self._live_heap(key_group))
+            ]
+            heapify(self._heads)
+        heads = self._heads
+        while heads and heads[0][0] <= now_ms:
+            timestamp, key_group = heappop(heads)
+            heap = self._live_heap(key_group)
+            if not heap:
+                continue
+            if heap[0][0] != timestamp:
+                # The timer behind this head was deleted, or fired as an equal one.
+                if (heap[0][0], key_group) not in heads[:1]:
+                    heappush(heads, (heap[0][0], key_group))
+                continue
+            scope = heappop(heap)[2]
+            self.delete(key_group, scope, timestamp)
+            if heap:
+                heappush(heads, (heap[0][0], key_group))
+            return Timer(timestamp, key_group, scope)
+        return None
+
+    def touched(self, key_group: int) -> None:
+        """Build the key group's heap anew when it is needed."""
+        self._heaps.pop(key_group, None)
+        self._heads = None
+
+    def detach(self, key_group: int) -> Any:
+        """Take a key group out, heap included."""
+        self._heads = None
+        heap = self._heaps.pop(key_group, None)
+        rows = self.groups.pop(key_group, None)
+        return None if rows is None else (rows, heap)
+
+    def attach(self, key_group: int, detached: Any) -> None:
+        """Put back what ``detach`` gave."""
+        self._heads = None
+        rows, heap = detached
+        self.groups[key_group] = rows
+        if heap is not None:
+            self._heaps[key_group] = heap
+
+    def reset(self) -> None:
+        """Remove all timers."""
+        # Written out: super() finds no class in a dataclass with slots.
+        StateTable.reset(self)
+        self._heaps.clear()
+        self._heads = None
+
+    def _live_heap(self, key_group: int) -> list[_Entry]:
+        """Return the key group's heap with a live timer on top, or empty."""
+        rows = self.groups[key_group]
+        heap = self._heaps.get(key_group)
+        if heap is None:
+            heap = [_entry(timestamp, scope) for scope, timestamps in rows.items() for timestamp in timestamps]
+            heapify(heap)
+            self._heaps[key_group] = heap
+        while heap and heap[0][0] not in rows.get(heap[0][2], ()):
+            heappop(heap)
+        return heap
+
+
+def timer_table(name: str) -> TimerTable:
+    """Return an empty table of timers."""
+    return TimerTable(name, StateKind.TIMERS, "bigint")
+
+
+def _entry(timestamp: int, scope: Scope) -> _Entry:
+    return timestamp, repr(scope), scope
+
+
+def _check(timestamp: object) -> None:
+    if type(timestamp) is not int or not _LEAST <= timestamp <= _MOST:
+        raise StateTypeError(
+            f"found the timestamp {timestamp!r} for a timer; expected milliseconds since 1970-01-01 UTC as a 64-bit "
+            "integer; convert it with int(…)"
+        )

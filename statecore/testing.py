@@ -1,0 +1,357 @@
+"""Harnesses that run any function without Spark, for the tests of those who write functions.
+
+::
+
+    harness = KeyedOperatorHarness(CountPerKey())
+    harness.process(Order(k="a", amount=3), timestamp_ms=1_000)
+    harness.watermark(60_000)
+    assert harness.output == [("a", 3)]
+
+    old = [KeyedOperatorHarness(CountPerKey(), parallelism=2, subtask=i) for i in range(2)]
+    …
+    new = KeyedOperatorHarness(CountPerKey(), parallelism=3, subtask=0, restore_from=[h.snapshot() for h in old])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from statecore.errors import ConfigurationError, MaxParallelismError, StateTypeError
+from statecore.functions import UserFunction
+from statecore.model import (
+    DistributionMode,
+    MapStateDescriptor,
+    OperatorStateHandle,
+    OutputTag,
+    StatePartitions,
+    canonical_key,
+    key_group_for,
+    key_group_range,
+    redistribute_operator_state,
+)
+from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
+from statecore.state.contexts import NO_WATERMARK
+from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.process import MAIN_OUTPUT
+from statecore.state.tables import Key, split_scope
+
+__all__ = ["BroadcastOperatorHarness", "HarnessSnapshot", "KeyedOperatorHarness", "ManualClock", "physical"]
+
+
+class ManualClock:
+    """A clock that stands still until it is set.
+
+    Args:
+        now_ms: Milliseconds since 1970-01-01 UTC.
+
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self._now_ms
+
+    def set(self, now_ms: int) -> None:
+        """Set the time; it may go back."""
+        self._now_ms = now_ms
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+        self._now_ms += ms
+
+
+def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
+    """Return what is stored of a keyed state, expired or not.
+
+    Returns:
+        Per key tuple, or (key tuple, window) for state of a window: the value or accumulator; a list of elements; a
+        dict of entries. With a time to live every value, element and entry is a cell (value, timestamp in ms).
+
+    """
+    table = backend.tables.get(name)
+    if table is None:
+        return {}
+    rows = ((split_scope(scope), stored) for group in table.copied_groups().values() for scope, stored in group.items())
+    return {key if namespace is None else (key, namespace): stored for (key, namespace), stored in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessSnapshot:
+    """State of one subtask, to be given to ``restore_from``.
+
+    Attributes:
+        subtask, parallelism, max_parallelism: Of the harness that it was taken from.
+        watermark: Where event time stood, in ms.
+
+    """
+
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    watermark: int
+    keyed: KeyedSnapshot | None
+    operator: Mapping[str, OperatorStateSnapshot]
+
+
+class _Harness:
+    def __init__(
+        self,
+        function: UserFunction,
+        *,
+        key: Callable[[Any], Key] | None,
+        broadcast: Sequence[MapStateDescriptor],
+        max_parallelism: int,
+        parallelism: int,
+        subtask: int,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot,
+        key_types: Sequence[str] | None,
+        allow_non_restored_state: bool,
+    ) -> None:
+        self.clock = ManualClock()
+        self.operator_backend = OperatorStateBackend()
+        self._key = key
+        self._key_types = key_types
+        self._max_parallelism = max_parallelism
+        self._parallelism = parallelism
+        self._subtask = subtask
+        self._outputs: dict[str, list[Any]] = {}
+        self._epoch = 0
+        own = key_group_range(max_parallelism, parallelism, subtask)
+        self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
+        snapshots = [restore_from] if isinstance(restore_from, HarnessSnapshot) else list(restore_from)
+        watermark = self._restore(snapshots) if snapshots else NO_WATERMARK
+        self._operator = ProcessOperator(
+            function,
+            self._keyed,
+            self.operator_backend,
+            self._emit,
+            clock=self.clock,
+            subtask=subtask,
+            parallelism=parallelism,
+            broadcast=tuple(broadcast),
+            watermark=watermark,
+        )
+        self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
+
+    @property
+    def keyed_backend(self) -> HeapKeyedStateBackend:
+        """Keyed state of the subtask, for ``physical``.
+
+        Raises:
+            ConfigurationError: The function has no keys.
+
+        """
+        if self._keyed is None:
+            raise ConfigurationError(
+                "found keyed state asked of a harness without keys; expected one with key=…; give the harness a key"
+            )
+        return self._keyed
+
+    @property
+    def output(self) -> list[Any]:
+        """What the function yielded so far."""
+        return self._outputs.setdefault(MAIN_OUTPUT, [])
+
+    def side_output(self, tag: OutputTag) -> list[Any]:
+        """Return what the function sent to a side output so far."""
+        return self._outputs.setdefault(tag.name, [])
+
+    def process(self, value: Any, timestamp_ms: int | None = None) -> None:
+        """Push a record.
+
+        Args:
+            value: What ``process_element`` gets.
+            timestamp_ms: Its event time.
+
+        Raises:
+            StateError: Its key belongs to another subtask.
+
+        """
+        key, key_group = ((), 0) if self._key is None else self._place(self._key(value))
+        self._operator.process([(key, key_group, value, timestamp_ms)])
+
+    def watermark(self, timestamp_ms: int) -> None:
+        """Let event time go on, and fire the timers that it reaches."""
+        self._operator.advance_watermark(timestamp_ms)
+
+    def set_processing_time(self, timestamp_ms: int) -> None:
+        """Set the epoch's time, which state with a time to live follows too, and fire the timers that it reaches."""
+        self.clock.set(timestamp_ms)
+        self._operator.fire_processing_time()
+
+    def snapshot(self) -> HarnessSnapshot:
+        """Take a snapshot; the harness may go on, and be changed, without changing it."""
+        self._operator.snapshot(self._epoch)
+        self._epoch += 1
+        return HarnessSnapshot(
+            self._subtask,
+            self._parallelism,
+            self._max_parallelism,
+            self._operator.watermark,
+            None if self._keyed is None else self._keyed.snapshot(),
+            self.operator_backend.snapshot(),
+        )
+
+    def close(self) -> None:
+        """End the function."""
+        self._operator.close()
+
+    def _emit(self, tag: str, value: Any) -> None:
+        self._outputs.setdefault(tag, []).append(value)
+
+    def _place(self, key: Key) -> tuple[Key, int]:
+        types = [_key_type(value) for value in key] if self._key_types is None else self._key_types
+        return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
+
+    def _restore(self, snapshots: list[HarnessSnapshot]) -> int:
+        other = {taken.max_parallelism for taken in snapshots} - {self._max_parallelism}
+        if other:
+            raise MaxParallelismError(
+                f"found snapshots of max parallelism {sorted(other)}; expected {self._max_parallelism}; give the "
+                "harness the same: max parallelism cannot change by reference, only by rewriting a savepoint"
+            )
+        if self._keyed is not None:
+            self._keyed.restore([taken.keyed for taken in snapshots if taken.keyed is not None])
+        self.operator_backend.restore(_operator_share(snapshots, self._parallelism, self._subtask))
+        return min(taken.watermark for taken in snapshots)
+
+
+class KeyedOperatorHarness(_Harness):
+    """Runs one subtask of a function on a keyed stream; ``key=None`` runs a ``ProcessFunction``.
+
+    Args:
+        function: What to run; a function object lives as long as its harness.
+        key: Returns a record's key as a tuple.
+        max_parallelism: Number of key groups.
+        parallelism: Number of subtasks.
+        subtask: Which of them this is.
+        restore_from: Snapshots of all old subtasks, at whatever parallelism they were taken.
+        key_types: Spark DDL per key field; by default read off each key's Python values.
+        allow_non_restored_state: Whether restored state that the function leaves out is no error.
+
+    Raises:
+        StateMigrationError: The restored state does not fit the function.
+
+    """
+
+    def __init__(
+        self,
+        function: UserFunction,
+        key: Callable[[Any], Key] | None = lambda v: (v.k,),
+        max_parallelism: int = 128,
+        parallelism: int = 1,
+        subtask: int = 0,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
+        *,
+        key_types: Sequence[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> None:
+        super().__init__(
+            function,
+            key=key,
+            broadcast=(),
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+            subtask=subtask,
+            restore_from=restore_from,
+            key_types=key_types,
+            allow_non_restored_state=allow_non_restored_state,
+        )
+
+
+class BroadcastOperatorHarness(_Harness):
+    """Runs one subtask of a function with broadcast state, on a keyed stream when ``key`` is given.
+
+    Args:
+        function: What to run.
+        broadcast: The broadcast states that the function may use.
+        key: Returns a record's key as a tuple; None for a stream without keys.
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state: As for
+            ``KeyedOperatorHarness``.
+
+    """
+
+    def __init__(
+        self,
+        function: UserFunction,
+        broadcast: Sequence[MapStateDescriptor],
+        key: Callable[[Any], Key] | None = None,
+        max_parallelism: int = 128,
+        parallelism: int = 1,
+        subtask: int = 0,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
+        *,
+        key_types: Sequence[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> None:
+        super().__init__(
+            function,
+            key=key,
+            broadcast=broadcast,
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+            subtask=subtask,
+            restore_from=restore_from,
+            key_types=key_types,
+            allow_non_restored_state=allow_non_restored_state,
+        )
+
+    def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
+        """Push a record of the broadcast stream, which every subtask gets."""
+        self._operator.process_broadcast(value, timestamp_ms)
+
+
+def _operator_share(
+    snapshots: Sequence[HarnessSnapshot], parallelism: int, subtask: int
+) -> Iterator[Mapping[str, OperatorStateSnapshot]]:
+    """Yield what one new subtask gets of the old ones' operator state, in order."""
+    ordered = sorted(snapshots, key=lambda taken: taken.subtask)
+    previous, taken_from = [], {}
+    strategies: dict[str, str] = {}
+    for index, taken in enumerate(ordered):
+        path = f"subtask-{index}"
+        taken_from[path] = taken.operator
+        states = {
+            name: StatePartitions(state.mode, tuple(range(len(state.elements))))
+            for name, state in taken.operator.items()
+        }
+        strategies.update(
+            {name: state.strategy for name, state in taken.operator.items() if state.mode is DistributionMode.SPLIT}
+        )
+        previous.append([OperatorStateHandle(path, states)])
+    for handle in redistribute_operator_state(previous, parallelism, strategies=strategies)[subtask]:
+        held = taken_from[handle.path]
+        yield {
+            name: replace(held[name], elements=tuple(held[name].elements[offset] for offset in partitions.offsets))
+            for name, partitions in handle.states.items()
+        }
+
+
+_KEY_TYPES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "bigint"),
+    (float, "double"),
+    (str, "string"),
+    (bytes, "binary"),
+    (datetime, "timestamp"),
+    (date, "date"),
+    (Decimal, "decimal(38,18)"),
+)
+
+
+def _key_type(value: object) -> str:
+    if value is None:
+        # Null hashes to nothing, whatever its column's type.
+        return "string"
+    found = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
+    if found is None:
+        raise StateTypeError(
+            f"found {value!r} in a key; expected a plain value whose type can be told; give the harness key_types=…"
+        )
+    return found
