@@ -109,8 +109,12 @@ def changelog_rows(table: StateTable) -> KeyedRows:
                 columns.add(scope, key_group, found if found or table.kind not in _CONTAINERS else _ABSENT)
         for scope, map_keys in table.changed_entries.get(key_group, {}).items():
             entries = stored.get(scope, {})
-            for map_key in map_keys:
-                columns.add(scope, key_group, entries.get(map_key, _ABSENT), map_key)
+            for map_key, removed in map_keys.items():
+                found = entries.get(map_key, _ABSENT)
+                if removed and found is not _ABSENT:
+                    # It was removed and put again, which made it the last entry.
+                    columns.add(scope, key_group, _ABSENT, map_key)
+                columns.add(scope, key_group, found, map_key)
     return columns.rows(table, changelog=True)
 
 

@@ -1,11 +1,14 @@
 """Incremental clean-up: a few keys are looked at on every access, and what has expired is removed.
 
-As in Flink's ``TtlIncrementalCleanup``: one walk through all keys, which goes on where it stopped and begins again.
+As in Flink's ``TtlIncrementalCleanup``: a walk through all keys that begins again at its end. A backend lives for one
+epoch, which may be too short for a walk; so each walk begins at another place, which follows from the epoch's time and
+is the same on replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 
 from statecore.model import StateTtlConfig
 from statecore.state.tables import KEEPERS, Scope, StateTable
@@ -35,7 +38,7 @@ class IncrementalCleanup:
         for _ in range(self._size):
             position = next(self._walk, None)
             if position is None:
-                self._walk = _positions(self._table)
+                self._walk = _positions(self._table, Random(self._now_ms()))  # noqa: S311 - repeatable, not secret
                 position = next(self._walk, None)
                 if position is None:
                     return
@@ -58,8 +61,15 @@ class IncrementalCleanup:
         table.changed_entries[key_group].pop(scope, None)
 
 
-def _positions(table: StateTable) -> Iterator[tuple[int, Scope]]:
-    for key_group in sorted(table.groups):
+def _positions(table: StateTable, place: Random) -> Iterator[tuple[int, Scope]]:
+    """Yield every key once, from a key within a key group on and around."""
+    key_groups = sorted(key_group for key_group, rows in table.groups.items() if rows)
+    if not key_groups:
+        return
+    first = place.randrange(len(key_groups))
+    for key_group in key_groups[first:] + key_groups[:first]:
         # A copy, since the key group changes while it is walked through.
-        for scope in list(table.groups[key_group]):
+        scopes = list(table.groups[key_group])
+        start = place.randrange(len(scopes)) if scopes else 0
+        for scope in scopes[start:] + scopes[:start]:
             yield key_group, scope

@@ -251,7 +251,7 @@ class HeapMapState(HeapState):
         entries, user_key = self._entries(), self._user_key(key)
         if user_key in entries:
             del entries[user_key]
-            self._entry_changed(user_key)
+            self._entry_removed(user_key)
             self._drop_if_empty(entries)
 
     def contains(self, key: Any) -> bool:
@@ -293,14 +293,28 @@ class HeapMapState(HeapState):
         scope = self._scope()
         if backend.namespace is not None:
             self.table.windowed = True
-        self._groups[backend.key_group].setdefault(scope, {}).update(stored)
-        for user_key in stored:
-            self._entry_changed(user_key)
+        entries = self._groups[backend.key_group].setdefault(scope, {})
+        for user_key, value in stored.items():
+            self._entry_written(user_key, new=user_key not in entries)
+            entries[user_key] = value
 
-    def _entry_changed(self, user_key: Any) -> None:
+    def _entry_written(self, user_key: Any, *, new: bool) -> None:
+        notes = self._entry_notes()
+        if notes is not None:
+            # A new entry is the last one, so its note must be, too.
+            removed = notes.pop(user_key, False) if new else notes.get(user_key, False)
+            notes[user_key] = removed
+
+    def _entry_removed(self, user_key: Any) -> None:
+        notes = self._entry_notes()
+        if notes is not None:
+            notes[user_key] = True
+
+    def _entry_notes(self) -> dict[Any, bool] | None:
         key_group, scope = self._backend.key_group, self._scope()
-        if scope not in self.table.changed[key_group]:
-            self._entries_changed[key_group].setdefault(scope, set()).add(user_key)
+        if scope in self.table.changed[key_group]:
+            return None
+        return self._entries_changed[key_group].setdefault(scope, {})
 
     def _drop_if_empty(self, entries: dict[Any, Any]) -> None:
         if not entries:

@@ -106,7 +106,8 @@ class StateTable:
         descriptor: None while a restored state was not registered again; such a state is kept.
         written: Scopes that were written, in order and as often as they were: a list is what a hot path can afford.
         changed_entries: Maps only: user keys that the next changelog writes or removes, per scope that is not in
-            ``changed``.
+            ``changed``, each with whether it was removed in between. In this order a restore meets the entries in the
+            order that they have in memory.
 
     """
 
@@ -118,7 +119,7 @@ class StateTable:
     descriptor: StateDescriptor | None = None
     groups: Groups = field(default_factory=lambda: defaultdict(dict))
     written: dict[int, list[Scope]] = field(default_factory=lambda: defaultdict(list))
-    changed_entries: dict[int, dict[Scope, set[Any]]] = field(default_factory=lambda: defaultdict(dict))
+    changed_entries: dict[int, dict[Scope, dict[Any, bool]]] = field(default_factory=lambda: defaultdict(dict))
     _changed: dict[int, set[Scope]] = field(default_factory=lambda: defaultdict(set))
 
     @property

@@ -258,7 +258,7 @@ class TtlMapState(HeapMapState):
                 given.append((user_key, self._given(cell[0])))
             if expired:
                 del entries[user_key]
-                self._entry_changed(user_key)
+                self._entry_removed(user_key)
             elif rule.refresh_on_read:
                 self._refresh(entries, user_key, cell)
         return iter(given)
@@ -278,7 +278,7 @@ class TtlMapState(HeapMapState):
             return None
         if rule.expired(cell):
             del entries[user_key]
-            self._entry_changed(user_key)
+            self._entry_removed(user_key)
             self._drop_if_empty(entries)
             return cell if rule.return_expired else None
         if rule.refresh_on_read:
@@ -289,7 +289,7 @@ class TtlMapState(HeapMapState):
         now = self._rule.now_ms()
         if cell[1] != now:
             entries[user_key] = (cell[0], now)
-            self._entry_changed(user_key)
+            self._entry_written(user_key, new=False)
 
     def _put(self, stored: Mapping[Any, Any]) -> None:
         now = self._rule.now_ms()

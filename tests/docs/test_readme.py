@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from statecore import KeyGroupRange
 from statecore.cli import app
 from statecore.runtime.job import load_job
-from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, ProcessOperator
+from statecore.testing import KeyedOperatorHarness
 
 REPO = Path(__file__).resolve().parents[2]
 README = (REPO / "README.md").read_text()
@@ -26,11 +25,6 @@ def block(marker: str) -> str:
     found = re.search(rf"<!-- {marker} -->\n```\w+\n(.*?)```", README, re.DOTALL)
     assert found, f"README.md has no code block marked {marker}"
     return found.group(1)
-
-
-class _Clock:
-    def now_ms(self) -> int:
-        return 0
 
 
 def test_the_job_file_has_about_30_lines_and_describes_a_job(tmp_path: Path) -> None:
@@ -50,18 +44,12 @@ def test_the_function_of_the_job_file_keeps_a_total_per_customer(tmp_path: Path)
     artifact.write_text(block("job-file"))
     function = load_job(artifact, {"input": "in", "output": "out"}).operators[0].function
     order = namedtuple("order", "customer ordered_at cents")
-    outputs: list[tuple[object, ...]] = []
-    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), _Clock())
-    process = ProcessOperator(
-        function, backend, OperatorStateBackend(), lambda _, value: outputs.append(value), subtask=0, parallelism=1
-    )
+    tested = KeyedOperatorHarness(function, key=lambda value: (value.customer,))
 
-    process.open(restored=False)
-    process.process([(("ann",), 1, order("ann", 1, 250)), (("bob",), 2, order("bob", 2, 5))])
-    process.process([(("ann",), 1, order("ann", 3, 50))])
-    process.close()
+    for value in (order("ann", 1, 250), order("bob", 2, 5), order("ann", 3, 50)):
+        tested.process(value)
 
-    assert outputs == [("ann", 1, 250), ("bob", 1, 5), ("ann", 2, 300)]
+    assert tested.output == [("ann", 1, 250), ("bob", 1, 5), ("ann", 2, 300)]
 
 
 @pytest.mark.parametrize("marker", ["job-commands", "rescale-commands"])

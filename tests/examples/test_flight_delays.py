@@ -1,4 +1,4 @@
-"""The job's function on all flights, in statecore's own operator and backends, against the batch truth."""
+"""The job's function on all flights, in the harness that needs no Spark, against the batch truth."""
 
 from __future__ import annotations
 
@@ -13,25 +13,19 @@ import pytest
 from examples import flight_delays
 from examples.demo import feeder
 from examples.demo.verdict import Verdict, judge
-from statecore.model import KeyGroupRange, parse_row
+from statecore.model import parse_row
 from statecore.model.types import arrow_schema
 from statecore.runtime import Job
-from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, ProcessOperator
+from statecore.testing import HarnessSnapshot, KeyedOperatorHarness, physical
 
 pytestmark = pytest.mark.spark
 
-MAX_PARALLELISM = 128
 EPOCHS = 9
 FLOWN = 336_776 - 2_512 - 5_743 - 1_175
 Flight = namedtuple("Flight", feeder.SCHEMA.names)
 
 TOTALS = pa.schema([("tailnum", pa.string()), ("flights", pa.int64()), ("delay_minutes", pa.int64())])
 LAST_DELAYS = pa.schema([("tailnum", pa.string()), ("delays", pa.list_(pa.int32()))])
-
-
-class EpochClock:
-    def now_ms(self) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -46,29 +40,23 @@ class Run:
 
 def run_epochs(rows: list[Flight], epochs: int) -> Run:
     """Process the rows in epochs, each with a function object of its own, as on a worker."""
-    keyed = HeapKeyedStateBackend(MAX_PARALLELISM, KeyGroupRange(0, MAX_PARALLELISM - 1), EpochClock())
-    operator = OperatorStateBackend()
     outputs: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    snapshots: list[HarnessSnapshot] = []
     for epoch in range(epochs):
-        subtask = ProcessOperator(
-            flight_delays.FlightDelays(),
-            keyed,
-            operator,
-            lambda tag, value: outputs[tag].append(value),
-            subtask=0,
-            parallelism=1,
+        subtask = KeyedOperatorHarness(
+            flight_delays.FlightDelays(), key=lambda flight: (flight.tailnum,), restore_from=snapshots
         )
-        subtask.open(restored=epoch > 0)
-        cut = rows[len(rows) * epoch // epochs : len(rows) * (epoch + 1) // epochs]
-        subtask.process(((row.tailnum,), 0, row) for row in cut)
-        subtask.snapshot(epoch)
+        for row in rows[len(rows) * epoch // epochs : len(rows) * (epoch + 1) // epochs]:
+            subtask.process(row)
+        snapshots = [subtask.snapshot()]
         subtask.close()
-    states = keyed.snapshot().states
+        outputs[""] += subtask.output
+        outputs["rejects"] += subtask.side_output(flight_delays.REJECTS)
     return Run(
-        totals=dict(states["totals"][2][0]),
-        last_delays=dict(states["last_delays"][2][0]),
+        totals=physical(subtask.keyed_backend, "totals"),
+        last_delays=physical(subtask.keyed_backend, "last_delays"),
         outputs=outputs,
-        buffered=list(operator.snapshot()["rejects"].elements),
+        buffered=list(snapshots[0].operator["rejects"].elements),
     )
 
 

@@ -84,6 +84,38 @@ def test_names_as_flink_jobs_have_them_are_taken(name):
 
 
 @each_kind
+@pytest.mark.parametrize("name", ["__event_timers", "__", "__mine"])
+def test_names_of_the_librarys_own_state_are_refused(kind, name):
+    with pytest.raises(ConfigurationError, match=rf"state name '{name}'; expected one that does not begin with '__'"):
+        BUILDERS[kind](name)
+
+
+def test_an_underscore_is_a_fine_beginning_and_a_side_output_is_no_state():
+    assert ValueStateDescriptor("_mine__", "int").name == "_mine__"
+    assert OutputTag("__late", "string").name == "__late"
+
+
+@each_kind
+def test_renames_are_kept_and_no_part_of_what_a_descriptor_is(kind):
+    renamed = BUILDERS[kind](renames={"a": "b"})
+    assert renamed.renames == {"a": "b"}
+    assert BUILDERS[kind]().renames == {}
+    if kind is not StateKind.AGGREGATING:  # whose aggregate function is another object each time
+        assert renamed == BUILDERS[kind]()
+        assert renamed != BUILDERS[kind]("other", renames={"a": "b"})
+
+
+@each_kind
+def test_renames_are_keyword_only(kind):
+    extra = {StateKind.REDUCING: {"reduce": max}, StateKind.AGGREGATING: {"aggregate": Sum()}}.get(kind, {})
+    described = type(BUILDERS[kind]())
+    positional = {StateKind.MAP: ["int", "int"], StateKind.LIST: ["int"]}.get(kind, ["int"])
+    assert described("s", *positional, renames={"a": "b"}, **extra).renames == {"a": "b"}
+    with pytest.raises(TypeError):
+        described("s", *positional, *[None] * (2 if kind is StateKind.LIST else 1), {"a": "b"}, **extra)
+
+
+@each_kind
 def test_a_bare_timedelta_is_no_ttl(kind):
     with pytest.raises(ConfigurationError, match="StateTtlConfig"):
         BUILDERS[kind](ttl=timedelta(hours=1))

@@ -61,7 +61,11 @@ class Bench:
         """Make one more file visible, all at once."""
         first = len(self.fed)
         records = [(f"k{n * 7 % KEYS}", n) for n in (numbers or range(first, first + rows))]
-        table = pa.table({"k": [k for k, _ in records], "n": pa.array([n for _, n in records], pa.int64())})
+        self.feed_table(pa.table({"k": [k for k, _ in records], "n": pa.array([n for _, n in records], pa.int64())}))
+        self.fed += records
+
+    def feed_table(self, table: pa.Table) -> None:
+        """Make a file of other columns visible, all at once."""
         staged = self.input.parent / f"staged-{self.files}"
         pq.write_table(table, staged)
         # The file source goes by modification time, which must grow from file to file.
@@ -69,7 +73,6 @@ class Bench:
         os.utime(staged, (stamp, stamp))
         staged.rename(self.input / f"{self.files:05d}.parquet")
         self.files += 1
-        self.fed += records
 
     @contextmanager
     def running(
