@@ -68,7 +68,7 @@ def _cell_change(
 ) -> Callable[[Any], Any]:
     def change(stored: Any) -> Any:
         value, timestamp = stored if was_stamped else (stored, now_ms)
-        if convert is not None and value is not None:
+        if convert is not None:
             value = convert(value)
         return (value, timestamp) if stamped else value
 

@@ -94,6 +94,7 @@ class HeapKeyedStateBackend:
         self.tables: dict[str, StateTable] = {}
         self.rewrite_needed = False
         self._sealed = False
+        self._restored: set[str] = set()
         self._first, self._last = key_groups.start, key_groups.end
         self._handles: dict[str, HeapState] = {}
         self._last_used: tuple[StateDescriptor, HeapState] | None = None
@@ -171,11 +172,8 @@ class HeapKeyedStateBackend:
 
     def unregistered(self) -> list[str]:
         """Return the names of restored states that were not registered again."""
-        return sorted(
-            name
-            for name, table in self.tables.items()
-            if table.descriptor is None and table.kind is not StateKind.TIMERS
-        )
+        found = [self.tables[name] for name in sorted(self._restored)]
+        return [table.name for table in found if table.descriptor is None and table.kind is not StateKind.TIMERS]
 
     def restored_table(self, name: str, schema: TableSchema) -> StateTable:
         """Return the table that restored rows of this state go to.
@@ -188,6 +186,7 @@ class HeapKeyedStateBackend:
         if table is None:
             table = self.tables[name] = _new_table(name, schema)
         table.require(schema)
+        self._restored.add(name)
         return table
 
     def detach_key_group(self, key_group: int) -> dict[str, tuple[TableSchema, Any]]:
@@ -236,8 +235,6 @@ class HeapKeyedStateBackend:
                     if key_group in self.key_groups:
                         table.groups[key_group].update(rows)
                         table.touched(key_group)
-        for name in blank:
-            del self.tables[name]
         self.forget_current_key()
 
     def _blank_tables(self) -> dict[str, StateTable]:
@@ -245,6 +242,7 @@ class HeapKeyedStateBackend:
         self._handles.clear()
         self._last_used = None
         self._every_record.clear()
+        self._restored.clear()
         self.rewrite_needed = self._sealed = False
         for table in self.tables.values():
             table.reset()
@@ -268,7 +266,7 @@ class HeapKeyedStateBackend:
 
     def _registered_handle(self, descriptor: StateDescriptor) -> HeapState:
         table = self.tables.get(descriptor.name)
-        if table is not None and table.descriptor is descriptor:
+        if table is not None and table.descriptor == descriptor:
             return self._handles[descriptor.name]
         wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _expires(descriptor))
         if table is None:

@@ -111,17 +111,19 @@ class ProcessOperator:
         """Process records, in order."""
         keyed, moment, context = self._keyed, self._moment, self._element
         process_element = self._function.process_element
-        for key, key_group, value, timestamp in records:
+        try:
+            for key, key_group, value, timestamp in records:
+                if keyed is not None:
+                    keyed.set_current_key(key, key_group)
+                moment.timestamp = timestamp
+                try:
+                    self._emit_all(process_element(value, context))  # type: ignore[arg-type]
+                except StatecoreError as error:
+                    error.add_note(f"while processing {value!r}")
+                    raise
+        finally:
             if keyed is not None:
-                keyed.set_current_key(key, key_group)
-            moment.timestamp = timestamp
-            try:
-                self._emit_all(process_element(value, context))  # type: ignore[arg-type]
-            except StatecoreError as error:
-                error.add_note(f"while processing {value!r}")
-                raise
-        if keyed is not None:
-            keyed.forget_current_key()
+                keyed.forget_current_key()
 
     def process_broadcast(self, value: Any, timestamp: int | None) -> None:
         """Process one record of the broadcast stream."""

@@ -156,7 +156,13 @@ class StateTable:
         self.groups[key_group] = detached
 
     def clear_changes(self) -> None:
-        """Forget what was written, because a changelog holds it now."""
+        """Forget what was written, because files hold it now."""
+        for key_group, scopes in self.changed_entries.items():
+            rows = self.groups[key_group]
+            for scope in scopes:
+                # A map whose entries expired one by one may be empty; files do not hold it, so memory lets go of it.
+                if rows.get(scope) == {}:
+                    del rows[scope]
         self.written.clear()
         self.changed_entries.clear()
         self._changed.clear()

@@ -2,11 +2,12 @@
 
 A key (within a namespace) has a set of timestamps, and a timer is one of them, so registering twice is registering
 once. The sets are what snapshots and files hold. Beside each key group's sets lies a heap in firing order; a heap entry
-whose timestamp has left its set is stale and skipped.
+whose timestamp has left its set is stale and skipped; a heap that is stale for the most part is made anew.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ EVENT_TIMERS = "__event_timers"
 PROCESSING_TIMERS = "__processing_timers"
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
+_STALE_ENTRIES = 64
 
 
 class Timer(NamedTuple):
@@ -38,6 +40,7 @@ class TimerTable(StateTable):
     """Timers of one time domain."""
 
     _heaps: dict[int, list[_Entry]] = field(default_factory=dict)
+    _stale: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _heads: list[tuple[int, int]] | None = None
 
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
@@ -52,7 +55,7 @@ class TimerTable(StateTable):
         if timestamp in timestamps:
             return
         timestamps.add(timestamp)
-        self.changed[key_group].add(scope)
+        self.written[key_group].append(scope)
         if split_scope(scope)[1] is not None:
             self.windowed = True
         heap = self._heaps.get(key_group)
@@ -64,13 +67,14 @@ class TimerTable(StateTable):
     def delete(self, key_group: int, scope: Scope, timestamp: int) -> None:
         """Remove a timer, if it is there."""
         _check(timestamp)
-        rows = self.groups[key_group]
-        timestamps: set[int] = rows.get(scope, set())
-        if timestamp in timestamps:
-            timestamps.remove(timestamp)
-            if not timestamps:
-                del rows[scope]
-            self.changed[key_group].add(scope)
+        if timestamp in self.groups[key_group].get(scope, ()):
+            self._remove(key_group, scope, timestamp)
+            heap = self._heaps.get(key_group)
+            if heap is not None:
+                self._stale[key_group] += 1
+                # A timer that is moved with every record would else leave an entry behind each time.
+                if self._stale[key_group] > len(heap) // 2 + _STALE_ENTRIES:
+                    self.touched(key_group)
 
     def pop_due(self, now_ms: int) -> Timer | None:
         """Take out the first timer that is not later than ``now_ms``, or return None."""
@@ -86,12 +90,11 @@ class TimerTable(StateTable):
             if not heap:
                 continue
             if heap[0][0] != timestamp:
-                # The timer behind this head was deleted, or fired as an equal one.
-                if (heap[0][0], key_group) not in heads[:1]:
-                    heappush(heads, (heap[0][0], key_group))
+                # The timer that this head stood for was deleted, or fired for another head.
+                heappush(heads, (heap[0][0], key_group))
                 continue
             scope = heappop(heap)[2]
-            self.delete(key_group, scope, timestamp)
+            self._remove(key_group, scope, timestamp)
             if heap:
                 heappush(heads, (heap[0][0], key_group))
             return Timer(timestamp, key_group, scope)
@@ -100,29 +103,39 @@ class TimerTable(StateTable):
     def touched(self, key_group: int) -> None:
         """Build the key group's heap anew when it is needed."""
         self._heaps.pop(key_group, None)
+        self._stale.pop(key_group, None)
         self._heads = None
 
     def detach(self, key_group: int) -> Any:
         """Take a key group out, heap included."""
         self._heads = None
-        heap = self._heaps.pop(key_group, None)
+        heap, stale = self._heaps.pop(key_group, None), self._stale.pop(key_group, 0)
         rows = self.groups.pop(key_group, None)
-        return None if rows is None else (rows, heap)
+        return None if rows is None else (rows, heap, stale)
 
     def attach(self, key_group: int, detached: Any) -> None:
         """Put back what ``detach`` gave."""
         self._heads = None
-        rows, heap = detached
+        rows, heap, stale = detached
         self.groups[key_group] = rows
         if heap is not None:
-            self._heaps[key_group] = heap
+            self._heaps[key_group], self._stale[key_group] = heap, stale
 
     def reset(self) -> None:
         """Remove all timers."""
         # Written out: super() finds no class in a dataclass with slots.
         StateTable.reset(self)
         self._heaps.clear()
+        self._stale.clear()
         self._heads = None
+
+    def _remove(self, key_group: int, scope: Scope, timestamp: int) -> None:
+        rows = self.groups[key_group]
+        timestamps: set[int] = rows[scope]
+        timestamps.remove(timestamp)
+        if not timestamps:
+            del rows[scope]
+        self.written[key_group].append(scope)
 
     def _live_heap(self, key_group: int) -> list[_Entry]:
         """Return the key group's heap with a live timer on top, or empty."""
@@ -134,6 +147,7 @@ class TimerTable(StateTable):
             self._heaps[key_group] = heap
         while heap and heap[0][0] not in rows.get(heap[0][2], ()):
             heappop(heap)
+            self._stale[key_group] -= 1
         return heap
 
 

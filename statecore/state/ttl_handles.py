@@ -129,6 +129,11 @@ class TtlValueState(HeapValueState):
         self._groups[key_group][scope] = (stored, rule.now_ms())
         self._written[key_group].append(scope)
 
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        super().clear()
+        self._rule.touch()
+
 
 class TtlListState(HeapListState):
     """A list per key whose elements expire one by one; they stay stored until the last has expired."""
@@ -160,6 +165,11 @@ class TtlListState(HeapListState):
             if len(live) < len(cells) or any(stamp != now for _, stamp in live):
                 self._write([(value, now) for value, _ in live])
         return iter([self._given(cell[0]) for cell in shown])
+
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        super().clear()
+        self._rule.touch()
 
     def _expired_elements(
         self, key_group: int, scope: Scope, cells: list[Cell], size: int, shown: list[Cell]
@@ -268,6 +278,11 @@ class TtlMapState(HeapMapState):
         self._rule.touch()
         return super().is_empty()
 
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        super().clear()
+        self._rule.touch()
+
     def _read(self, key: Any) -> Cell | None:
         rule, user_key = self._rule, self._user_key(key)
         self._scope()
@@ -349,6 +364,11 @@ class TtlReducingState(HeapReducingState):
             reduced = self._stored_form(self._reduce(self._given(current), added))
         self._write((reduced, rule.now_ms()))
 
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        super().clear()
+        self._rule.touch()
+
 
 class TtlAggregatingState(HeapAggregatingState):
     """An accumulator per key that expires."""
@@ -379,6 +399,11 @@ class TtlAggregatingState(HeapAggregatingState):
             self.clear()
         else:
             self._fold(self._rule.usable(self._groups[self._backend.key_group].get(scope)), value)
+
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        super().clear()
+        self._rule.touch()
 
     def _write(self, stored: Any) -> None:
         super()._write((stored, self._rule.now_ms()))

@@ -1,0 +1,287 @@
+"""The harnesses that users test their functions with."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from statecore import (
+    BroadcastProcessFunction,
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    KeyGroupRange,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+    Window,
+    key_group_for,
+    key_group_range,
+)
+from statecore.errors import (
+    ConfigurationError,
+    InvalidParallelismError,
+    MaxParallelismError,
+    StateError,
+    StateTypeError,
+)
+from statecore.state import HeapKeyedStateBackend
+from statecore.testing import BroadcastOperatorHarness, HarnessSnapshot, KeyedOperatorHarness, ManualClock, physical
+
+Row = namedtuple("Row", "k n")
+LATE = OutputTag("late", "n bigint")
+
+
+class Summing(KeyedProcessFunction):
+    """Sums ``n`` per key; negative ones go to a side output as well."""
+
+    def open(self, ctx: Any) -> None:
+        self.total = ctx.get_state(ValueStateDescriptor("total", "bigint"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.total.update((self.total.value() or 0) + value.n)
+        if value.n < 0:
+            ctx.output(LATE, (value.n,))
+        yield ctx.get_current_key(), self.total.value()
+
+
+def totals(harness: KeyedOperatorHarness) -> dict[Any, Any]:
+    return physical(harness.keyed_backend, "total")
+
+
+class TestManualClock:
+    def test_it_stands_still_until_it_is_set(self) -> None:
+        clock = ManualClock()
+        assert (clock.now_ms(), clock.now_ms()) == (0, 0)
+        assert ManualClock(5).now_ms() == 5
+        clock.set(10)
+        assert clock.now_ms() == 10
+        clock.advance(3)
+        assert clock.now_ms() == 13
+        clock.set(-7)
+        assert clock.now_ms() == -7
+
+
+class TestPhysical:
+    def backend(self) -> tuple[HeapKeyedStateBackend, ManualClock]:
+        clock = ManualClock(100)
+        made = HeapKeyedStateBackend(4, KeyGroupRange(0, 3), clock)
+        made.set_current_key(("a", 1), 2)
+        return made, clock
+
+    def test_it_shows_what_is_stored_per_key(self) -> None:
+        made, _ = self.backend()
+        made.get_value_state(ValueStateDescriptor("v", "int")).update(1)
+        made.get_list_state(ListStateDescriptor("l", "int")).add_all([1, 2])
+        made.get_map_state(MapStateDescriptor("m", "string", "int")).put("x", None)
+        assert physical(made, "v") == {("a", 1): 1}
+        assert physical(made, "l") == {("a", 1): [1, 2]}
+        assert physical(made, "m") == {("a", 1): {"x": None}}
+
+    def test_with_a_time_to_live_it_shows_cells_expired_or_not(self) -> None:
+        made, clock = self.backend()
+        ttl = StateTtlConfig(timedelta(milliseconds=10))
+        made.get_value_state(ValueStateDescriptor("v", "int", ttl)).update(1)
+        made.get_list_state(ListStateDescriptor("l", "int", ttl)).add(1)
+        made.get_map_state(MapStateDescriptor("m", "string", "int", ttl)).put("x", 1)
+        made.get_reducing_state(ReducingStateDescriptor("r", "int", reduce=max, ttl=ttl)).add(1)
+        clock.set(1_000)
+        assert physical(made, "v") == physical(made, "r") == {("a", 1): (1, 100)}
+        assert physical(made, "l") == {("a", 1): [(1, 100)]}
+        assert physical(made, "m") == {("a", 1): {"x": (1, 100)}}
+
+    def test_state_of_a_window_is_shown_with_its_window(self) -> None:
+        made, _ = self.backend()
+        state = made.get_value_state(ValueStateDescriptor("v", "int"))
+        state.update(1)
+        made.set_current_namespace(Window(0, 10))
+        state.update(2)
+        assert physical(made, "v") == {("a", 1): 1, (("a", 1), Window(0, 10)): 2}
+
+    def test_a_state_that_nobody_has_is_empty(self) -> None:
+        assert physical(self.backend()[0], "nobody") == {}
+
+    def test_what_it_returns_may_be_changed(self) -> None:
+        made, _ = self.backend()
+        state = made.get_list_state(ListStateDescriptor("l", "int"))
+        state.add(1)
+        physical(made, "l")["a", 1].append(2)
+        assert list(state.get()) == [1]
+
+
+class TestKeys:
+    def test_the_key_is_read_off_the_column_k_unless_told_otherwise(self) -> None:
+        tested = KeyedOperatorHarness(Summing())
+        tested.process(Row("a", 1))
+        other = KeyedOperatorHarness(Summing(), key=lambda value: (value.k, value.n % 2))
+        other.process(Row("a", 1))
+        assert (tested.output, other.output) == ([(("a",), 1)], [(("a", 1), 1)])
+
+    @pytest.mark.parametrize(
+        ("key", "ddl"),
+        [
+            ("ä", "string"),
+            (True, "boolean"),
+            (5, "bigint"),
+            (1.5, "double"),
+            (b"x", "binary"),
+            (date(2024, 1, 1), "date"),
+            (datetime(2024, 1, 1, tzinfo=UTC), "timestamp"),
+            (Decimal("1.5"), "decimal(38,18)"),
+            (None, "string"),
+            (None, "bigint"),
+        ],
+        ids=repr,
+    )
+    def test_a_key_belongs_to_the_subtask_that_spark_would_give_it_to(self, key: Any, ddl: str) -> None:
+        group = key_group_for((key,), [ddl], 128)
+        owner = next(index for index in range(2) if group in key_group_range(128, 2, index))
+        tested = [KeyedOperatorHarness(Summing(), parallelism=2, subtask=subtask) for subtask in range(2)]
+        tested[owner].process(Row(key, 1))
+        assert tested[owner].output == [((key,), 1)]
+        with pytest.raises(StateError, match=rf"in key group {group}; expected a key group of this subtask"):
+            tested[1 - owner].process(Row(key, 1))
+        assert tested[1 - owner].output == []
+
+    def test_equal_keys_are_one_key_however_they_are_written(self) -> None:
+        tested = KeyedOperatorHarness(Summing())
+        for key in (float("nan"), -float("nan"), 0.0, -0.0):
+            tested.process(Row(key, 1))
+        assert sorted(totals(tested).values()) == [2, 2]
+
+    def test_key_types_that_are_given_decide_the_key_group(self) -> None:
+        keys = [
+            n
+            for n in range(64)
+            if key_group_for((n,), ["int"], 128) // 64 != key_group_for((n,), ["bigint"], 128) // 64
+        ]
+        for key in keys:
+            owner = key_group_for((key,), ["int"], 128) // 64
+            tested = KeyedOperatorHarness(Summing(), parallelism=2, subtask=owner, key_types=["int"])
+            tested.process(Row(key, 1))
+            assert tested.output == [((key,), 1)]
+        assert keys
+
+    def test_a_key_that_does_not_fit_the_given_types_is_refused(self) -> None:
+        with pytest.raises(StateTypeError):
+            KeyedOperatorHarness(Summing(), key_types=["int"]).process(Row("a", 1))
+
+    def test_a_key_whose_type_cannot_be_told_is_refused(self) -> None:
+        with pytest.raises(StateTypeError, match=r"found \[1\] in a key; expected a plain value .* key_types="):
+            KeyedOperatorHarness(Summing()).process(Row([1], 1))
+        tested = KeyedOperatorHarness(Summing(), key_types=["array<int>"])
+        tested.process(Row([1], 1))
+        assert tested.output == [(((1,),), 1)]
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("parallelism", "subtask"), [(0, 0), (129, 0), (2, 2), (2, -1)])
+    def test_a_subtask_that_cannot_be_is_refused(self, parallelism: int, subtask: int) -> None:
+        with pytest.raises(ConfigurationError):
+            KeyedOperatorHarness(Summing(), parallelism=parallelism, subtask=subtask)
+
+    def test_max_parallelism_bounds_the_parallelism(self) -> None:
+        with pytest.raises(InvalidParallelismError):
+            KeyedOperatorHarness(Summing(), max_parallelism=2, parallelism=3)
+
+    def test_snapshots_of_another_max_parallelism_are_refused_and_the_remedy_is_named(self) -> None:
+        taken = KeyedOperatorHarness(Summing(), max_parallelism=64).snapshot()
+        with pytest.raises(MaxParallelismError, match=r"max parallelism \[64\]; expected 128; .* rewriting"):
+            KeyedOperatorHarness(Summing(), restore_from=taken)
+
+    def test_without_keys_there_is_no_keyed_backend(self) -> None:
+        class Echo(ProcessFunction):
+            def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+                yield value
+
+        tested = KeyedOperatorHarness(Echo(), key=None)
+        tested.process(3, 10)
+        assert tested.output == [3]
+        with pytest.raises(ConfigurationError, match=r"harness without keys; expected one with key="):
+            _ = tested.keyed_backend
+
+
+class TestSnapshots:
+    def test_one_snapshot_or_several_may_be_restored(self) -> None:
+        first = KeyedOperatorHarness(Summing())
+        first.process(Row("a", 1))
+        for given in (first.snapshot(), [first.snapshot()], iter([first.snapshot()])):
+            second = KeyedOperatorHarness(Summing(), restore_from=given)
+            second.process(Row("a", 2))
+            assert second.output == [(("a",), 3)]
+
+    def test_a_restored_harness_has_no_outputs_yet(self) -> None:
+        first = KeyedOperatorHarness(Summing())
+        first.process(Row("a", -1))
+        second = KeyedOperatorHarness(Summing(), restore_from=first.snapshot())
+        assert (second.output, second.side_output(LATE)) == ([], [])
+        assert first.side_output(LATE) == [(-1,)]
+
+    def test_a_snapshot_says_where_it_was_taken(self) -> None:
+        tested = KeyedOperatorHarness(Summing(), max_parallelism=16, parallelism=4, subtask=2)
+        tested.watermark(7)
+        taken: HarnessSnapshot = tested.snapshot()
+        assert (taken.subtask, taken.parallelism, taken.max_parallelism, taken.watermark) == (2, 4, 16, 7)
+
+    def test_the_order_that_snapshots_are_given_in_does_not_matter(self) -> None:
+        class Listing(BroadcastProcessFunction):
+            def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+                yield dict(ctx.get_broadcast_state(rules).items())
+
+            def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+                ctx.get_broadcast_state(rules).put("x", value)
+
+        rules = MapStateDescriptor("rules", "string", "int")
+        old = [BroadcastOperatorHarness(Listing(), [rules], parallelism=3, subtask=n) for n in range(3)]
+        for n, each in enumerate(old):
+            each.process_broadcast(n)
+        snapshots = [each.snapshot() for each in old]
+        for given in (snapshots, snapshots[::-1]):
+            new = BroadcastOperatorHarness(Listing(), [rules], parallelism=3, subtask=2, restore_from=given)
+            new.process("go")
+            assert new.output == [{"x": 2}]
+
+    @pytest.mark.parametrize(
+        ("strategy", "shares"), [("contiguous", [[1, 2], [3], [4]]), ("interleaved", [[1, 4], [2], [3]])]
+    )
+    def test_lists_are_cut_as_their_strategy_says(self, strategy: str, shares: list[list[int]]) -> None:
+        class Offsets(ProcessFunction, CheckpointedFunction):
+            def initialize_state(self, context: Any) -> None:
+                descriptor = ListStateDescriptor("offsets", "bigint", strategy=strategy)
+                self.offsets = context.operator_state_store.get_list_state(descriptor)
+
+            def process_element(self, value: Any, ctx: Any) -> None:
+                self.offsets.add(value)
+
+            def snapshot_state(self, context: Any) -> None:
+                """Everything is in state already."""
+
+        old = [KeyedOperatorHarness(Offsets(), key=None, parallelism=2, subtask=n) for n in range(2)]
+        for n in (1, 2, 3, 4):
+            old[(n - 1) // 2].process(n)
+        functions = [Offsets() for _ in range(3)]
+        for n, function in enumerate(functions):
+            taken = [each.snapshot() for each in old]
+            KeyedOperatorHarness(function, key=None, parallelism=3, subtask=n, restore_from=taken)
+        assert [list(function.offsets.get()) for function in functions] == shares
+
+    def test_a_rescale_there_and_back_keeps_every_key(self) -> None:
+        before = [KeyedOperatorHarness(Summing(), parallelism=2, subtask=n) for n in range(2)]
+        keys = [f"k{n}" for n in range(50)]
+        for key in keys:
+            before[key_group_for((key,), ["string"], 128) // 64].process(Row(key, 1))
+        middle = [
+            KeyedOperatorHarness(Summing(), parallelism=5, subtask=n, restore_from=[each.snapshot() for each in before])
+            for n in range(5)
+        ]
+        after = KeyedOperatorHarness(Summing(), restore_from=[each.snapshot() for each in middle])
+        assert sum(len(totals(each)) for each in middle) == 50
+        assert totals(after) == {(key,): 1 for key in keys}
