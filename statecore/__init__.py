@@ -2,12 +2,18 @@
 
 from statecore.errors import StatecoreError
 from statecore.functions import (
+    AggregatingState,
     BroadcastProcessFunction,
     CheckpointedFunction,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
+    ListState,
+    MapState,
     ProcessFunction,
+    ReducingState,
+    RuntimeContext,
     TimeDomain,
+    ValueState,
 )
 from statecore.model import (
     AggregateFunction,
@@ -42,6 +48,7 @@ from statecore.windows import (
 
 __all__ = [
     "AggregateFunction",
+    "AggregatingState",
     "AggregatingStateDescriptor",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
@@ -51,14 +58,18 @@ __all__ = [
     "KeyedBroadcastProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateHandle",
+    "ListState",
     "ListStateDescriptor",
+    "MapState",
     "MapStateDescriptor",
     "OperatorStateBackend",
     "OperatorStateHandle",
     "OutputTag",
     "ProcessFunction",
     "ProcessWindowFunction",
+    "ReducingState",
     "ReducingStateDescriptor",
+    "RuntimeContext",
     "SlidingEventTimeWindows",
     "StatePartitions",
     "StateTtlConfig",
@@ -67,6 +78,7 @@ __all__ = [
     "TimeDomain",
     "TumblingEventTimeWindows",
     "UpdateType",
+    "ValueState",
     "ValueStateDescriptor",
     "Window",
     "WindowFunction",

@@ -119,6 +119,14 @@ class AppendingState(Protocol):
         """Remove what is stored under the current key."""
 
 
+class ReducingState(AppendingState, Protocol):
+    """One value per key, to which every added one is reduced."""
+
+
+class AggregatingState(AppendingState, Protocol):
+    """One accumulator per key, into which every added value is folded; a read gives its result."""
+
+
 class KeyedStateStore(Protocol):
     """Keyed states by descriptor; each is scoped to the current key."""
 
@@ -131,10 +139,10 @@ class KeyedStateStore(Protocol):
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
         """Return a map state."""
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> AppendingState:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """Return a reducing state."""
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AppendingState:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """Return an aggregating state."""
 
 

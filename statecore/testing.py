@@ -88,6 +88,7 @@ class HarnessSnapshot:
     Attributes:
         subtask, parallelism, max_parallelism: Of the harness that it was taken from.
         watermark: Where event time stood, in ms.
+        now_ms: Where processing time stood, in ms.
 
     """
 
@@ -95,6 +96,7 @@ class HarnessSnapshot:
     parallelism: int
     max_parallelism: int
     watermark: int
+    now_ms: int
     keyed: KeyedSnapshot | None
     operator: Mapping[str, OperatorStateSnapshot]
 
@@ -105,7 +107,7 @@ class _Harness:
         function: UserFunction,
         *,
         key: Callable[[Any], Key] | None,
-        broadcast: Sequence[MapStateDescriptor],
+        broadcast: tuple[MapStateDescriptor, ...],
         max_parallelism: int,
         parallelism: int,
         subtask: int,
@@ -124,7 +126,7 @@ class _Harness:
         self._epoch = 0
         own = key_group_range(max_parallelism, parallelism, subtask)
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
-        snapshots = [restore_from] if isinstance(restore_from, HarnessSnapshot) else list(restore_from)
+        snapshots = _checked_snapshots(restore_from, max_parallelism)
         watermark = self._restore(snapshots) if snapshots else NO_WATERMARK
         self._operator = ProcessOperator(
             function,
@@ -134,7 +136,7 @@ class _Harness:
             clock=self.clock,
             subtask=subtask,
             parallelism=parallelism,
-            broadcast=tuple(broadcast),
+            broadcast=broadcast,
             watermark=watermark,
         )
         self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
@@ -170,6 +172,7 @@ class _Harness:
             timestamp_ms: Its event time.
 
         Raises:
+            ConfigurationError: ``key`` returned no tuple.
             StateError: Its key belongs to another subtask.
 
         """
@@ -194,6 +197,7 @@ class _Harness:
             self._parallelism,
             self._max_parallelism,
             self._operator.watermark,
+            self.clock.now_ms(),
             None if self._keyed is None else self._keyed.snapshot(),
             self.operator_backend.snapshot(),
         )
@@ -206,18 +210,25 @@ class _Harness:
         self._outputs.setdefault(tag, []).append(value)
 
     def _place(self, key: Key) -> tuple[Key, int]:
+        if not isinstance(key, tuple):
+            raise ConfigurationError(
+                f"found {key!r} returned by key=; expected the key's columns, since a key is a tuple: (v.k,); "
+                "return a tuple, of one if there is one column"
+            )
         types = [_key_type(value) for value in key] if self._key_types is None else self._key_types
         return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
 
-    def _restore(self, snapshots: list[HarnessSnapshot]) -> int:
-        other = {taken.max_parallelism for taken in snapshots} - {self._max_parallelism}
-        if other:
-            raise MaxParallelismError(
-                f"found snapshots of max parallelism {sorted(other)}; expected {self._max_parallelism}; give the "
-                "harness the same: max parallelism cannot change by reference, only by rewriting a savepoint"
-            )
+    def _restore(self, snapshots: Sequence[HarnessSnapshot]) -> int:
+        # Time goes on from where it was, since state that is restored may be stamped with it.
+        self.clock.set(max(taken.now_ms for taken in snapshots))
+        keyed = [taken.keyed for taken in snapshots if taken.keyed is not None]
         if self._keyed is not None:
-            self._keyed.restore([taken.keyed for taken in snapshots if taken.keyed is not None])
+            self._keyed.restore(keyed)
+        elif keyed:
+            raise ConfigurationError(
+                "found snapshots with keyed state for a harness without keys; expected one with key=…; give the "
+                "harness the key that the snapshots were taken with"
+            )
         self.operator_backend.restore(_operator_share(snapshots, self._parallelism, self._subtask))
         return min(taken.watermark for taken in snapshots)
 
@@ -231,11 +242,14 @@ class KeyedOperatorHarness(_Harness):
         max_parallelism: Number of key groups.
         parallelism: Number of subtasks.
         subtask: Which of them this is.
-        restore_from: Snapshots of all old subtasks, at whatever parallelism they were taken.
+        restore_from: Snapshots of the old subtasks, at whatever parallelism they were taken; one that is missing had no
+            state.
         key_types: Spark DDL per key field; by default read off each key's Python values.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
 
     Raises:
+        ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
+        MaxParallelismError: The snapshots have another number of key groups.
         StateMigrationError: The restored state does not fit the function.
 
     """
@@ -275,6 +289,10 @@ class BroadcastOperatorHarness(_Harness):
         max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state: As for
             ``KeyedOperatorHarness``.
 
+    Raises:
+        ConfigurationError: ``broadcast`` is no list of descriptors; or as for ``KeyedOperatorHarness``.
+        MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
+
     """
 
     def __init__(
@@ -293,7 +311,7 @@ class BroadcastOperatorHarness(_Harness):
         super().__init__(
             function,
             key=key,
-            broadcast=broadcast,
+            broadcast=_checked_broadcast(broadcast),
             max_parallelism=max_parallelism,
             parallelism=parallelism,
             subtask=subtask,
@@ -307,15 +325,57 @@ class BroadcastOperatorHarness(_Harness):
         self._operator.process_broadcast(value, timestamp_ms)
 
 
+def _checked_broadcast(broadcast: Sequence[MapStateDescriptor]) -> tuple[MapStateDescriptor, ...]:
+    declared = tuple(broadcast) if isinstance(broadcast, Iterable) else ()
+    if not declared or not all(isinstance(each, MapStateDescriptor) for each in declared):
+        raise ConfigurationError(
+            f"found broadcast={broadcast!r}; expected a list of MapStateDescriptors; put the descriptor into a list"
+        )
+    return declared
+
+
+def _checked_snapshots(
+    restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot, max_parallelism: int
+) -> list[HarnessSnapshot]:
+    given = [restore_from] if isinstance(restore_from, HarnessSnapshot) else restore_from
+    snapshots = list(given) if isinstance(given, Iterable) else [given]
+    strange = [taken for taken in snapshots if not isinstance(taken, HarnessSnapshot)]
+    if strange:
+        raise ConfigurationError(
+            f"found {strange[0]!r} in restore_from; expected what snapshot() of a harness returned; give one or "
+            "several of these"
+        )
+    other = {taken.max_parallelism for taken in snapshots} - {max_parallelism}
+    if other:
+        raise MaxParallelismError(
+            f"found snapshots of max parallelism {sorted(other)}; expected {max_parallelism}; give the "
+            "harness the same: max parallelism cannot change by reference, only by rewriting a savepoint"
+        )
+    parallelisms = sorted({taken.parallelism for taken in snapshots})
+    if len(parallelisms) > 1:
+        raise ConfigurationError(
+            f"found snapshots of parallelism {parallelisms} in restore_from; expected one; give those of the subtasks "
+            "of one run"
+        )
+    subtasks = [taken.subtask for taken in snapshots]
+    twice = sorted({subtask for subtask in subtasks if subtasks.count(subtask) > 1})
+    if twice:
+        raise ConfigurationError(
+            f"found several snapshots of the subtasks {twice} in restore_from; expected one of each; leave out the "
+            "older ones"
+        )
+    return sorted(snapshots, key=lambda taken: taken.subtask)
+
+
 def _operator_share(
     snapshots: Sequence[HarnessSnapshot], parallelism: int, subtask: int
 ) -> Iterator[Mapping[str, OperatorStateSnapshot]]:
     """Yield what one new subtask gets of the old ones' operator state, in order."""
-    ordered = sorted(snapshots, key=lambda taken: taken.subtask)
-    previous, taken_from = [], {}
+    previous: list[list[OperatorStateHandle]] = [[] for _ in range(snapshots[0].parallelism)]
+    taken_from = {}
     strategies: dict[str, str] = {}
-    for index, taken in enumerate(ordered):
-        path = f"subtask-{index}"
+    for taken in snapshots:
+        path = f"subtask-{taken.subtask}"
         taken_from[path] = taken.operator
         states = {
             name: StatePartitions(state.mode, tuple(range(len(state.elements))))
@@ -324,7 +384,7 @@ def _operator_share(
         strategies.update(
             {name: state.strategy for name, state in taken.operator.items() if state.mode is DistributionMode.SPLIT}
         )
-        previous.append([OperatorStateHandle(path, states)])
+        previous[taken.subtask].append(OperatorStateHandle(path, states))
     for handle in redistribute_operator_state(previous, parallelism, strategies=strategies)[subtask]:
         held = taken_from[handle.path]
         yield {

@@ -9,6 +9,9 @@ window; what fires and what clears them are timers. So windows survive savepoint
       ├── records ──────┤ fires             │
                         ├── late records ───┤ each fires again; then the contents are cleared
                                             ├── records from here on go to the late output
+
+The allowed lateness may change at a restart. A timer of the old one then finds that the window is over, or makes room
+for the new one; so what the old one left behind goes at the later of the two at the latest.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from statecore.errors import ConfigurationError, StateError
 from statecore.functions import KeyedProcessFunction, OnTimerContext, ProcessContext, RuntimeContext
@@ -29,12 +32,14 @@ from statecore.model import (
 )
 from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.state import HeapKeyedStateBackend, Window
-from statecore.state.contexts import SubtaskContext
+from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTimers
 from statecore.state.handles import HeapListState
+from statecore.state.process import outputs_of
 
 ContentsDescriptor = ReducingStateDescriptor | AggregatingStateDescriptor | ListStateDescriptor
 
 
+@runtime_checkable
 class WindowAssigner(Protocol):
     """Says which windows a record belongs to."""
 
@@ -99,7 +104,7 @@ class SlidingEventTimeWindows:
         return [Window(start, start + size) for start in range(last, timestamp_ms - size, -slide)]
 
 
-class WindowContext:
+class WindowContext(NoBroadcastState):
     """Given to ``ProcessWindowFunction.process``.
 
     Attributes:
@@ -153,7 +158,7 @@ class WindowFunction(KeyedProcessFunction):
         late_output: Takes records that come later than that; without it they are dropped.
 
     Raises:
-        ConfigurationError: The contents are of another kind, or a span is negative.
+        ConfigurationError: The windows, the contents or the late output are of another kind, or a span is negative.
 
     """
 
@@ -167,6 +172,17 @@ class WindowFunction(KeyedProcessFunction):
         allowed_lateness: timedelta = timedelta(0),
         late_output: OutputTag | None = None,
     ) -> None:
+        # A class has the methods of its objects.
+        if not isinstance(windows, WindowAssigner) or isinstance(windows, type):
+            raise ConfigurationError(
+                f"found {windows!r} for the windows of a function; expected an object that assigns them; give for "
+                "example TumblingEventTimeWindows(timedelta(minutes=1))"
+            )
+        if late_output is not None and not isinstance(late_output, OutputTag):
+            raise ConfigurationError(
+                f"found {late_output!r} for the late output of windows; expected an OutputTag; give "
+                "OutputTag(name, columns)"
+            )
         if not isinstance(contents, ContentsDescriptor):
             raise ConfigurationError(
                 f"found {contents!r} for the contents of a window; expected a ReducingStateDescriptor, an "
@@ -183,14 +199,22 @@ class WindowFunction(KeyedProcessFunction):
             )
         self._late_output = late_output
         self._backend: HeapKeyedStateBackend
+        self._timers: WindowTimers
         self._contents: Any
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Get the contents' state."""
-        # Windows are namespaces, which a function of a user has no access to.
-        assert isinstance(ctx, SubtaskContext)
-        assert ctx.keyed_backend is not None
-        self._backend = ctx.keyed_backend
+        """Get the contents' state.
+
+        Raises:
+            StateError: There are no keys, or the context is not the one that an operator gives.
+
+        """
+        if not isinstance(ctx, SubtaskContext):
+            raise StateError(
+                f"found {ctx!r} given to open() of a window function; expected the context of an operator, since "
+                "windows need more than a function of a user is given; hand on what open() was given"
+            )
+        self._backend, self._timers = ctx.windowed()
         self._contents = self._backend.get_state(self._descriptor)
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[Any]:
@@ -213,11 +237,19 @@ class WindowFunction(KeyedProcessFunction):
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterator[Any]:
         """Fire a window at its end, and clear it when its lateness is over."""
         window = self._backend.namespace
-        assert isinstance(window, Window)
+        if not isinstance(window, Window):
+            raise StateError(
+                f"found the timer {timestamp_ms} outside of a window; expected timers of windows; leave it to the "
+                "operator to call on_timer() of a window function"
+            )
         if timestamp_ms == window.max_timestamp:
             yield from self._fire(window, ctx)
-        if timestamp_ms == self._cleared_at(window):
+        cleared_at = self._cleared_at(window)
+        if timestamp_ms >= cleared_at:
             self._contents.clear()
+        else:
+            # Registered already, unless the lateness was shorter when the records came.
+            self._timers.register(cleared_at)
 
     def _add(self, value: Any, window: Window, watermark: int, ctx: ProcessContext) -> Iterator[Any]:
         backend = self._backend
@@ -225,10 +257,9 @@ class WindowFunction(KeyedProcessFunction):
         backend.set_current_namespace(window)
         try:
             self._contents.add(value if self._value is None else self._value(value))
-            timers = ctx.timer_service()
-            timers.register_event_time_timer(self._cleared_at(window))
+            self._timers.register(self._cleared_at(window))
             if window.max_timestamp > watermark:
-                timers.register_event_time_timer(window.max_timestamp)
+                self._timers.register(window.max_timestamp)
             else:
                 # Gathered at once: outputs are handed on only when the scope is the key's own again.
                 fired = list(self._fire(window, ctx))
@@ -239,12 +270,13 @@ class WindowFunction(KeyedProcessFunction):
     def _fire(self, window: Window, ctx: ProcessContext) -> Iterator[Any]:
         found = self._contents.get()
         elements = list(found) if isinstance(self._contents, HeapListState) else [found]
-        if elements in ([], [None]):
+        if not elements or elements[0] is None:
             return
         if self._process is None:
             yield from elements
         else:
-            yield from self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
+            returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
+            yield from outputs_of(returned, "process")
 
     def _cleared_at(self, window: Window) -> int:
         return min(window.max_timestamp + self._lateness_ms, MAX_TIMESTAMP_MS)

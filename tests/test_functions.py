@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -622,6 +622,53 @@ class TestKeysAndOutputs:
             with pytest.raises(NoCurrentKeyError, match=r"get_current_key\(\) where there is no key; .*; key the"):
                 tested.process(Row("a", 1))
 
+    def test_a_context_that_was_kept_knows_no_key(self) -> None:
+        kept: list[Any] = []
+        tested = KeyedOperatorHarness(Keyed(lambda value, ctx: kept.append(ctx)))
+        tested.process(Row("a", 1))
+        with pytest.raises(NoCurrentKeyError, match=r"get_current_key\(\) while no record or timer .*; keep the key"):
+            kept[0].get_current_key()
+
+    @pytest.mark.parametrize("fails", ["process_element", "on_timer", "process_broadcast_element"])
+    def test_after_a_failure_nothing_of_the_key_stays(self, fails: str) -> None:
+        def fail(value: Any, ctx: Any) -> None:
+            if fails == "process_broadcast_element":
+                ctx.apply_to_keyed_state(TOTAL, lambda key, state: 1 / 0)
+            raise ZeroDivisionError
+
+        def register(value: Any, ctx: Any) -> None:
+            function.states["total"].update(1)
+            ctx.timer_service().register_event_time_timer(1)
+
+        act = fail if fails == "process_element" else register
+        function = KeyedBroadcast(act, broadcast=fail, timer=fail)
+        tested = BroadcastOperatorHarness(function, [RULES], key=lambda v: (v.k,))
+        with pytest.raises(ZeroDivisionError):
+            tested.process(Row("a", 1))
+            tested.watermark(1) if fails == "on_timer" else tested.process_broadcast("go")
+        assert (tested.keyed_backend.current_key, tested.keyed_backend.namespace) == (None, None)
+        with pytest.raises(NoCurrentKeyError):
+            function.states["total"].value()
+
+    def test_after_a_failure_in_a_window_nothing_of_the_window_stays(self) -> None:
+        def fail(value: Any) -> Any:
+            raise ZeroDivisionError
+
+        contents = ReducingStateDescriptor("sum", "bigint", reduce=lambda a, b: 1 // (a - b))
+        windows = TumblingEventTimeWindows(timedelta(milliseconds=10))
+        for value in (fail, lambda v: v.n):
+            tested = KeyedOperatorHarness(WindowFunction(windows, contents, value=value))
+            with pytest.raises(ZeroDivisionError):
+                tested.process(Row("a", 1), 0)
+                tested.process(Row("a", 1), 0)
+            assert (tested.keyed_backend.current_key, tested.keyed_backend.namespace) == (None, None)
+
+    @pytest.mark.parametrize("tag", ["late", None, 5], ids=repr)
+    def test_a_side_output_without_a_tag_is_refused(self, tag: Any) -> None:
+        tested = KeyedOperatorHarness(Keyed(lambda value, ctx: ctx.output(tag, value)))
+        with pytest.raises(StateError, match=r"as the tag of a side output; expected an OutputTag; give the one that"):
+            tested.process(Row("a", 1))
+
     def test_outputs_and_side_outputs_keep_their_order_and_are_apart(self) -> None:
         other = OutputTag("other", "n int")
 
@@ -689,6 +736,113 @@ class TestKeysAndOutputs:
     def test_what_is_no_function_at_all_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="expected a KeyedProcessFunction"):
             KeyedOperatorHarness(Keyed)  # type: ignore[arg-type]
+
+
+class Returning(KeyedBroadcastProcessFunction):
+    """Returns from every method what it was told, and yields nothing."""
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value.n:
+            return self.returned
+        ctx.timer_service().register_event_time_timer(1)
+        return None
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        return self.returned
+
+    def on_timer(self, timestamp_ms: int, ctx: Any) -> Any:
+        return self.returned
+
+
+class TestReturned:
+    def harness(self, returned: Any) -> BroadcastOperatorHarness:
+        tested = BroadcastOperatorHarness(Returning(returned), [RULES], key=lambda v: (v.k,))
+        tested.process(Row("a", 0))
+        return tested
+
+    @pytest.mark.parametrize("returned", [("a", 1), Row("a", 1), "text", b"x", {"k": 1}, 5, object], ids=repr)
+    @pytest.mark.parametrize("method", ["process_element", "process_broadcast_element", "on_timer"])
+    def test_an_output_that_is_returned_and_not_yielded_is_refused(self, returned: Any, method: str) -> None:
+        tested = self.harness(returned)
+        run = {
+            "process_element": lambda: tested.process(Row("a", 1)),
+            "process_broadcast_element": lambda: tested.process_broadcast("go"),
+            "on_timer": lambda: tested.watermark(1),
+        }[method]
+        with pytest.raises(
+            StateError, match=rf"returned by {method}; expected an iterable of outputs; yield it"
+        ) as info:
+            run()
+        assert str(info.value).startswith(f"found {returned!r} ")
+        assert tested.output == []
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: [1, 2],
+            lambda: iter([1, 2]),
+            lambda: (n for n in (1, 2)),
+            lambda: map(int, "12"),
+            lambda: None,
+            tuple,
+        ],
+    )
+    def test_an_iterable_and_nothing_may_be_returned(self, make: Callable[[], Any]) -> None:
+        tested = self.harness(make())
+        tested.process(Row("a", 1))
+        assert tested.output == ([1, 2] if make() else [])
+
+
+class TestWithoutBroadcastState:
+    ASK: Mapping[str, Callable[[Any], Any]] = {
+        "get_broadcast_state": lambda ctx: ctx.get_broadcast_state(RULES),
+        "apply_to_keyed_state": lambda ctx: ctx.apply_to_keyed_state(TOTAL, lambda key, state: None),
+    }
+
+    @pytest.mark.parametrize("ask", list(ASK))
+    def test_a_context_that_has_none_says_so(self, ask: str) -> None:
+        def act(value: Any, ctx: Any) -> None:
+            with pytest.raises(StateError, match=rf"found {ask}\(\) (on a context without|outside of)"):
+                self.ASK[ask](ctx)
+            seen.append(ctx)
+
+        class Early(Keyed, CheckpointedFunction):
+            def initialize_state(self, context: Any) -> None:
+                act(None, context)
+
+            def open(self, ctx: Any) -> None:
+                super().open(ctx)
+                act(None, ctx)
+
+            def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+                ctx.timer_service().register_event_time_timer(1)
+                yield from super().process_element(value, ctx)
+
+            def snapshot_state(self, context: Any) -> None:
+                pass
+
+        seen: list[Any] = []
+        tested = KeyedOperatorHarness(Early(act, act))
+        tested.process(Row("a", 1))
+        tested.watermark(1)
+        KeyedOperatorHarness(Plain(act), key=None).process(Row("a", 1))
+        assert len({type(ctx) for ctx in seen}) == 5
+
+    @pytest.mark.parametrize("key", [None, lambda value: (value.k,)], ids=["plain", "keyed"])
+    def test_keyed_state_is_applied_to_on_the_broadcast_side_alone(self, key: Any) -> None:
+        ask = self.ASK["apply_to_keyed_state"]
+
+        def act(value: Any, ctx: Any) -> None:
+            ask(ctx)
+
+        tested = BroadcastOperatorHarness(Broadcast(act) if key is None else KeyedBroadcast(act), [RULES], key=key)
+        with pytest.raises(
+            StateError, match=r"apply_to_keyed_state\(\) outside of process_broadcast_element; expected it"
+        ):
+            tested.process(Row("k", 1))
 
 
 WAITING = ListStateDescriptor("waiting", "bigint")

@@ -14,7 +14,13 @@ from statecore import errors
 
 PUBLIC = {
     "AggregateFunction",
+    "AggregatingState",
     "AggregatingStateDescriptor",
+    "ListState",
+    "MapState",
+    "ReducingState",
+    "RuntimeContext",
+    "ValueState",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
     "DistributionMode",

@@ -38,6 +38,7 @@ from statecore.testing import BroadcastOperatorHarness, HarnessSnapshot, KeyedOp
 
 Row = namedtuple("Row", "k n")
 LATE = OutputTag("late", "n bigint")
+RULES = MapStateDescriptor("rules", "string", "int")
 
 
 class Summing(KeyedProcessFunction):
@@ -51,6 +52,33 @@ class Summing(KeyedProcessFunction):
         if value.n < 0:
             ctx.output(LATE, (value.n,))
         yield ctx.get_current_key(), self.total.value()
+
+
+class Listing(BroadcastProcessFunction):
+    """Keeps the last broadcast value, and yields what it has."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield dict(ctx.get_broadcast_state(RULES).items())
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+        ctx.get_broadcast_state(RULES).put("x", value)
+
+
+class Offsets(ProcessFunction, CheckpointedFunction):
+    """Adds every record to a list that is split at a rescale."""
+
+    def __init__(self, strategy: str = "contiguous") -> None:
+        self.strategy = strategy
+
+    def initialize_state(self, context: Any) -> None:
+        descriptor = ListStateDescriptor("offsets", "bigint", strategy=self.strategy)
+        self.offsets = context.operator_state_store.get_list_state(descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.offsets.add(value)
+
+    def snapshot_state(self, context: Any) -> None:
+        """Everything is in state already."""
 
 
 def totals(harness: KeyedOperatorHarness) -> dict[Any, Any]:
@@ -174,6 +202,14 @@ class TestKeys:
         with pytest.raises(StateTypeError):
             KeyedOperatorHarness(Summing(), key_types=["int"]).process(Row("a", 1))
 
+    @pytest.mark.parametrize("key", ["a", None, ["a"], 5], ids=repr)
+    def test_a_key_that_is_no_tuple_is_refused(self, key: Any) -> None:
+        tested = KeyedOperatorHarness(Summing(), key=lambda value: value.k)
+        with pytest.raises(
+            ConfigurationError, match=r"returned by key=; expected .* a key is a tuple: \(v\.k,\); return"
+        ):
+            tested.process(Row(key, 1))
+
     def test_a_key_whose_type_cannot_be_told_is_refused(self) -> None:
         with pytest.raises(StateTypeError, match=r"found \[1\] in a key; expected a plain value .* key_types="):
             KeyedOperatorHarness(Summing()).process(Row([1], 1))
@@ -196,6 +232,13 @@ class TestSettings:
         taken = KeyedOperatorHarness(Summing(), max_parallelism=64).snapshot()
         with pytest.raises(MaxParallelismError, match=r"max parallelism \[64\]; expected 128; .* rewriting"):
             KeyedOperatorHarness(Summing(), restore_from=taken)
+
+    @pytest.mark.parametrize("broadcast", [RULES, [], [RULES, "rules"], "rules", None], ids=repr)
+    def test_broadcast_states_that_are_no_list_of_descriptors_are_refused(self, broadcast: Any) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"found broadcast=.*; expected a list of MapStateDescriptors; put"
+        ):
+            BroadcastOperatorHarness(Listing(), broadcast)
 
     def test_without_keys_there_is_no_keyed_backend(self) -> None:
         class Echo(ProcessFunction):
@@ -232,20 +275,12 @@ class TestSnapshots:
         assert (taken.subtask, taken.parallelism, taken.max_parallelism, taken.watermark) == (2, 4, 16, 7)
 
     def test_the_order_that_snapshots_are_given_in_does_not_matter(self) -> None:
-        class Listing(BroadcastProcessFunction):
-            def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-                yield dict(ctx.get_broadcast_state(rules).items())
-
-            def process_broadcast_element(self, value: Any, ctx: Any) -> None:
-                ctx.get_broadcast_state(rules).put("x", value)
-
-        rules = MapStateDescriptor("rules", "string", "int")
-        old = [BroadcastOperatorHarness(Listing(), [rules], parallelism=3, subtask=n) for n in range(3)]
+        old = [BroadcastOperatorHarness(Listing(), [RULES], parallelism=3, subtask=n) for n in range(3)]
         for n, each in enumerate(old):
             each.process_broadcast(n)
         snapshots = [each.snapshot() for each in old]
         for given in (snapshots, snapshots[::-1]):
-            new = BroadcastOperatorHarness(Listing(), [rules], parallelism=3, subtask=2, restore_from=given)
+            new = BroadcastOperatorHarness(Listing(), [RULES], parallelism=3, subtask=2, restore_from=given)
             new.process("go")
             assert new.output == [{"x": 2}]
 
@@ -253,25 +288,84 @@ class TestSnapshots:
         ("strategy", "shares"), [("contiguous", [[1, 2], [3], [4]]), ("interleaved", [[1, 4], [2], [3]])]
     )
     def test_lists_are_cut_as_their_strategy_says(self, strategy: str, shares: list[list[int]]) -> None:
-        class Offsets(ProcessFunction, CheckpointedFunction):
-            def initialize_state(self, context: Any) -> None:
-                descriptor = ListStateDescriptor("offsets", "bigint", strategy=strategy)
-                self.offsets = context.operator_state_store.get_list_state(descriptor)
-
-            def process_element(self, value: Any, ctx: Any) -> None:
-                self.offsets.add(value)
-
-            def snapshot_state(self, context: Any) -> None:
-                """Everything is in state already."""
-
-        old = [KeyedOperatorHarness(Offsets(), key=None, parallelism=2, subtask=n) for n in range(2)]
+        old = [KeyedOperatorHarness(Offsets(strategy), key=None, parallelism=2, subtask=n) for n in range(2)]
         for n in (1, 2, 3, 4):
             old[(n - 1) // 2].process(n)
-        functions = [Offsets() for _ in range(3)]
+        functions = [Offsets(strategy) for _ in range(3)]
         for n, function in enumerate(functions):
             taken = [each.snapshot() for each in old]
             KeyedOperatorHarness(function, key=None, parallelism=3, subtask=n, restore_from=taken)
         assert [list(function.offsets.get()) for function in functions] == shares
+
+    def offsets(self, parallelism: int) -> list[HarnessSnapshot]:
+        """Return one snapshot per subtask, each with its own index and ten more than that."""
+        snapshots = []
+        for n in range(parallelism):
+            tested = KeyedOperatorHarness(Offsets(), key=None, parallelism=parallelism, subtask=n)
+            tested.process(n)
+            tested.process(n + 10)
+            snapshots.append(tested.snapshot())
+        return snapshots
+
+    def restored(self, given: Any, parallelism: int, subtask: int) -> list[int]:
+        function = Offsets()
+        KeyedOperatorHarness(function, key=None, parallelism=parallelism, subtask=subtask, restore_from=given)
+        return list(function.offsets.get())
+
+    def test_a_subtask_whose_snapshot_is_missing_had_no_state(self) -> None:
+        given = [self.offsets(3)[index] for index in (2, 0)]
+        assert [self.restored(given, 3, n) for n in range(3)] == [[0, 10], [], [2, 12]]
+        assert [self.restored(given, 2, n) for n in range(2)] == [[0, 10], [2, 12]]
+
+    def test_one_subtask_of_several_may_be_restored_alone(self) -> None:
+        taken = self.offsets(2)[1]
+        assert [self.restored(taken, 2, n) for n in range(2)] == [[], [1, 11]]
+        assert self.restored(taken, 1, 0) == [1, 11]
+
+    def test_two_snapshots_of_one_subtask_are_refused(self) -> None:
+        first, second = self.offsets(2)
+        with pytest.raises(
+            ConfigurationError, match=r"several snapshots of the subtasks \[1\] .*; expected one of each; "
+        ):
+            self.restored([second, first, second], 2, 0)
+
+    def test_snapshots_of_different_parallelism_are_refused(self) -> None:
+        given = [self.offsets(2)[0], self.offsets(3)[1]]
+        with pytest.raises(ConfigurationError, match=r"snapshots of parallelism \[2, 3\] .*; expected one; give those"):
+            self.restored(given, 2, 0)
+
+    def test_keyed_state_is_refused_where_there_are_no_keys(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"with keyed state for a harness without keys; expected one with k"
+        ):
+            self.restored(KeyedOperatorHarness(Summing()).snapshot(), 1, 0)
+
+    @pytest.mark.parametrize("given", [None, 5, "x", [None], [("a", 1)], KeyedOperatorHarness(Summing())], ids=type)
+    def test_what_is_no_snapshot_is_refused(self, given: Any) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"in restore_from; expected what snapshot\(\) of a harness returned"
+        ):
+            KeyedOperatorHarness(Summing(), restore_from=given)
+
+    def test_processing_time_goes_on_from_the_latest_snapshot(self) -> None:
+        old = [KeyedOperatorHarness(Summing(), parallelism=2, subtask=n) for n in range(2)]
+        old[0].set_processing_time(50)
+        old[1].set_processing_time(30)
+        taken = [each.snapshot() for each in old]
+        assert [each.now_ms for each in taken] == [50, 30]
+        assert KeyedOperatorHarness(Summing(), restore_from=taken).clock.now_ms() == 50
+
+    def test_a_time_to_live_that_is_switched_on_begins_when_the_snapshot_was_taken(self) -> None:
+        class Expiring(Summing):
+            def open(self, ctx: Any) -> None:
+                ttl = StateTtlConfig(timedelta(milliseconds=10))
+                self.total = ctx.get_state(ValueStateDescriptor("total", "bigint", ttl))
+
+        first = KeyedOperatorHarness(Summing())
+        first.set_processing_time(1_000)
+        first.process(Row("a", 1))
+        second = KeyedOperatorHarness(Expiring(), restore_from=first.snapshot())
+        assert totals(second) == {("a",): (1, 1_000)}
 
     def test_a_rescale_there_and_back_keeps_every_key(self) -> None:
         before = [KeyedOperatorHarness(Summing(), parallelism=2, subtask=n) for n in range(2)]

@@ -52,8 +52,7 @@ class StateTtlConfig:
         update_type: Which accesses start it anew; ``DISABLED`` is no time to live at all.
         visibility: Whether an expired value may be read once more.
         cleanup_full_snapshot: Leave expired state out of snapshots.
-        cleanup_incremental: ``(size, for every record)``: check that many keys at each state access, and also
-            for
+        cleanup_incremental: ``(size, for every record)``: check that many keys at each state access, and also for
             every record when the second is true.
 
     Raises:
@@ -269,8 +268,7 @@ class ReducingStateDescriptor(StateDescriptor):
         if not callable(self.reduce):
             raise ConfigurationError(
                 f"Found reduce={self.reduce!r} for the reducing state {self.name!r}; expected a function of "
-                "two "
-                "values. Pass reduce=lambda a, b: … ."
+                "two values. Pass reduce=lambda a, b: … ."
             )
 
     @property
@@ -310,8 +308,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         if not isinstance(self.aggregate, AggregateFunction):
             raise ConfigurationError(
                 f"Found aggregate={self.aggregate!r} for the aggregating state {self.name!r}; expected an "
-                "instance "
-                "of AggregateFunction. Subclass it, and pass an object, not the class."
+                "instance of AggregateFunction. Subclass it, and pass an object, not the class."
             )
 
     @property
@@ -357,8 +354,7 @@ def _check_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
         raise ConfigurationError(
             f"Found the {what} name {name!r}; expected letters, digits, '_', '.' and '-' only, and at least "
-            "one, "
-            "since files are named after it. Rename it."
+            "one, since files are named after it. Rename it."
         )
 
 
@@ -395,6 +391,5 @@ def _check_incremental(setting: object) -> None:
     ):
         raise ConfigurationError(
             f"Found cleanup_incremental={setting!r}; expected (keys to check per access, also for every "
-            "record), "
-            "an integer >= 0 and a bool. Pass for example (5, False)."
+            "record), an integer >= 0 and a bool. Pass for example (5, False)."
         )

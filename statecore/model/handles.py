@@ -47,8 +47,7 @@ class StatePartitions:
         if bad:
             raise RedistributionError(
                 f"Found the offsets {bad!r}; expected integers >= 0. The handle does not come from a "
-                "snapshot; "
-                "read it again from its manifest."
+                "snapshot; read it again from its manifest."
             )
 
 

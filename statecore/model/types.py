@@ -324,8 +324,7 @@ def _text(ddl: object) -> str:
     if not isinstance(ddl, str):
         raise UnsupportedTypeError(
             f"Found {ddl!r} of type {type(ddl).__name__} as a type; expected Spark DDL text such as "
-            "'bigint'. "
-            "Of a PySpark type, pass simpleString()."
+            "'bigint'. Of a PySpark type, pass simpleString()."
         )
     return ddl
 
@@ -406,8 +405,7 @@ def _convert_field(part: exp.Expression, ddl: str) -> Field:
     if not isinstance(part, exp.ColumnDef) or not isinstance(part.args.get("kind"), exp.DataType):
         raise UnsupportedTypeError(
             f"Found {_sql(part)!r} where a field belongs, in {ddl!r}; expected a name and a type, as in "
-            "'a:int'. "
-            f"The types are {_SUPPORTED}."
+            f"'a:int'. The types are {_SUPPORTED}."
         )
     kind, nullable = part.args["kind"].copy(), True
     for constraint in part.args.get("constraints") or ():
@@ -419,8 +417,7 @@ def _convert_field(part: exp.Expression, ddl: str) -> Field:
         elif not isinstance(rule, exp.CommentColumnConstraint):
             raise UnsupportedTypeError(
                 f"Found {_sql(constraint)!r} at the field {part.name!r} in {ddl!r}; expected nothing but "
-                "NOT NULL, "
-                "COLLATE and COMMENT behind a type. Remove it."
+                "NOT NULL, COLLATE and COMMENT behind a type. Remove it."
             )
     return Field(part.name, _convert(kind, ddl), nullable)
 

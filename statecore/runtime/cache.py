@@ -2,8 +2,8 @@
 
 A cache and nothing more: each key group carries the token of the state version it holds. A subtask takes the key
 groups whose version its epoch starts from, brings others up to date from the changelogs they miss, and loads the rest.
-While a subtask works, its key groups are out of the cache; they come back when its files are written, so a failed
-attempt leaves no trace.
+While a subtask works, its key groups and its operator state are out of the cache; they come back when its files are
+written, so a failed attempt leaves no trace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
 from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator import HeldOperatorState
 
 # A key group nobody asked for in so many epochs has moved to another worker.
 _EPOCHS_KEPT = 4
@@ -38,7 +38,7 @@ class _CachedGroup:
 class _CachedOperator:
     token: str
     epoch: int
-    states: Mapping[str, OperatorStateSnapshot]
+    states: Mapping[str, HeldOperatorState]
     files: tuple[OperatorFile, ...]
 
 
@@ -84,7 +84,7 @@ class SubtaskStateLoader:
         cached = _operator.pop((*self._own, self._subtask), None)
         token = self._epoch.subtasks[self._subtask].operator_token
         if cached is not None and token and cached.token == token:
-            backend.restore([cached.states])
+            backend.attach(cached.states)
             return backend, cached.files
         if not self.is_restored():
             return backend, ()
@@ -104,9 +104,9 @@ class SubtaskStateLoader:
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
 
     def keep_operator(
-        self, states: Mapping[str, OperatorStateSnapshot], token: str, files: tuple[OperatorFile, ...]
+        self, states: Mapping[str, HeldOperatorState], token: str, files: tuple[OperatorFile, ...]
     ) -> None:
-        """Put operator state back, as the version that the subtask has just written; without a token it has none."""
+        """Put detached operator state back, as the version that was just written; without a token it has none."""
         if token:
             held = _CachedOperator(token, self._epoch.epoch, states, files)
             _operator[*self._own, self._subtask] = held

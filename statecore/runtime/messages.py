@@ -86,10 +86,6 @@ class EpochSpec:
     restores: bool
     subtasks: tuple[SubtaskSpec, ...]
 
-    def now(self) -> int:
-        """Return the epoch's time in milliseconds."""
-        return self.now_ms
-
 
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one subtask did in an epoch; its last row.

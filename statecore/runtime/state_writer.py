@@ -13,7 +13,7 @@ from statecore.snapshot.live_rows import base_rows, changelog_rows, drop_expired
 from statecore.snapshot.manifest import FileKind, KeyedFile, OperatorFile, PartitionsRef
 from statecore.snapshot.operator_files import elements_table, encode_elements
 from statecore.state import HeapKeyedStateBackend, StateTable
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator import HeldOperatorState
 
 _FORMATS = {
     FileKind.BASE: (encode_base, "parquet"),
@@ -47,14 +47,14 @@ class StateWriter:
                 )
         return written
 
-    def operator(self, changed: Mapping[str, OperatorStateSnapshot]) -> list[OperatorFile]:
+    def operator(self, changed: Mapping[str, HeldOperatorState]) -> list[OperatorFile]:
         """Write operator states, one file per state that is not empty."""
         written = []
-        for name, snapshot in changed.items():
-            if snapshot.elements:
-                table = elements_table(snapshot.elements, parse_type(snapshot.type).arrow(), name)
+        for name, state in changed.items():
+            if state.elements:
+                table = elements_table(state.elements, parse_type(state.type).arrow(), name)
                 file = self._store.write_file(f"{self._folder}-operator-{name}.arrow", encode_elements(table))
-                partitions = PartitionsRef(mode=snapshot.mode, offsets=tuple(range(table.num_rows)))
+                partitions = PartitionsRef(mode=state.mode, offsets=tuple(range(table.num_rows)))
                 written.append(OperatorFile(file=file, state=name, partitions=partitions))
         return written
 

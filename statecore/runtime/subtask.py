@@ -31,7 +31,7 @@ from statecore.runtime.state_writer import StateWriter
 from statecore.snapshot.arrow_values import from_arrow
 from statecore.snapshot.manifest import FileKind, StateSchema
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator import HeldOperatorState
 from statecore.state.process import Record
 
 
@@ -69,7 +69,6 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     loader = SubtaskStateLoader(spec, epoch, subtask, clock)
     keyed = loader.keyed()
     operator, old_files = loader.operator()
-    before = operator.snapshot()
     outputs = Outputs(spec.sinks)
     process = ProcessOperator(
         spec.function, keyed, operator, outputs.emit, clock=clock, subtask=subtask, parallelism=len(epoch.subtasks)
@@ -92,11 +91,12 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     replaces = epoch.subtasks[subtask].compact or keyed.rewrite_needed
     keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
     keyed.clear_changes()
-    after = operator.snapshot()
-    changed = {name: snapshot for name, snapshot in after.items() if snapshot != before.get(name)}
+    changed = operator.changed()
+    held = operator.detach()
     # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
     kept = [item for item in old_files if item.state not in changed]
-    operator_files = tuple(sorted([*kept, *writer.operator(changed)], key=lambda item: item.state))
+    written = writer.operator({name: held[name] for name in changed})
+    operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
     operator_token = epoch.subtasks[subtask].operator_token
     if changed or not operator_token:
         operator_token = writer.token
@@ -108,7 +108,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
         replaces=replaces,
         operator=operator_files if changed else None,
         operator_token=operator_token,
-        states=tuple(_schemas(keyed, after)),
+        states=tuple(_schemas(keyed, held)),
         outputs=tuple(staged),
         rows=rows.value,
         max_event_time_ms=rows.max_event_time_ms,
@@ -118,7 +118,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
         write_ms=_ms(time.monotonic() - processed),
     )
     loader.keep_keyed(keyed, tokens)
-    loader.keep_operator(after, operator_token, operator_files)
+    loader.keep_operator(held, operator_token, operator_files)
     fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
     return commit
 
@@ -176,15 +176,15 @@ def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dic
     return {key_group: head for start, end, head in spec.heads for key_group in range(start, end + 1)}
 
 
-def _schemas(keyed: HeapKeyedStateBackend, operator: Mapping[str, OperatorStateSnapshot]) -> Iterator[StateSchema]:
+def _schemas(keyed: HeapKeyedStateBackend, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:
     for name, table in sorted(keyed.tables.items()):
         yield StateSchema(
             name=name, scope="keyed", kind=table.kind, type=table.type, stamped=table.stamped, windowed=table.windowed
         )
-    for name, snapshot in operator.items():
-        kind = StateKind.MAP if snapshot.mode is DistributionMode.BROADCAST else StateKind.LIST
+    for name, state in operator.items():
+        kind = StateKind.MAP if state.mode is DistributionMode.BROADCAST else StateKind.LIST
         yield StateSchema(
-            name=name, scope="operator", kind=kind, type=snapshot.type, strategy=snapshot.strategy, mode=snapshot.mode
+            name=name, scope="operator", kind=kind, type=state.type, strategy=state.strategy, mode=state.mode
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from statecore.errors import StateTypeError
-from statecore.model import MapType, key_encoder, parse_type
+from statecore.model import DistributionMode, MapType, key_encoder, parse_type
 from statecore.snapshot.arrow_values import from_arrow, to_arrow
 
 ELEMENT = "element"
@@ -43,17 +43,20 @@ def encode_elements(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def decode_elements(data: bytes, offsets: Sequence[int], element_type: str) -> list[Any]:
-    """Return the elements at ``offsets``, in that order; ``element_type`` is Spark DDL."""
+def decode_elements(data: bytes, offsets: Sequence[int], element_type: str, mode: DistributionMode) -> list[Any]:
+    """Return the elements at ``offsets``, in that order and in stored form; ``element_type`` is Spark DDL."""
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         table = reader.read_all()
     column = table.take(pa.array(offsets, pa.int64())).column(ELEMENT)
+    if mode is not DistributionMode.BROADCAST:
+        return from_arrow(column)
     declared = parse_type(element_type)
-    return _maps(column, declared) if isinstance(declared, MapType) else from_arrow(column)
+    assert isinstance(declared, MapType)
+    return _broadcast_entries(column, declared)
 
 
-def _maps(column: pa.ChunkedArray, declared: MapType) -> list[dict[Any, Any]]:
-    """Return maps whose keys are canonical: those of broadcast state may be what a dict cannot look up otherwise."""
+def _broadcast_entries(column: pa.ChunkedArray, declared: MapType) -> list[dict[Any, Any]]:
+    """Return maps whose keys are canonical, as they are in memory: they may be what a dict cannot look up otherwise."""
     encode = key_encoder([declared.key.ddl()])
     maps = []
     for entries in column:

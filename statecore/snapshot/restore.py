@@ -115,7 +115,8 @@ def read_elements(store: CheckpointStore, state: StateSchema, item: OperatorFile
         MissingFileError, CorruptFileError: The file is not what the manifest says.
 
     """
-    return decode_elements(store.read_file(item.file), item.partitions.offsets, state.type)
+    partitions = item.partitions
+    return decode_elements(store.read_file(item.file), partitions.offsets, state.type, partitions.mode)
 
 
 def _snapshot(state: StateSchema, elements: list[Any]) -> OperatorStateSnapshot:

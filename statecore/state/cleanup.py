@@ -1,13 +1,13 @@
 """Incremental clean-up: a few keys are looked at on every access, and what has expired is removed.
 
 As in Flink's ``TtlIncrementalCleanup``: a walk through all keys that begins again at its end. A backend lives for one
-epoch, which may be too short for a walk; so each walk begins at another place, which follows from the epoch's time and
-is the same on replay.
+epoch, which may be too short for a walk; so each walk begins at another place, which follows from the epoch's time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 
 from statecore.model import StateTtlConfig
@@ -35,14 +35,12 @@ class IncrementalCleanup:
 
     def run(self) -> None:
         """Look at the next keys."""
-        for _ in range(self._size):
-            position = next(self._walk, None)
-            if position is None:
-                self._walk = _positions(self._table, Random(self._now_ms()))  # noqa: S311 - repeatable, not secret
-                position = next(self._walk, None)
-                if position is None:
-                    return
-            self._check(*position)
+        positions = list(islice(self._walk, self._size))
+        if len(positions) < self._size:
+            self._walk = _positions(self._table, Random(self._now_ms()))  # noqa: S311 - repeatable, not secret
+            positions += islice(self._walk, self._size - len(positions))
+        for key_group, scope in positions:
+            self._check(key_group, scope)
 
     def _check(self, key_group: int, scope: Scope) -> None:
         table = self._table
@@ -57,7 +55,7 @@ class IncrementalCleanup:
             rows[scope] = kept
         else:
             return
-        table.changed[key_group].add(scope)
+        table.written[key_group].append(scope)
         table.changed_entries[key_group].pop(scope, None)
 
 

@@ -26,10 +26,11 @@ from statecore.model import (
 )
 from statecore.state.keyed import HeapKeyedStateBackend
 from statecore.state.operator import OperatorStateBackend
-from statecore.state.tables import Key, split_scope
+from statecore.state.tables import Key, Scope, split_scope
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 NO_WATERMARK = -(2**63)
+WINDOW_TIMERS = "__window_timers"
 
 
 class Moment:
@@ -41,6 +42,46 @@ class Moment:
         self.now_ms = now_ms
         self.watermark = watermark
         self.timestamp: int | None = None
+
+
+class NoBroadcastState:
+    """What a context without broadcast state answers."""
+
+    __slots__ = ()
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> Any:
+        """Refuse, with StateError."""
+        raise StateError(
+            "found get_broadcast_state() on a context without broadcast state; expected it in process_element, "
+            "on_timer or process_broadcast_element of a function with broadcast state; connect the stream to a "
+            "broadcast one"
+        )
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Refuse, with StateError."""
+        raise StateError(
+            "found apply_to_keyed_state() outside of process_broadcast_element; expected it there, since elsewhere "
+            "state is that of one key; call it in process_broadcast_element of a KeyedBroadcastProcessFunction"
+        )
+
+
+class WindowTimers:
+    """Event-time timers of the backend's current key and window.
+
+    They lie apart from those of users' functions, so that neither fire in a function of the other kind.
+
+    Attributes:
+        table: The timers.
+
+    """
+
+    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+        self._backend = backend
+        self.table = backend.timers(WINDOW_TIMERS)
+
+    def register(self, timestamp_ms: int) -> None:
+        """Have ``on_timer`` called once, in the current window, when the watermark reaches a timestamp."""
+        self.table.register(*_current_scope(self._backend), timestamp_ms)
 
 
 class KeyedStateAccess:
@@ -79,22 +120,35 @@ class KeyedStateAccess:
         return self._backend.get_aggregating_state(descriptor)
 
 
-class SubtaskContext(KeyedStateAccess):
+class SubtaskContext(KeyedStateAccess, NoBroadcastState):
     """Given to ``open``.
 
     Attributes:
         keyed_backend: Keyed state itself, for functions of this library; None without keys.
+        windows: The timers of windows, once the function has asked for them.
 
     """
 
     def __init__(self, backend: HeapKeyedStateBackend | None, subtask: int, parallelism: int) -> None:
         super().__init__(backend)
         self.keyed_backend = backend
+        self.windows: WindowTimers | None = None
         self.subtask = subtask
         self.parallelism = parallelism
 
+    def windowed(self) -> tuple[HeapKeyedStateBackend, WindowTimers]:
+        """Return keyed state and timers for windows; a function that has windows has no other timers.
 
-class InitializationContext:
+        Raises:
+            StateError: The function has no keys.
+
+        """
+        backend = self._backend
+        self.windows = WindowTimers(backend)
+        return backend, self.windows
+
+
+class InitializationContext(NoBroadcastState):
     """Given to ``initialize_state``."""
 
     def __init__(
@@ -132,19 +186,32 @@ class _NoTimers:
 
     def register_event_time_timer(self, timestamp_ms: int) -> None:
         """Refuse."""
-        raise _no_timers()
+        raise self._refusal()
 
     def register_processing_time_timer(self, timestamp_ms: int) -> None:
         """Refuse."""
-        raise _no_timers()
+        raise self._refusal()
 
     def delete_event_time_timer(self, timestamp_ms: int) -> None:
         """Refuse."""
-        raise _no_timers()
+        raise self._refusal()
 
     def delete_processing_time_timer(self, timestamp_ms: int) -> None:
         """Refuse."""
-        raise _no_timers()
+        raise self._refusal()
+
+    def _refusal(self) -> StateError:
+        return _no_key_for_timer()
+
+
+class _TimersOfWindowsAlone(_NoTimers):
+    """The timer service of a function with windows, whose timers are those of its windows."""
+
+    def _refusal(self) -> StateError:
+        return StateError(
+            "found a timer asked for by a function with windows; expected none, since all that fires in it are its "
+            "windows; register timers in a KeyedProcessFunction of its own"
+        )
 
 
 class KeyedTimers(_NoTimers):
@@ -158,28 +225,22 @@ class KeyedTimers(_NoTimers):
 
     def register_event_time_timer(self, timestamp_ms: int) -> None:
         """Have ``on_timer`` called once when the watermark reaches a timestamp."""
-        self.event.register(*self._scope(), timestamp_ms)
+        self.event.register(*_current_scope(self._backend), timestamp_ms)
 
     def register_processing_time_timer(self, timestamp_ms: int) -> None:
         """Have ``on_timer`` called once when the epoch's time reaches a timestamp."""
-        self.processing.register(*self._scope(), timestamp_ms)
+        self.processing.register(*_current_scope(self._backend), timestamp_ms)
 
     def delete_event_time_timer(self, timestamp_ms: int) -> None:
         """Forget an event-time timer."""
-        self.event.delete(*self._scope(), timestamp_ms)
+        self.event.delete(*_current_scope(self._backend), timestamp_ms)
 
     def delete_processing_time_timer(self, timestamp_ms: int) -> None:
         """Forget a processing-time timer."""
-        self.processing.delete(*self._scope(), timestamp_ms)
-
-    def _scope(self) -> tuple[int, Any]:
-        backend = self._backend
-        if backend.scope is None:
-            raise _no_timers()
-        return backend.key_group, backend.scope
+        self.processing.delete(*_current_scope(self._backend), timestamp_ms)
 
 
-class ElementContext:
+class ElementContext(NoBroadcastState):
     """Given to ``process_element``."""
 
     __slots__ = ("_emit", "_moment", "_timers")
@@ -202,8 +263,20 @@ class ElementContext:
         return self._moment.now_ms()
 
     def output(self, tag: OutputTag, value: Any) -> None:
-        """Send a value to a side output."""
-        self._emit(tag.name, value)
+        """Send a value to a side output.
+
+        Raises:
+            StateError: ``tag`` is no OutputTag.
+
+        """
+        try:
+            name = tag.name
+        except AttributeError:
+            raise StateError(
+                f"found {tag!r} as the tag of a side output; expected an OutputTag; give the one that the side output "
+                "was declared with, not its name"
+            ) from None
+        self._emit(name, value)
 
     def timer_service(self) -> TimerService:
         """Return what registers timers."""
@@ -229,9 +302,18 @@ class KeyedElementContext(ElementContext):
         self._backend = backend
 
     def get_current_key(self) -> Key:
-        """Return the values of the key columns, as a tuple."""
+        """Return the values of the key columns, as a tuple.
+
+        Raises:
+            NoCurrentKeyError: No record or timer is being processed: the context was kept for later.
+
+        """
         key = self._backend.current_key
-        assert key is not None
+        if key is None:
+            raise NoCurrentKeyError(
+                "found get_current_key() while no record or timer is processed; expected it in process_element or "
+                "on_timer; keep the key, not the context"
+            )
         return key
 
 
@@ -362,7 +444,18 @@ def no_timers(moment: Moment) -> TimerService:
     return _NoTimers(moment)
 
 
-def _no_timers() -> StateError:
+def timers_of_windows_alone(moment: Moment) -> TimerService:
+    """Return the timer service of a function with windows."""
+    return _TimersOfWindowsAlone(moment)
+
+
+def _current_scope(backend: HeapKeyedStateBackend) -> tuple[int, Scope]:
+    if backend.scope is None:
+        raise _no_key_for_timer()
+    return backend.key_group, backend.scope
+
+
+def _no_key_for_timer() -> StateError:
     return NoCurrentKeyError(
         "found a timer where there is no key; expected it in process_element or on_timer of a keyed function, since "
         "timers are kept per key; key the stream"

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from statecore.state.keyed import HeapKeyedStateBackend
 
 
+# None can be stored: it is what a reducing state with a time to live holds after add(None).
+_ABSENT = object()
+
+
 class HeapState:
     """What every handle shares: its table, the form of its values, and the scope that the backend sets."""
 
@@ -53,7 +57,7 @@ class HeapState:
         scope = backend.scope
         if scope is None:
             raise self.no_key()
-        if self._groups[backend.key_group].pop(scope, None) is not None:
+        if self._groups[backend.key_group].pop(scope, _ABSENT) is not _ABSENT:
             self._written[backend.key_group].append(scope)
 
     def no_key(self) -> NoCurrentKeyError:
@@ -264,7 +268,7 @@ class HeapMapState(HeapState):
 
     def keys(self) -> Iterator[Any]:
         """Return the user keys as they are now."""
-        return (key for key, _ in self.items())
+        return iter(list(self._entries()))
 
     def values(self) -> Iterator[Any]:
         """Return the values as they are now."""
@@ -392,12 +396,20 @@ class HeapAggregatingState(HeapState):
 
     def _fold(self, accumulator: Any, value: Any) -> None:
         aggregate = self._aggregate
-        begun = aggregate.create_accumulator() if accumulator is None else self._given(accumulator)
+        begun = self._created() if accumulator is None else self._given(accumulator)
         folded = self._stored_form(aggregate.add(value, begun))
         if folded is None:
             self.clear()
         else:
             self._write(folded)
+
+    def _created(self) -> Any:
+        """Return an empty accumulator in the form that a stored one has; one that cannot be stored yet as it is."""
+        created = self._aggregate.create_accumulator()
+        try:
+            return self._conform(created)
+        except MisfitError:
+            return created
 
 
 def _integer_bounds(ddl: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from statecore.errors import StateConflictError, StateError
+from statecore.errors import ConfigurationError, MaxParallelismError, StateConflictError, StateError
 from statecore.model import (
     AggregatingStateDescriptor,
     KeyGroupRange,
@@ -15,6 +15,7 @@ from statecore.model import (
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from statecore.state.adoption import adopt
@@ -27,8 +28,19 @@ from statecore.state.handles import (
     HeapState,
     HeapValueState,
 )
-from statecore.state.tables import Groups, Key, Scope, StateTable, TableSchema, describe, joined_scope, split_scope
-from statecore.state.timers import TimerTable
+from statecore.state.tables import (
+    Groups,
+    Key,
+    Scope,
+    StateTable,
+    TableSchema,
+    conflict_of_snapshots,
+    copied_rows,
+    describe,
+    joined_scope,
+    split_scope,
+)
+from statecore.state.timers import TimerTable, new_table
 from statecore.state.ttl_handles import (
     TtlAggregatingState,
     TtlListState,
@@ -39,7 +51,7 @@ from statecore.state.ttl_handles import (
 )
 
 # Plain and expiring handle of each kind.
-_HANDLES: Mapping[StateKind, tuple[Callable[..., HeapState], Callable[..., HeapState]]] = {
+_HANDLES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
     StateKind.VALUE: (HeapValueState, TtlValueState),
     StateKind.LIST: (HeapListState, TtlListState),
     StateKind.MAP: (HeapMapState, TtlMapState),
@@ -62,10 +74,12 @@ class KeyedSnapshot:
     """State of some key groups at one moment, isolated from later writes.
 
     Attributes:
+        max_parallelism: Number of key groups of the job.
         states: Per state name what it is, and ``{key group: {scope: stored}}``.
 
     """
 
+    max_parallelism: int
     states: Mapping[str, tuple[TableSchema, Groups]]
 
 
@@ -162,7 +176,7 @@ class HeapKeyedStateBackend:
         """Return the timers of a time domain."""
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = _new_table(name, TableSchema(StateKind.TIMERS, "bigint"))
+            table = self.tables[name] = new_table(name, TableSchema(StateKind.TIMERS, "bigint"))
         assert isinstance(table, TimerTable)
         return table
 
@@ -184,7 +198,7 @@ class HeapKeyedStateBackend:
         """
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = _new_table(name, schema)
+            table = self.tables[name] = new_table(name, schema)
         table.require(schema)
         self._restored.add(name)
         return table
@@ -208,37 +222,52 @@ class HeapKeyedStateBackend:
     def snapshot(self) -> KeyedSnapshot:
         """Return the state of all key groups, isolated from later writes; expired state is left out where asked for."""
         now_ms = self.clock.now_ms()
-        return KeyedSnapshot(
-            {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
-        )
+        states = {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
+        return KeyedSnapshot(self.max_parallelism, states)
 
-    def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
-        """Start afresh from this backend's own key groups in any number of snapshots; the current key is forgotten.
+    def restore(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> None:
+        """Start afresh from this backend's own key groups in any number of snapshots.
+
+        The current key and namespace are forgotten, and so is what was registered: get states again, by the same
+        descriptors or others. When the snapshots are refused, nothing has changed.
 
         Raises:
+            MaxParallelismError: A snapshot has another number of key groups.
             StateConflictError: Two snapshots hold one state with different kinds or types.
 
         """
-        blank = self._blank_tables()
-        for snapshot in snapshots:
+        taken = self._checked(snapshots)
+        self._start_afresh()
+        for snapshot in taken:
             for name, (schema, groups) in snapshot.states.items():
-                held = blank.pop(name, None)
-                if held is not None and (held.kind, held.type, held.stamped) != (
-                    schema.kind,
-                    schema.type,
-                    schema.stamped,
-                ):
-                    self.tables[name] = _new_table(name, schema)
+                held = self.tables.get(name)
+                if held is not None and not held.schema.has_form_of(schema):
+                    self.tables[name] = new_table(name, schema)
                 table = self.restored_table(name, schema)
-                source = StateTable(name, schema.kind, schema.type, groups=groups)
-                for key_group, rows in source.copied_groups().items():
+                for key_group, rows in groups.items():
                     if key_group in self.key_groups:
-                        table.groups[key_group].update(rows)
+                        table.groups[key_group].update(copied_rows(schema.kind, rows))
                         table.touched(key_group)
-        self.forget_current_key()
 
-    def _blank_tables(self) -> dict[str, StateTable]:
+    def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
+        # Taken before anything is emptied: they may be made from this very backend as they are asked for.
+        taken = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
+        schemas: dict[str, TableSchema] = {}
+        for snapshot in taken:
+            if snapshot.max_parallelism != self.max_parallelism:
+                raise MaxParallelismError(
+                    f"found a snapshot of max parallelism {snapshot.max_parallelism}; expected {self.max_parallelism}, "
+                    "since every key has another key group otherwise; rewrite the savepoint (method rewrite)"
+                )
+            for name, (schema, _) in snapshot.states.items():
+                if not schemas.setdefault(name, schema).has_form_of(schema):
+                    raise conflict_of_snapshots(name, schemas[name], schema)
+        return taken
+
+    def _start_afresh(self) -> None:
         """Empty every table and forget what was registered."""
+        self.namespace = None
+        self.forget_current_key()
         self._handles.clear()
         self._last_used = None
         self._every_record.clear()
@@ -247,7 +276,6 @@ class HeapKeyedStateBackend:
         for table in self.tables.values():
             table.reset()
             table.descriptor = None
-        return dict(self.tables)
 
     def _handle(self, descriptor: StateDescriptor, expected: type[_Handle]) -> _Handle:
         # Functions ask for the state they used last, again and again.
@@ -255,22 +283,21 @@ class HeapKeyedStateBackend:
         if last is not None and last[0] is descriptor:
             handle = last[1]
         else:
+            _require_kind(descriptor, expected)
             handle = self._registered_handle(descriptor)
             self._last_used = (descriptor, handle)
         if not isinstance(handle, expected):
-            raise StateConflictError(
-                f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter "
-                f"of its kind; give get_state, get_list_state and so on a descriptor of the same kind"
-            )
+            raise _wrong_getter(descriptor)
         return handle
 
     def _registered_handle(self, descriptor: StateDescriptor) -> HeapState:
         table = self.tables.get(descriptor.name)
         if table is not None and table.descriptor == descriptor:
             return self._handles[descriptor.name]
-        wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _expires(descriptor))
-        if table is None:
-            table = self.tables[descriptor.name] = _new_table(descriptor.name, wanted)
+        wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _ttl_in_force(descriptor) is not None)
+        if table is None or not (table.descriptor or table.name in self._restored or table.schema.has_form_of(wanted)):
+            # An empty table that is left of what was there before a restore is no restored state.
+            table = self.tables[descriptor.name] = new_table(descriptor.name, wanted)
         elif table.descriptor is not None:
             _require_same(table, table.descriptor, descriptor, wanted)
         elif adopt(table, descriptor, wanted, self.clock.now_ms(), sealed=self._sealed):
@@ -279,6 +306,7 @@ class HeapKeyedStateBackend:
         table.descriptor = descriptor
         plain, expiring = _HANDLES[descriptor.kind]
         ttl = table.ttl
+        handle: HeapState
         if ttl is None:
             handle = plain(self, table, descriptor)
         else:
@@ -297,19 +325,31 @@ class HeapKeyedStateBackend:
         return clean_up.run
 
 
-def _new_table(name: str, schema: TableSchema) -> StateTable:
-    kind = TimerTable if schema.kind is StateKind.TIMERS else StateTable
-    return kind(name, schema.kind, schema.type, schema.stamped, schema.windowed)
+def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
+    if not isinstance(descriptor, StateDescriptor):
+        raise ConfigurationError(
+            f"found {descriptor!r} asked for as a state; expected a descriptor; give for example "
+            "ValueStateDescriptor(name, type)"
+        )
+    if not issubclass(_HANDLES[descriptor.kind][0], expected):
+        raise _wrong_getter(descriptor)
 
 
-def _expires(descriptor: StateDescriptor) -> bool:
-    return descriptor.ttl is not None and descriptor.ttl.enabled
+def _wrong_getter(descriptor: StateDescriptor) -> StateConflictError:
+    return StateConflictError(
+        f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter of its "
+        "kind; call get_value_state (get_state), get_list_state and so on with a descriptor of that kind"
+    )
+
+
+def _ttl_in_force(descriptor: StateDescriptor) -> StateTtlConfig | None:
+    return descriptor.ttl if descriptor.ttl is not None and descriptor.ttl.enabled else None
 
 
 def _require_same(table: StateTable, first: StateDescriptor, second: StateDescriptor, wanted: TableSchema) -> None:
     if (table.kind, table.type) != (wanted.kind, wanted.type):
         found, expected = describe(wanted), describe(table.schema)
-    elif first.ttl != second.ttl:
+    elif _ttl_in_force(first) != _ttl_in_force(second):
         found, expected = f"{describe(wanted)} {second.ttl}", f"{describe(table.schema)} {first.ttl}"
     else:
         return

@@ -2,7 +2,11 @@
 
 Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
 holds apart from what is stored; reads give out copies of what can be changed in place. So stored values never change,
-and a snapshot needs to copy no more than the containers around them.
+and a snapshot needs to copy no more than the containers around them. Between epochs not even these are copied: a
+backend gives its containers away for a later one to take over.
+
+Every state knows whether it was changed, since comparing it with what it was costs its size and cannot see all of it:
+0.0 equals -0.0, and so does a map with its entries in another order.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NoReturn
 
-from statecore.errors import StateConflictError, StateError, StateTypeError
-from statecore.model import DistributionMode, ListStateDescriptor, MapStateDescriptor
+from statecore.errors import ConfigurationError, StateConflictError, StateError, StateTypeError
+from statecore.model import DistributionMode, ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from statecore.model.evolution import migration
 from statecore.model.redistribution import CONTIGUOUS
 from statecore.model.values import MisfitError, map_key_type, value_type
@@ -39,6 +43,27 @@ class OperatorStateSnapshot:
     elements: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HeldOperatorState:
+    """One operator state in the very container that it lives in, which belongs to whoever has this.
+
+    Attributes:
+        mode, type, strategy: As in a snapshot.
+        elements: As in a snapshot, but no copy.
+
+    """
+
+    mode: DistributionMode
+    type: str
+    strategy: str
+    elements: list[Any]
+
+    def snapshot(self) -> OperatorStateSnapshot:
+        """Return the elements, isolated from what becomes of the container."""
+        copied = map(dict, self.elements) if self.mode is DistributionMode.BROADCAST else self.elements
+        return OperatorStateSnapshot(self.mode, self.type, self.strategy, tuple(copied))
+
+
 class OperatorListState:
     """The elements that this subtask holds; they have no key.
 
@@ -47,20 +72,23 @@ class OperatorListState:
         mode: Split or union.
         type: Canonical Spark DDL of an element.
         strategy: How a split list is cut at a rescale.
+        changed: Whether it has to be saved: it is new, was migrated, is to be cut otherwise, or was written. A write of
+            equal elements counts; one that has nothing to add or remove does not.
 
     """
 
-    __slots__ = ("_conform", "_copy", "_elements", "mode", "name", "strategy", "type")
+    __slots__ = ("_conform", "_copy", "_elements", "changed", "mode", "name", "strategy", "type")
 
-    def __init__(self, descriptor: ListStateDescriptor, mode: DistributionMode, elements: Iterable[Any] = ()) -> None:
+    def __init__(self, descriptor: ListStateDescriptor, held: HeldOperatorState, *, changed: bool) -> None:
         self.name = descriptor.name
-        self.mode = mode
-        self.type = descriptor.type_ddl()
-        self.strategy = descriptor.strategy
+        self.mode = held.mode
+        self.type = held.type
+        self.strategy = held.strategy
+        self.changed = changed
         stored = value_type(self.type)
         self._conform = stored.conform
         self._copy = stored.copy
-        self._elements = list(elements)
+        self._elements = held.elements
 
     def get(self) -> Iterator[Any]:
         """Return the elements as they are now, in the order they were added."""
@@ -81,29 +109,39 @@ class OperatorListState:
         """Append elements; none of them when one is refused.
 
         Raises:
-            StateError: An element is None.
+            StateError: They are no collection of elements, or one of them is None.
             StateTypeError: An element does not fit.
 
         """
-        self._elements.extend(self._stored_form(values))
+        added = self._stored_form(values)
+        if added:
+            self.changed = True
+            self._elements.extend(added)
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements.
 
         Raises:
-            StateError: An element is None.
+            StateError: They are no collection of elements, or one of them is None.
             StateTypeError: An element does not fit; the old ones are kept.
 
         """
         self._elements = self._stored_form(values)
+        self.changed = True
 
     def clear(self) -> None:
         """Remove all elements."""
-        self._elements = []
+        if self._elements:
+            self.changed = True
+            self._elements = []
 
-    def snapshot(self) -> OperatorStateSnapshot:
-        """Return the elements, isolated from later writes."""
-        return OperatorStateSnapshot(self.mode, self.type, self.strategy, tuple(self._elements))
+    def held(self) -> HeldOperatorState:
+        """Return the state with its container, which is still this state's own."""
+        return HeldOperatorState(self.mode, self.type, self.strategy, self._elements)
+
+    def let_go(self) -> None:
+        """Go on with an empty container and leave the old one to others."""
+        self._elements = []
 
     def _stored_form(self, values: Iterable[Any]) -> list[Any]:
         conformed = []
@@ -212,15 +250,19 @@ class BroadcastMapState(_BroadcastEntries):
         key_type: Spark DDL of a key.
         value_type: Spark DDL of a value.
         read_only: The view for the side that is not broadcast.
+        changed: Whether it has to be saved: it is new, was migrated, or was written. A write of an equal value counts;
+            one that has nothing to put or remove does not.
 
     """
 
-    __slots__ = ("_conform", "read_only", "type", "value_type")
+    __slots__ = ("_conform", "changed", "read_only", "type", "value_type")
 
-    def __init__(self, descriptor: MapStateDescriptor, entries: Mapping[Any, Any]) -> None:
-        super().__init__(descriptor, dict(entries))
-        self.type = descriptor.type_ddl()
+    def __init__(self, descriptor: MapStateDescriptor, held: HeldOperatorState, *, changed: bool) -> None:
+        (entries,) = held.elements
+        super().__init__(descriptor, entries)
+        self.type = held.type
         self.value_type = descriptor.value_type
+        self.changed = changed
         self._conform = value_type(descriptor.value_type).conform
         self.read_only = ReadOnlyBroadcastMapState(descriptor, self._entries)
 
@@ -231,7 +273,9 @@ class BroadcastMapState(_BroadcastEntries):
             StateTypeError: Key or value do not fit; the old value is kept.
 
         """
-        self._entries[self._user_key(key)] = self._stored_form(key, value)
+        stored_key, stored = self._user_key(key), self._stored_form(key, value)
+        self.changed = True
+        self._entries[stored_key] = stored
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """Set several entries; none of them when one is refused.
@@ -246,19 +290,31 @@ class BroadcastMapState(_BroadcastEntries):
                 f"found {entries!r} for broadcast state {self.name!r}; expected a mapping of entries to put; "
                 "give a dict, an empty one for nothing"
             )
-        self._entries.update({self._user_key(key): self._stored_form(key, value) for key, value in entries.items()})
+        put = {self._user_key(key): self._stored_form(key, value) for key, value in entries.items()}
+        if put:
+            self.changed = True
+            self._entries.update(put)
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
-        self._entries.pop(self._user_key(key), None)
+        stored_key = self._user_key(key)
+        if stored_key in self._entries:
+            self.changed = True
+            del self._entries[stored_key]
 
     def clear(self) -> None:
         """Remove all entries."""
-        self._entries.clear()
+        if self._entries:
+            self.changed = True
+            self._entries.clear()
 
-    def snapshot(self) -> OperatorStateSnapshot:
-        """Return the entries, isolated from later writes."""
-        return OperatorStateSnapshot(DistributionMode.BROADCAST, self.type, CONTIGUOUS, (dict(self._entries),))
+    def held(self) -> HeldOperatorState:
+        """Return the state with its container, which is still this state's own."""
+        return HeldOperatorState(DistributionMode.BROADCAST, self.type, CONTIGUOUS, [self._entries])
+
+    def let_go(self) -> None:
+        """Go on with an empty container and leave the old one to others."""
+        self._entries = self.read_only._entries = {}
 
     def _stored_form(self, key: Any, value: Any) -> Any:
         try:
@@ -280,7 +336,7 @@ class OperatorStateBackend:
     """
 
     def __init__(self) -> None:
-        self._restored: dict[str, OperatorStateSnapshot] = {}
+        self._restored: dict[str, HeldOperatorState] = {}
         self._lists: dict[str, OperatorListState] = {}
         self._broadcasts: dict[str, BroadcastMapState] = {}
 
@@ -288,7 +344,8 @@ class OperatorStateBackend:
         """Return the list state of that name whose elements are split at a rescale, registering it on first use.
 
         Raises:
-            StateConflictError: The name is taken by a list of another mode or type.
+            ConfigurationError: It is asked for with something that is no descriptor.
+            StateConflictError: The name is taken by a list of another mode or type, or the descriptor is no list's.
             StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
 
         """
@@ -298,7 +355,8 @@ class OperatorStateBackend:
         """Return the list state of that name that goes whole to everybody at a restore, registering it on first use.
 
         Raises:
-            StateConflictError: The name is taken by a list of another mode or type.
+            ConfigurationError: It is asked for with something that is no descriptor.
+            StateConflictError: The name is taken by a list of another mode or type, or the descriptor is no list's.
             StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
 
         """
@@ -308,14 +366,16 @@ class OperatorStateBackend:
         """Return the broadcast state of that name, registering it on first use.
 
         Raises:
-            StateConflictError: The name is taken by a broadcast state of another type.
+            ConfigurationError: It is asked for with something that is no descriptor.
+            StateConflictError: The name is taken by a broadcast state of another type, or the descriptor is no map's.
             StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
 
         """
+        _require_kind(descriptor, MapStateDescriptor, "broadcast state")
         state = self._broadcasts.get(descriptor.name)
         if state is None:
-            (entries,) = self._take_restored(descriptor, DistributionMode.BROADCAST) or ({},)
-            state = self._broadcasts[descriptor.name] = BroadcastMapState(descriptor, entries)
+            held, changed = self._take(descriptor, DistributionMode.BROADCAST)
+            state = self._broadcasts[descriptor.name] = BroadcastMapState(descriptor, held, changed=changed)
         elif state.type != descriptor.type_ddl():
             raise _conflict(descriptor, DistributionMode.BROADCAST, DistributionMode.BROADCAST, state.type)
         return state
@@ -324,7 +384,8 @@ class OperatorStateBackend:
         """Return a view of the broadcast state of that name that refuses every write, registering it on first use.
 
         Raises:
-            StateConflictError: The name is taken by a broadcast state of another type.
+            ConfigurationError: It is asked for with something that is no descriptor.
+            StateConflictError: The name is taken by a broadcast state of another type, or the descriptor is no map's.
             StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
 
         """
@@ -349,20 +410,11 @@ class OperatorStateBackend:
             StateConflictError: A list and a broadcast state have the same name.
 
         """
-        live: list[OperatorListState | BroadcastMapState] = [*self._lists.values(), *self._broadcasts.values()]
-        snapshots = dict(self._restored)
-        for state in live:
-            taken, other = state.snapshot(), snapshots.get(state.name)
-            if other is not None:
-                raise StateConflictError(
-                    f"found two operator states {state.name!r}, {_described(other.mode, other.type)} and "
-                    f"{_described(taken.mode, taken.type)}; expected one of them, because state is saved under its "
-                    "name; give one of them another name"
-                )
-            snapshots[state.name] = taken
-        return dict(sorted(snapshots.items()))
+        return {name: held.snapshot() for name, held in self._held().items()}
 
-    def restore(self, snapshots: Iterable[Mapping[str, OperatorStateSnapshot]]) -> None:
+    def restore(
+        self, snapshots: Iterable[Mapping[str, OperatorStateSnapshot]] | Mapping[str, OperatorStateSnapshot]
+    ) -> None:
         """Start afresh with the snapshots: lists are appended in order, of equal broadcast keys the later wins.
 
         States that were got before are not connected to the backend any more; get them again.
@@ -372,37 +424,88 @@ class OperatorStateBackend:
 
         """
         parts: dict[str, list[OperatorStateSnapshot]] = {}
-        for snapshot in snapshots:
+        for snapshot in [snapshots] if isinstance(snapshots, Mapping) else snapshots:
             for name, part in snapshot.items():
                 parts.setdefault(name, []).append(part)
-        self._restored = {name: _merged(name, of_name) for name, of_name in parts.items()}
+        self._start_afresh({name: _merged(name, of_name) for name, of_name in parts.items()})
+
+    def changed(self) -> list[str]:
+        """Return the names of states that are not what was restored or attached any more, sorted.
+
+        A restored state that nobody registered again is what it was; one that was registered for the first time is not.
+        """
+        return sorted(state.name for state in self._live() if state.changed)
+
+    def detach(self) -> dict[str, HeldOperatorState]:
+        """Take all states out, for ``attach`` of a later backend; it costs nothing, however large they are.
+
+        States that were got before are empty now, and not connected to what was taken out.
+
+        Raises:
+            StateConflictError: A list and a broadcast state have the same name.
+
+        """
+        detached = self._held()
+        for state in self._live():
+            state.let_go()
+        self._start_afresh({})
+        return detached
+
+    def attach(self, detached: Mapping[str, HeldOperatorState]) -> None:
+        """Start afresh with states as another backend gave them away; their containers are this backend's now."""
+        self._start_afresh(dict(detached))
+
+    def _start_afresh(self, restored: dict[str, HeldOperatorState]) -> None:
+        self._restored = restored
         self._lists = {}
         self._broadcasts = {}
 
+    def _live(self) -> list[OperatorListState | BroadcastMapState]:
+        return [*self._lists.values(), *self._broadcasts.values()]
+
+    def _held(self) -> dict[str, HeldOperatorState]:
+        """Return all states by name with their containers."""
+        states = dict(self._restored)
+        for state in self._live():
+            held, other = state.held(), states.get(state.name)
+            if other is not None:
+                raise StateConflictError(
+                    f"found two operator states {state.name!r}, {_described(other.mode, other.type)} and "
+                    f"{_described(held.mode, held.type)}; expected one of them, because state is saved under its "
+                    "name; give one of them another name"
+                )
+            states[state.name] = held
+        return dict(sorted(states.items()))
+
     def _list_state(self, descriptor: ListStateDescriptor, mode: DistributionMode) -> OperatorListState:
+        _require_kind(descriptor, ListStateDescriptor, f"{mode.value} list")
         state = self._lists.get(descriptor.name)
         if state is None:
-            elements = self._take_restored(descriptor, mode)
-            state = self._lists[descriptor.name] = OperatorListState(descriptor, mode, elements)
+            held, changed = self._take(descriptor, mode)
+            state = self._lists[descriptor.name] = OperatorListState(descriptor, held, changed=changed)
         elif state.mode is not mode or state.type != descriptor.type_ddl():
             raise _conflict(descriptor, mode, state.mode, state.type)
-        state.strategy = descriptor.strategy
+        if state.strategy != descriptor.strategy:
+            state.strategy = descriptor.strategy
+            # A union is never cut; saved by each subtask that has all of it, it would come back that many times.
+            state.changed = state.changed or mode is DistributionMode.SPLIT
         return state
 
-    def _take_restored(
+    def _take(
         self, descriptor: ListStateDescriptor | MapStateDescriptor, mode: DistributionMode
-    ) -> tuple[Any, ...]:
-        """Return the restored elements in the descriptor's type, and leave them to the caller."""
-        name = descriptor.name
-        if name not in self._restored_names(broadcast=mode is DistributionMode.BROADCAST):
-            return ()
+    ) -> tuple[HeldOperatorState, bool]:
+        """Return the restored state in the descriptor's type, or a new one, and whether it is to be saved."""
+        name, wanted = descriptor.name, descriptor.type_ddl()
+        broadcast = mode is DistributionMode.BROADCAST
+        if name not in self._restored_names(broadcast=broadcast):
+            return HeldOperatorState(mode, wanted, CONTIGUOUS, [{}] if broadcast else []), True
         restored = self._restored[name]
         if restored.mode is not mode:
             raise _conflict(descriptor, mode, restored.mode, restored.type)
-        convert = migration(restored.type, descriptor.type_ddl(), descriptor.renames, name)
-        elements = restored.elements if convert is None else tuple(map(convert, restored.elements))
+        convert = migration(restored.type, wanted, descriptor.renames, name)
+        elements = restored.elements if convert is None else list(map(convert, restored.elements))
         del self._restored[name]
-        return elements
+        return replace(restored, type=wanted, elements=elements), convert is not None
 
     def _restored_names(self, *, broadcast: bool) -> set[str]:
         return {
@@ -412,7 +515,7 @@ class OperatorStateBackend:
         }
 
 
-def _merged(name: str, parts: list[OperatorStateSnapshot]) -> OperatorStateSnapshot:
+def _merged(name: str, parts: list[OperatorStateSnapshot]) -> HeldOperatorState:
     last = parts[-1]
     for part in parts:
         if (part.mode, part.type) != (last.mode, last.type):
@@ -421,10 +524,22 @@ def _merged(name: str, parts: list[OperatorStateSnapshot]) -> OperatorStateSnaps
                 f"{_described(last.mode, last.type)}; expected one of them in all snapshots; "
                 "use snapshots of one job"
             )
-    elements = tuple(chain.from_iterable(part.elements for part in parts))
+    elements = list(chain.from_iterable(part.elements for part in parts))
     if last.mode is DistributionMode.BROADCAST:
-        elements = (dict(chain.from_iterable(entries.items() for entries in elements)),)
-    return replace(last, elements=elements)
+        elements = [dict(chain.from_iterable(entries.items() for entries in elements))]
+    return HeldOperatorState(last.mode, last.type, last.strategy, elements)
+
+
+def _require_kind(descriptor: object, expected: type[StateDescriptor], what: str) -> None:
+    if not isinstance(descriptor, StateDescriptor):
+        raise ConfigurationError(
+            f"found {descriptor!r} asked for as a {what}; expected a {expected.__name__}; make one of its name and type"
+        )
+    if not isinstance(descriptor, expected):
+        raise StateConflictError(
+            f"found the {descriptor.kind} state {descriptor.name!r} asked for as a {what}; expected a "
+            f"{expected.__name__}; give one, or call the getter of the descriptor's kind"
+        )
 
 
 def _conflict(

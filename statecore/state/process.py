@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import GeneratorType
 from typing import Any
 
-from statecore.errors import ConfigurationError, StatecoreError, StateMigrationError
+from statecore.errors import ConfigurationError, StatecoreError, StateError, StateMigrationError
 from statecore.functions import (
     BroadcastProcessFunction,
     CheckpointedFunction,
@@ -13,6 +14,7 @@ from statecore.functions import (
     KeyedProcessFunction,
     ProcessFunction,
     TimeDomain,
+    TimerService,
     UserFunction,
 )
 from statecore.model import MapStateDescriptor
@@ -31,11 +33,12 @@ from statecore.state.contexts import (
     SubtaskContext,
     TimerContext,
     no_timers,
+    timers_of_windows_alone,
 )
 from statecore.state.keyed import Clock, HeapKeyedStateBackend
 from statecore.state.operator import OperatorStateBackend
 from statecore.state.tables import Key, split_scope
-from statecore.state.timers import TimerTable
+from statecore.state.timers import PROCESSING_TIMERS, TimerTable
 
 MAIN_OUTPUT = ""
 
@@ -81,7 +84,9 @@ class ProcessOperator:
         self._declared = broadcast
         self._moment = Moment(clock.now_ms, watermark)
         self._runtime = SubtaskContext(keyed, subtask, parallelism)
-        self._timers = no_timers(self._moment) if keyed is None else KeyedTimers(self._moment, keyed)
+        self._event_timers: TimerTable | None = None
+        self._processing_timers: TimerTable | None = None
+        self._foreign_timers: list[TimerTable] = []
         self._element: ElementContext
         self._broadcast: BroadcastElementContext
 
@@ -98,10 +103,10 @@ class ProcessOperator:
 
         """
         states = BroadcastStates(self._operator, self._declared)
-        self._make_contexts(states)
         if isinstance(self._function, CheckpointedFunction):
             self._function.initialize_state(InitializationContext(self._operator, self._keyed, restored=restored))
         self._function.open(self._runtime)
+        self._make_contexts(states, self._take_timers())
         if not allow_non_restored_state:
             self._require_all_registered()
         if self._keyed is not None:
@@ -117,7 +122,7 @@ class ProcessOperator:
                     keyed.set_current_key(key, key_group)
                 moment.timestamp = timestamp
                 try:
-                    self._emit_all(process_element(value, context))  # type: ignore[arg-type]
+                    self._emit_all(process_element(value, context))
                 except StatecoreError as error:
                     error.add_note(f"while processing {value!r}")
                     raise
@@ -134,19 +139,22 @@ class ProcessOperator:
                 "KeyedBroadcastProcessFunction; connect the stream to a broadcast one"
             )
         self._moment.timestamp = timestamp
-        self._emit_all(function.process_broadcast_element(value, self._broadcast))
+        self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
 
     def advance_watermark(self, watermark: int) -> None:
         """Let event time go on and fire the timers that it reaches; it never goes back."""
         if watermark >= self._moment.watermark:
             self._moment.watermark = watermark
-            if isinstance(self._timers, KeyedTimers):
-                self._fire(self._timers.event, watermark, TimeDomain.EVENT_TIME)
+            self._drop_foreign_timers(watermark, TimeDomain.EVENT_TIME)
+            if self._event_timers is not None:
+                self._fire(self._event_timers, watermark, TimeDomain.EVENT_TIME)
 
     def fire_processing_time(self) -> None:
         """Fire the timers that the epoch's time has reached."""
-        if isinstance(self._timers, KeyedTimers):
-            self._fire(self._timers.processing, self._moment.now_ms(), TimeDomain.PROCESSING_TIME)
+        now_ms = self._moment.now_ms()
+        self._drop_foreign_timers(now_ms, TimeDomain.PROCESSING_TIME)
+        if self._processing_timers is not None:
+            self._fire(self._processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
 
     def snapshot(self, epoch: int) -> None:
         """Let the function write what it holds outside of its states."""
@@ -157,8 +165,28 @@ class ProcessOperator:
         """End the function."""
         self._function.close()
 
-    def _make_contexts(self, states: BroadcastStates) -> None:
-        moment, emit, keyed, timers = self._moment, self._emit, self._keyed, self._timers
+    def _take_timers(self) -> TimerService:
+        """Find the timers that are the function's to fire, and those that are not."""
+        keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
+        if keyed is None:
+            return no_timers(moment)
+        service: TimerService
+        if windows is None:
+            service = timers = KeyedTimers(moment, keyed)
+            self._event_timers, self._processing_timers = timers.event, timers.processing
+        else:
+            service = timers_of_windows_alone(moment)
+            self._event_timers = windows.table
+        tables = [table for table in keyed.tables.values() if isinstance(table, TimerTable)]
+        self._foreign_timers = [
+            table
+            for table in tables
+            if table is not self._event_timers and table is not self._processing_timers and any(table.groups.values())
+        ]
+        return service
+
+    def _make_contexts(self, states: BroadcastStates, timers: TimerService) -> None:
+        moment, emit, keyed = self._moment, self._emit, self._keyed
         function = self._function
         if isinstance(function, KeyedBroadcastProcessFunction) and keyed is not None:
             self._element = KeyedReadOnlyBroadcastContext(moment, emit, timers, keyed, states)
@@ -173,17 +201,31 @@ class ProcessOperator:
     def _require_all_registered(self) -> None:
         names = [] if self._keyed is None else self._keyed.unregistered()
         names += self._operator.unregistered()
+        function = type(self._function).__name__
         if names:
             raise StateMigrationError(
-                f"found restored state {', '.join(map(repr, names))} that {type(self._function).__name__} did not "
+                f"found restored state {', '.join(map(repr, names))} that {function} did not "
                 "register; expected every restored state to be registered in open() or initialize_state(), or it would "
                 "be left behind in silence; register it, or allow non-restored state"
             )
+        if self._foreign_timers:
+            raise StateMigrationError(
+                f"found restored timers {', '.join(repr(table.name) for table in self._foreign_timers)} that "
+                f"{function} cannot have; expected those of windows in a function with windows and all others in one "
+                "without, or they would never fire; go on with the function that registered them, or allow "
+                "non-restored state"
+            )
 
-    def _emit_all(self, outputs: Iterable[Any] | None) -> None:
-        if outputs is not None:
+    def _drop_foreign_timers(self, now_ms: int, domain: TimeDomain) -> None:
+        for timers in self._foreign_timers:
+            if (timers.name == PROCESSING_TIMERS) == (domain is TimeDomain.PROCESSING_TIME):
+                while timers.pop_due(now_ms) is not None:
+                    continue
+
+    def _emit_all(self, returned: Iterable[Any] | None, method: str = "process_element") -> None:
+        if returned is not None:
             emit = self._emit
-            for output in outputs:
+            for output in returned if type(returned) is GeneratorType else outputs_of(returned, method):
                 emit(MAIN_OUTPUT, output)
 
     def _fire(self, timers: TimerTable, now_ms: int, domain: TimeDomain) -> None:
@@ -199,13 +241,29 @@ class ProcessOperator:
                 keyed.set_current_key(key, timer.key_group)
                 self._moment.timestamp = timer.timestamp
                 try:
-                    self._emit_all(function.on_timer(timer.timestamp, context))
+                    self._emit_all(function.on_timer(timer.timestamp, context), "on_timer")
                 except StatecoreError as error:
                     error.add_note(f"while the timer {timer.timestamp} of key {key!r} fired")
                     raise
         finally:
             keyed.set_current_namespace(None)
             keyed.forget_current_key()
+
+
+def outputs_of(returned: object, method: str) -> Iterable[Any]:
+    """Return the outputs that a function's method returned; none for None and for an empty tuple.
+
+    Raises:
+        StateError: It is no iterable, or one that is an output itself: a tuple, a mapping or text.
+
+    """
+    if returned is None or (isinstance(returned, tuple) and not returned):
+        return ()
+    if isinstance(returned, tuple | Mapping | str | bytes) or not isinstance(returned, Iterable):
+        raise StateError(
+            f"found {returned!r} returned by {method}; expected an iterable of outputs; yield it, or return a list"
+        )
+    return returned
 
 
 def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 from statecore.errors import StateConflictError
@@ -30,14 +31,8 @@ Key = tuple[Any, ...]
 Cell = tuple[Any, int]
 
 
-class _Mark:
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NAMESPACED"
-
-
-_MARK = _Mark()
+class _Mark(Enum):
+    NAMESPACED = "namespaced"
 
 
 class NamespacedKey(NamedTuple):
@@ -45,7 +40,7 @@ class NamespacedKey(NamedTuple):
 
     key: Key
     namespace: Hashable
-    mark: _Mark = _MARK
+    mark: _Mark = _Mark.NAMESPACED
 
 
 Scope = Key | NamespacedKey
@@ -87,6 +82,10 @@ class TableSchema:
     stamped: bool = False
     windowed: bool = False
 
+    def has_form_of(self, other: TableSchema) -> bool:
+        """Tell whether rows of both are of one kind and type, with or without timestamps alike."""
+        return (self.kind, self.type, self.stamped) == (other.kind, other.type, other.stamped)
+
 
 def split_scope(scope: Scope) -> tuple[Key, Any]:
     """Return key and namespace of a scope; the namespace is None for the key alone."""
@@ -120,13 +119,13 @@ class StateTable:
     groups: Groups = field(default_factory=lambda: defaultdict(dict))
     written: dict[int, list[Scope]] = field(default_factory=lambda: defaultdict(list))
     changed_entries: dict[int, dict[Scope, dict[Any, bool]]] = field(default_factory=lambda: defaultdict(dict))
-    _changed: dict[int, set[Scope]] = field(default_factory=lambda: defaultdict(set))
+    _changed: dict[int, dict[Scope, None]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
-    def changed(self) -> dict[int, set[Scope]]:
-        """Scopes that the next changelog replaces whole, or removes when nothing is stored, per key group."""
+    def changed(self) -> dict[int, dict[Scope, None]]:
+        """Scopes that the next changelog replaces whole, or removes when nothing is stored, per key group, in order."""
         for key_group, scopes in self.written.items():
-            self._changed[key_group].update(scopes)
+            self._changed[key_group].update(dict.fromkeys(scopes))
         self.written.clear()
         return self._changed
 
@@ -137,11 +136,8 @@ class StateTable:
 
     def require(self, schema: TableSchema) -> None:
         """Refuse rows of another kind, type or form with StateConflictError."""
-        if (self.kind, self.type, self.stamped) != (schema.kind, schema.type, schema.stamped):
-            raise StateConflictError(
-                f"found state {self.name!r} as {describe(schema)} and as {describe(self.schema)}; expected one of "
-                "them in all snapshots; use snapshots of one job"
-            )
+        if not self.schema.has_form_of(schema):
+            raise conflict_of_snapshots(self.name, self.schema, schema)
         self.windowed = self.windowed or schema.windowed
 
     def touched(self, key_group: int) -> None:
@@ -181,13 +177,7 @@ class StateTable:
 
     def copied_groups(self) -> Groups:
         """Return the rows, isolated from later writes."""
-        copy = _COPIES.get(self.kind)
-        if copy is None:
-            return {key_group: dict(rows) for key_group, rows in self.groups.items()}
-        return {
-            key_group: {scope: copy(stored) for scope, stored in rows.items()}
-            for key_group, rows in self.groups.items()
-        }
+        return {key_group: copied_rows(self.kind, rows) for key_group, rows in self.groups.items()}
 
     def snapshot_groups(self, now_ms: int) -> Groups:
         """Return the rows of a full snapshot: isolated, and without expired ones where that was asked for."""
@@ -208,6 +198,12 @@ _COPIES: Mapping[StateKind, Callable[[Any], Any]] = {
     StateKind.MAP: dict,
     StateKind.TIMERS: set,
 }
+
+
+def copied_rows(kind: StateKind, rows: Mapping[Scope, Any]) -> dict[Scope, Any]:
+    """Return the rows of a key group, isolated from later writes."""
+    copy = _COPIES.get(kind)
+    return dict(rows) if copy is None else {scope: copy(stored) for scope, stored in rows.items()}
 
 
 def _keep_cell(cell: Cell, ttl_ms: int, now_ms: int) -> Cell | None:
@@ -231,6 +227,14 @@ KEEPERS: Mapping[StateKind, Callable[[Any, int, int], Any]] = {
     StateKind.MAP: _keep_entries,
 }
 """Per kind: what of a stored value has not expired, None for nothing."""
+
+
+def conflict_of_snapshots(name: str, one: TableSchema, other: TableSchema) -> StateConflictError:
+    """Return the error of a state that two snapshots hold in different forms."""
+    return StateConflictError(
+        f"found state {name!r} as {describe(other)} and as {describe(one)}; expected one of them in all snapshots; "
+        "use snapshots of one job"
+    )
 
 
 def describe(schema: TableSchema) -> str:

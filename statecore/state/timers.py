@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from statecore.errors import StateTypeError
 from statecore.model import StateKind
-from statecore.state.tables import Scope, StateTable, split_scope
+from statecore.state.tables import Scope, StateTable, TableSchema, split_scope
 
 EVENT_TIMERS = "__event_timers"
 PROCESSING_TIMERS = "__processing_timers"
@@ -42,6 +42,7 @@ class TimerTable(StateTable):
     _heaps: dict[int, list[_Entry]] = field(default_factory=dict)
     _stale: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _heads: list[tuple[int, int]] | None = None
+    _head_of: dict[int, int] = field(default_factory=dict)
 
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
         """Add a timer; one that is there already stays the only one.
@@ -61,8 +62,8 @@ class TimerTable(StateTable):
         heap = self._heaps.get(key_group)
         if heap is not None:
             heappush(heap, _entry(timestamp, scope))
-        if self._heads is not None:
-            heappush(self._heads, (timestamp, key_group))
+        if self._heads is not None and timestamp < self._head_of.get(key_group, _MOST + 1):
+            self._set_head(self._heads, key_group, timestamp)
 
     def delete(self, key_group: int, scope: Scope, timestamp: int) -> None:
         """Remove a timer, if it is there."""
@@ -78,26 +79,22 @@ class TimerTable(StateTable):
 
     def pop_due(self, now_ms: int) -> Timer | None:
         """Take out the first timer that is not later than ``now_ms``, or return None."""
-        if self._heads is None:
-            self._heads = [
-                (heap[0][0], key_group) for key_group in list(self.groups) if (heap := self._live_heap(key_group))
-            ]
-            heapify(self._heads)
-        heads = self._heads
+        heads = self._built_heads()
         while heads and heads[0][0] <= now_ms:
             timestamp, key_group = heappop(heads)
+            if self._head_of.get(key_group) != timestamp:
+                continue
+            del self._head_of[key_group]
             heap = self._live_heap(key_group)
-            if not heap:
-                continue
-            if heap[0][0] != timestamp:
-                # The timer that this head stood for was deleted, or fired for another head.
-                heappush(heads, (heap[0][0], key_group))
-                continue
-            scope = heappop(heap)[2]
-            self._remove(key_group, scope, timestamp)
+            timer = None
+            # The timer that the head stood for may have been deleted.
+            if heap and heap[0][0] == timestamp:
+                timer = Timer(timestamp, key_group, heappop(heap)[2])
+                self._remove(key_group, timer.scope, timestamp)
             if heap:
-                heappush(heads, (heap[0][0], key_group))
-            return Timer(timestamp, key_group, scope)
+                self._set_head(heads, key_group, heap[0][0])
+            if timer is not None:
+                return timer
         return None
 
     def touched(self, key_group: int) -> None:
@@ -129,6 +126,20 @@ class TimerTable(StateTable):
         self._stale.clear()
         self._heads = None
 
+    def _built_heads(self) -> list[tuple[int, int]]:
+        if self._heads is None:
+            self._heads, self._head_of = [], {}
+            for key_group in list(self.groups):
+                heap = self._live_heap(key_group)
+                if heap:
+                    self._set_head(self._heads, key_group, heap[0][0])
+        return self._heads
+
+    def _set_head(self, heads: list[tuple[int, int]], key_group: int, timestamp: int) -> None:
+        """Note a key group's first timestamp; heads of it that are noted already are passed over."""
+        self._head_of[key_group] = timestamp
+        heappush(heads, (timestamp, key_group))
+
     def _remove(self, key_group: int, scope: Scope, timestamp: int) -> None:
         rows = self.groups[key_group]
         timestamps: set[int] = rows[scope]
@@ -151,9 +162,10 @@ class TimerTable(StateTable):
         return heap
 
 
-def timer_table(name: str) -> TimerTable:
-    """Return an empty table of timers."""
-    return TimerTable(name, StateKind.TIMERS, "bigint")
+def new_table(name: str, schema: TableSchema) -> StateTable:
+    """Return an empty table, of timers if they are what it is for."""
+    kind = TimerTable if schema.kind is StateKind.TIMERS else StateTable
+    return kind(name, schema.kind, schema.type, schema.stamped, schema.windowed)
 
 
 def _entry(timestamp: int, scope: Scope) -> _Entry:

@@ -119,7 +119,7 @@ class TtlValueState(HeapValueState):
         if type(value) is int and self._low <= value <= self._high:
             stored = value
         elif value is None:
-            self.clear()
+            super().clear()
             return
         else:
             stored = self._stored_form(value)
@@ -165,11 +165,6 @@ class TtlListState(HeapListState):
             if len(live) < len(cells) or any(stamp != now for _, stamp in live):
                 self._write([(value, now) for value, _ in live])
         return iter([self._given(cell[0]) for cell in shown])
-
-    def clear(self) -> None:
-        """Remove what is stored under the current key."""
-        super().clear()
-        self._rule.touch()
 
     def _expired_elements(
         self, key_group: int, scope: Scope, cells: list[Cell], size: int, shown: list[Cell]
@@ -273,15 +268,14 @@ class TtlMapState(HeapMapState):
                 self._refresh(entries, user_key, cell)
         return iter(given)
 
+    def keys(self) -> Iterator[Any]:
+        """Return the user keys as they are now, which is a read of the entries."""
+        return (key for key, _ in self.items())
+
     def is_empty(self) -> bool:
         """Tell whether nothing is stored; expired entries that were not removed yet count."""
         self._rule.touch()
         return super().is_empty()
-
-    def clear(self) -> None:
-        """Remove what is stored under the current key."""
-        super().clear()
-        self._rule.touch()
 
     def _read(self, key: Any) -> Cell | None:
         rule, user_key = self._rule, self._user_key(key)
@@ -364,11 +358,6 @@ class TtlReducingState(HeapReducingState):
             reduced = self._stored_form(self._reduce(self._given(current), added))
         self._write((reduced, rule.now_ms()))
 
-    def clear(self) -> None:
-        """Remove what is stored under the current key."""
-        super().clear()
-        self._rule.touch()
-
 
 class TtlAggregatingState(HeapAggregatingState):
     """An accumulator per key that expires."""
@@ -399,11 +388,6 @@ class TtlAggregatingState(HeapAggregatingState):
             self.clear()
         else:
             self._fold(self._rule.usable(self._groups[self._backend.key_group].get(scope)), value)
-
-    def clear(self) -> None:
-        """Remove what is stored under the current key."""
-        super().clear()
-        self._rule.touch()
 
     def _write(self, stored: Any) -> None:
         super()._write((stored, self._rule.now_ms()))

@@ -8,15 +8,18 @@ from typing import Any
 from statecore.errors import StateError
 
 
-def checked_elements(what: str, values: Iterable[Any] | None) -> list[Any]:
+def checked_elements(what: str, values: Iterable[Any]) -> list[Any]:
     """Return the elements for a list.
 
     Raises:
-        StateError: There are none, or one of them is None.
+        StateError: They are no collection of elements, or one of them is None.
 
     """
-    if values is None:
-        raise StateError(f"found None instead of elements for {what}; expected a list; give an empty one for nothing")
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise StateError(
+            f"found {values!r} instead of elements for {what}; expected a list of them; give a list, an empty one for "
+            "nothing, or add() a single element"
+        )
     checked = list(values)
     if any(value is None for value in checked):
         raise StateError(f"found None among the elements for {what}; expected values; leave missing elements out")

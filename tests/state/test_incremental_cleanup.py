@@ -22,6 +22,7 @@ from statecore import (
     ValueStateDescriptor,
     Window,
 )
+from statecore.state.cleanup import IncrementalCleanup
 from statecore.testing import ManualClock, physical
 
 unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -194,7 +195,7 @@ def test_what_was_removed_is_noted_as_a_change(kind: str) -> None:
     assert not any(made.tables["s"].changed.values()), "looking at live state is no change"
     clock.set(TTL_MS)
     made.set_current_key((1,), 1)
-    changed = {group: scopes for group, scopes in made.tables["s"].changed.items() if scopes}
+    changed = {group: set(scopes) for group, scopes in made.tables["s"].changed.items() if scopes}
     assert changed == {0: {(0,)}, 1: {(1,)}, 2: {(2,)}}
 
 
@@ -208,7 +209,7 @@ def test_a_part_of_a_map_that_was_removed_is_noted_as_a_change() -> None:
     made.clear_changes()
     clock.set(TTL_MS)
     made.set_current_key(("nobody",), 0)
-    assert {group: scopes for group, scopes in made.tables["s"].changed.items() if scopes} == {0: {(0,)}}
+    assert {group: scopes for group, scopes in made.tables["s"].changed.items() if scopes} == {0: {(0,): None}}
 
 
 def test_state_of_windows_is_cleaned_up_too() -> None:
@@ -265,3 +266,38 @@ def alive(kind: str, stored: Any, now_ms: int) -> Any:
     if kind == "map":
         return {key: cell for key, cell in stored.items() if cell[1] + TTL_MS > now_ms}
     return stored if stored[1] + TTL_MS > now_ms else None
+
+
+def test_short_epochs_come_to_every_key_in_time() -> None:
+    """An epoch has a backend of its own, and one access each: a walk that began at the first key would never end."""
+    clock = ManualClock()
+    descriptor = DESCRIBE["value"](ttl(1))
+    held: dict[int, Any] = {}
+    for epoch in range(200):
+        made = HeapKeyedStateBackend(GROUPS, KeyGroupRange(0, GROUPS - 1), clock)
+        for key_group, states in held.items():
+            made.attach_key_group(key_group, states)
+        state = made.get_value_state(descriptor)
+        if epoch == 0:
+            for key in range(20):
+                made.set_current_key((key,), key % GROUPS)
+                state.update(key)
+        made.set_current_key(("busy",), 0)
+        state.update(epoch)
+        stored = len(physical(made, "s"))
+        held = {key_group: made.detach_key_group(key_group) for key_group in range(GROUPS)}
+        clock.advance(5 * TTL_MS)
+    assert stored == 1
+
+
+def test_an_access_looks_at_each_key_at_most_once_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    check = IncrementalCleanup._check
+    monkeypatch.setattr(IncrementalCleanup, "_check", lambda self, *at: (looked.append(at), check(self, *at)))
+    made = HeapKeyedStateBackend(GROUPS, KeyGroupRange(0, GROUPS - 1), ManualClock())
+    state = made.get_value_state(DESCRIBE["value"](ttl(1000)))
+    made.set_current_key(("a",), 0)
+    state.update(1)
+    looked.clear()
+    state.value()
+    assert len(looked) <= 2

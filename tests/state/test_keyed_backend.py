@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from statecore import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
     HeapKeyedStateBackend,
     KeyGroupRange,
     ListStateDescriptor,
@@ -18,7 +21,13 @@ from statecore import (
     ValueStateDescriptor,
     Window,
 )
-from statecore.errors import NoCurrentKeyError, StateConflictError
+from statecore.errors import (
+    ConfigurationError,
+    MaxParallelismError,
+    NoCurrentKeyError,
+    StateConflictError,
+    StateError,
+)
 from statecore.state.tables import joined_scope
 from statecore.testing import ManualClock, physical
 
@@ -228,3 +237,129 @@ class TestRestore:
         source = backend()
         source.get_value_state(TOTAL).update(1)
         assert source.detach_key_group(5) == {}
+
+    def test_snapshots_may_be_taken_of_the_backend_that_they_are_restored_into(self) -> None:
+        made = backend()
+        made.get_value_state(TOTAL).update(1)
+        made.restore(each.snapshot() for each in [made])
+        assert physical(made, "total") == {("a",): 1}
+
+    def test_refused_snapshots_leave_the_backend_as_it_was(self) -> None:
+        made, other, third = backend(), backend(), backend()
+        made.get_value_state(TOTAL).update(1)
+        other.get_value_state(TOTAL).update(2)
+        third.get_value_state(ValueStateDescriptor("total", "string")).update("3")
+        with pytest.raises(StateConflictError):
+            made.restore([other.snapshot(), third.snapshot()])
+        assert physical(made, "total") == {("a",): 1}
+        assert made.get_value_state(TOTAL).value() == 1
+
+    def test_another_max_parallelism_is_refused_and_rewrite_named(self) -> None:
+        small = HeapKeyedStateBackend(64, KeyGroupRange(0, 63), ManualClock())
+        with pytest.raises(MaxParallelismError, match="rewrite"):
+            backend().restore([small.snapshot()])
+
+    def test_a_single_snapshot_may_be_given_as_it_is(self) -> None:
+        made = backend()
+        made.get_value_state(TOTAL).update(1)
+        other = backend()
+        other.restore(made.snapshot())
+        assert physical(other, "total") == {("a",): 1}
+
+    def test_a_restore_forgets_the_namespace(self) -> None:
+        made = backend()
+        made.set_current_namespace(Window(0, 10))
+        made.restore([])
+        made.set_current_key(("a",), 0)
+        made.get_value_state(TOTAL).update(1)
+        assert physical(made, "total") == {("a",): 1}
+
+    def test_a_name_that_was_not_restored_may_get_another_type(self) -> None:
+        made = backend()
+        made.get_value_state(TOTAL).update(1)
+        made.restore([])
+        made.set_current_key(("a",), 0)
+        state = made.get_value_state(ValueStateDescriptor("total", "string"))
+        state.update("x")
+        assert physical(made, "total") == {("a",): "x"}
+
+    def test_a_handle_got_before_a_restore_writes_what_a_handle_got_after_it_reads(self) -> None:
+        made = backend()
+        before = made.get_value_state(TOTAL)
+        made.restore([])
+        made.set_current_key(("a",), 0)
+        before.update(1)
+        assert made.get_value_state(TOTAL).value() == 1
+
+    def test_a_copied_snapshot_of_windows_is_worth_as_much(self) -> None:
+        made = backend()
+        made.set_current_namespace(Window(0, 10))
+        made.get_value_state(TOTAL).update(1)
+        made.timers("__event_timers").register(0, made.scope, 5)
+        other = backend()
+        other.restore([copy.deepcopy(made.snapshot())])
+        other.timers("__event_timers").register(0, made.scope, 5)
+        assert physical(other, "total") == {(("a",), Window(0, 10)): 1}
+        assert physical(other, "__event_timers") == {(("a",), Window(0, 10)): {5}}
+        assert other.timers("__event_timers").pop_due(5) is not None
+        assert other.timers("__event_timers").pop_due(5) is None
+
+
+class TestRegistration:
+    def test_the_wrong_getter_registers_nothing(self) -> None:
+        made = backend()
+        with pytest.raises(StateConflictError, match="getter"):
+            made.get_value_state(SEEN)  # type: ignore[arg-type]
+        made.get_value_state(ValueStateDescriptor("seen", "bigint")).update(1)
+
+    def test_what_is_no_descriptor_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="expected a descriptor"):
+            backend().get_value_state("total")  # type: ignore[arg-type]
+
+    def test_no_time_to_live_and_a_disabled_one_are_the_same(self) -> None:
+        made = backend()
+        disabled = StateTtlConfig(timedelta(1), UpdateType.DISABLED)
+        made.get_value_state(TOTAL).update(1)
+        assert made.get_value_state(ValueStateDescriptor("total", "bigint", disabled)).value() == 1
+
+    def test_equal_descriptors_share_a_handle(self) -> None:
+        made = backend()
+        assert made.get_value_state(TOTAL) is made.get_value_state(ValueStateDescriptor("total", "bigint"))
+
+    def test_a_new_accumulator_looks_like_a_stored_one(self) -> None:
+        class Total(AggregateFunction):
+            def create_accumulator(self) -> Any:
+                return {"n": 0}
+
+            def add(self, value: int, accumulator: Any) -> Any:
+                return {"n": accumulator.n + value}
+
+            def get_result(self, accumulator: Any) -> int:
+                return accumulator.n
+
+            def merge(self, a: Any, b: Any) -> Any:
+                return {"n": a.n + b.n}
+
+        state = backend().get_aggregating_state(AggregatingStateDescriptor("t", "struct<n:bigint>", aggregate=Total()))
+        state.add(1)
+        state.add(2)
+        assert state.get() == 3
+
+    @pytest.mark.parametrize("elements", ["abc", b"abc", 5, None])
+    def test_what_is_no_list_of_elements_is_refused(self, elements: Any) -> None:
+        state = backend().get_list_state(ListStateDescriptor("words", "string"))
+        for write in (state.add_all, state.update):
+            with pytest.raises(StateError, match="expected a list"):
+                write(elements)
+
+    def test_a_stored_none_is_cleared_and_noted(self) -> None:
+        """With a time to live a reducing state may hold None; files have a row for it."""
+        made = backend()
+        descriptor = ReducingStateDescriptor(
+            "sum", "bigint", reduce=lambda a, b: a + b, ttl=StateTtlConfig(timedelta(1))
+        )
+        state = made.get_reducing_state(descriptor)
+        state.add(None)
+        made.clear_changes()
+        state.clear()
+        assert changed(made, "sum") == {0: {("a",)}}

@@ -23,7 +23,7 @@ from statecore import (
     StateTtlConfig,
     redistribute_operator_state,
 )
-from statecore.errors import StateConflictError, StateError, StateMigrationError, StateTypeError
+from statecore.errors import ConfigurationError, StateConflictError, StateError, StateMigrationError, StateTypeError
 from statecore.state.operator import OperatorStateSnapshot
 
 WAITING = ListStateDescriptor("waiting", "bigint")
@@ -67,6 +67,14 @@ class TestLists:
         state.add(1)
         with pytest.raises(StateTypeError, match=r"found 'x' for operator state 'waiting'; expected .* bigint; conv"):
             getattr(state, write)("x" if write == "add" else [2, "x"])
+        assert list(state.get()) == [1]
+
+    @pytest.mark.parametrize("write", ["add_all", "update"])
+    @pytest.mark.parametrize("given_in", [None, 5, "12"])
+    def test_what_is_no_collection_of_elements_is_refused_and_nothing_is_added(self, write: str, given_in: Any) -> None:
+        state = with_list(WAITING, 1).get_list_state(WAITING)
+        with pytest.raises(StateError, match=r"found .* operator state 'waiting'; expected a list.*; give"):
+            getattr(state, write)(given_in)
         assert list(state.get()) == [1]
 
     def test_a_misfit_inside_an_element_is_named_with_its_path(self) -> None:
@@ -254,6 +262,26 @@ class TestConflicts:
         with pytest.raises(StateConflictError, match=f"asked for as {second}; expected {first}, .* another name"):
             ASK[second](backend)
 
+    @pytest.mark.parametrize(
+        ("get", "given_in", "message"),
+        [
+            ("get_list_state", RULES, "map state 'rules' asked for as a split list; expected a ListStateDescriptor; "),
+            ("get_union_list_state", RULES, "map state 'rules' asked for as a union list; expected a ListState"),
+            ("get_broadcast_state", WAITING, "list state 'waiting' asked for as a broadcast state; expected a MapS"),
+            ("read_only_broadcast_state", WAITING, "list state 'waiting' asked for as a broadcast state; expected"),
+        ],
+    )
+    def test_a_descriptor_of_another_kind_is_refused(self, get: str, given_in: Any, message: str) -> None:
+        backend = OperatorStateBackend()
+        with pytest.raises(StateConflictError, match=message):
+            getattr(backend, get)(given_in)
+        assert backend.snapshot() == {}
+
+    @pytest.mark.parametrize("get", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+    def test_what_is_no_descriptor_is_refused(self, get: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"found 'waiting' asked for as a .*; expected a .*; make one"):
+            getattr(OperatorStateBackend(), get)("waiting")
+
     def test_a_restored_list_asked_for_in_another_mode_is_refused_and_stays(self) -> None:
         source = with_list(WAITING, 1)
         backend = restored(source)
@@ -336,6 +364,13 @@ class TestSnapshots:
         assert middle.registered_state_names() == ["new", "seen", "waiting"]
         assert {name: middle.snapshot()[name] for name in source.snapshot()} == source.snapshot()
 
+    def test_one_snapshot_may_be_restored_without_a_list_around_it(self) -> None:
+        source = with_list(WAITING, 1, 2)
+        source.get_broadcast_state(RULES).put("a", 1)
+        backend = OperatorStateBackend()
+        backend.restore(source.snapshot())
+        assert backend.snapshot() == source.snapshot()
+
     def test_a_restore_starts_afresh(self) -> None:
         backend = with_list(ListStateDescriptor("gone", "int"), 1)
         backend.get_list_state(WAITING).add(1)
@@ -345,6 +380,154 @@ class TestSnapshots:
         backend.restore([])
         assert backend.snapshot() == {}
         assert backend.get_broadcast_state(RULES).is_empty()
+
+
+DOUBLES = ListStateDescriptor("doubles", "double")
+SEEN = ListStateDescriptor("seen", "string")
+
+
+def untouched() -> OperatorStateBackend:
+    """Return a backend whose states were restored and registered, and nothing more."""
+    source = with_list(DOUBLES, 0.0)
+    source.get_list_state(WAITING)
+    source.get_union_list_state(SEEN).add("x")
+    source.get_broadcast_state(RULES).put_all({"a": 1, "b": 2})
+    backend = OperatorStateBackend()
+    backend.attach(source.detach())
+    backend.get_list_state(DOUBLES)
+    backend.get_list_state(WAITING)
+    backend.get_union_list_state(SEEN)
+    backend.get_broadcast_state(RULES)
+    return backend
+
+
+class TestChanges:
+    def test_a_state_that_was_not_restored_is_changed_also_when_it_is_empty(self) -> None:
+        backend = OperatorStateBackend()
+        assert backend.changed() == []
+        backend.get_list_state(WAITING)
+        backend.get_union_list_state(SEEN)
+        backend.get_broadcast_state(RULES)
+        assert backend.changed() == ["rules", "seen", "waiting"]
+
+    @pytest.mark.parametrize("way", ["restored", "attached"])
+    def test_a_restored_state_is_unchanged_whether_it_is_registered_read_or_neither(self, way: str) -> None:
+        backend = untouched() if way == "attached" else restored(untouched())
+        assert backend.changed() == []
+        list(backend.get_list_state(DOUBLES).get())
+        list(backend.get_broadcast_state(RULES).items())
+        list(backend.read_only_broadcast_state(RULES).values())
+        assert backend.get_broadcast_state(RULES).get("a") == 1
+        backend.snapshot()
+        assert backend.changed() == []
+
+    @pytest.mark.parametrize(
+        ("write", "name"),
+        [
+            (lambda backend: backend.get_list_state(DOUBLES).add(1), "doubles"),
+            (lambda backend: backend.get_list_state(DOUBLES).add_all([1]), "doubles"),
+            (lambda backend: backend.get_list_state(DOUBLES).update([-0.0]), "doubles"),
+            (lambda backend: backend.get_list_state(DOUBLES).clear(), "doubles"),
+            (lambda backend: backend.get_list_state(WAITING).update([]), "waiting"),
+            (lambda backend: backend.get_union_list_state(SEEN).update(["x"]), "seen"),
+            (lambda backend: backend.get_broadcast_state(RULES).put("a", 1), "rules"),
+            (lambda backend: backend.get_broadcast_state(RULES).put_all({"a": 1}), "rules"),
+            (lambda backend: backend.get_broadcast_state(RULES).remove("a"), "rules"),
+            (lambda backend: backend.get_broadcast_state(RULES).clear(), "rules"),
+        ],
+    )
+    def test_every_write_is_a_change_also_one_of_equal_values(self, write: Ask, name: str) -> None:
+        backend = untouched()
+        write(backend)
+        assert backend.changed() == [name]
+
+    def test_a_write_that_has_nothing_to_add_or_remove_or_is_refused_is_no_change(self) -> None:
+        backend = untouched()
+        backend.get_list_state(DOUBLES).add_all([])
+        backend.get_list_state(WAITING).clear()
+        rules = backend.get_broadcast_state(RULES)
+        rules.put_all({})
+        rules.remove("z")
+        for refused in (lambda: backend.get_list_state(WAITING).update(["x"]), lambda: rules.put("a", "x")):
+            with pytest.raises(StateTypeError):
+                refused()
+        assert backend.changed() == []
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda backend: backend.get_list_state(replace(WAITING, strategy="interleaved")),
+            lambda backend: backend.get_list_state(ListStateDescriptor("waiting", "decimal(30,2)")),
+        ],
+        ids=["another strategy", "a migration"],
+    )
+    def test_what_is_to_be_saved_otherwise_is_changed(self, ask: Ask) -> None:
+        backend = restored(untouched())
+        ask(backend)
+        assert backend.changed() == ["waiting"]
+
+    def test_a_migration_of_a_broadcast_state_is_a_change(self) -> None:
+        backend = restored(with_broadcast(MapStateDescriptor("rules", "string", "int"), {}))
+        backend.get_broadcast_state(RULES)
+        assert backend.changed() == ["rules"]
+
+    def test_another_strategy_is_no_change_of_a_union_which_is_never_cut(self) -> None:
+        backend = restored(untouched())
+        backend.get_union_list_state(replace(SEEN, strategy="interleaved"))
+        assert backend.changed() == []
+        assert backend.snapshot()["seen"].strategy == "interleaved"
+
+
+class TestHandingOver:
+    def test_states_are_the_same_in_the_backend_that_they_were_handed_to(self) -> None:
+        source = untouched()
+        taken = source.snapshot()
+        later = OperatorStateBackend()
+        later.attach(source.detach())
+        assert source.snapshot() == {}
+        assert later.unregistered() == ["doubles", "rules", "seen", "waiting"]
+        assert later.snapshot() == taken
+        assert list(later.get_list_state(DOUBLES).get()) == [0.0]
+        assert list(later.read_only_broadcast_state(RULES).items()) == [("a", 1), ("b", 2)]
+
+    def test_no_element_is_copied_on_the_way(self) -> None:
+        source = untouched()
+        taken = source.detach()
+        later = OperatorStateBackend()
+        later.attach(taken)
+        later.get_list_state(DOUBLES)
+        later.get_broadcast_state(RULES)
+        again = later.detach()
+        assert again["doubles"].elements is taken["doubles"].elements
+        assert again["rules"].elements[0] is taken["rules"].elements[0]
+
+    def test_states_that_were_got_before_reach_nothing_any_more(self) -> None:
+        source = untouched()
+        waiting, rules = source.get_list_state(WAITING), source.get_broadcast_state(RULES)
+        view = rules.read_only
+        later = OperatorStateBackend()
+        later.attach(source.detach())
+        taken = later.snapshot()
+        assert (list(waiting.get()), view.is_empty()) == ([], True)
+        waiting.add(7)
+        rules.put("c", 7)
+        assert later.snapshot() == taken
+        assert view.get("c") == 7
+
+    def test_a_list_and_a_broadcast_state_of_one_name_are_refused_and_stay(self) -> None:
+        backend = with_list(WAITING, 1)
+        backend.get_broadcast_state(replace(RULES, name="waiting"))
+        with pytest.raises(StateConflictError, match=r"two operator states 'waiting'"):
+            backend.detach()
+        assert list(backend.get_list_state(WAITING).get()) == [1]
+
+    def test_a_snapshot_of_states_that_were_handed_over_is_isolated(self) -> None:
+        backend = OperatorStateBackend()
+        backend.attach(untouched().detach())
+        taken = backend.snapshot()
+        backend.get_list_state(DOUBLES).add(1)
+        backend.get_broadcast_state(RULES).put("a", 9)
+        assert taken == untouched().snapshot()
 
 
 PERSON = "struct<name:string,zip:int>"

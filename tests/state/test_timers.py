@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappush
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ from statecore import (
     key_group_range,
 )
 from statecore.errors import StateTypeError
-from statecore.model import key_encoder
+from statecore.model import StateKind, key_encoder
 from statecore.snapshot.keyed_files import KeyedRows
 from statecore.snapshot.live_rows import apply_rows
-from statecore.state.tables import joined_scope
-from statecore.state.timers import EVENT_TIMERS, TimerTable, timer_table
+from statecore.state.tables import TableSchema, joined_scope
+from statecore.state.timers import EVENT_TIMERS, TimerTable, new_table
 from statecore.testing import HarnessSnapshot, KeyedOperatorHarness, ManualClock, physical
 
 unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -300,7 +301,7 @@ class TestRescale:
         assert drained(timers) == [(15, ("c",)), (20, ("b",)), (30, ("a",))]
 
     def test_what_is_registered_deleted_or_fired_is_a_change_and_what_is_there_already_is_none(self) -> None:
-        timers = timer_table("t")
+        timers = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
 
         def changed() -> dict[int, set[Any]]:
             found = {group: set(scopes) for group, scopes in timers.changed.items() if scopes}
@@ -341,7 +342,7 @@ STEPS = st.one_of(
 @unhurried
 @given(st.lists(STEPS, max_size=60))
 def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
-    timers, expected = timer_table("t"), set()
+    timers, expected = new_table("t", TableSchema(StateKind.TIMERS, "bigint")), set()
     for step, *arguments in steps:
         if step == "register":
             timers.register(*arguments)
@@ -386,3 +387,24 @@ def test_the_timers_of_all_subtasks_are_neither_lost_nor_doubled_by_a_rescale(
         assert [timestamp for timestamp, _ in own_timers] == sorted(timestamp for timestamp, _ in own_timers)
         found += own_timers
     assert sorted(found) == sorted({(timestamp, (key,)) for key, timestamp in registered})
+
+
+def test_timers_cost_the_same_whether_some_have_fired_before_or_not() -> None:
+    """A head is noted once for a key group, however many timers are registered under it."""
+    timers = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    assert isinstance(timers, TimerTable)
+    assert timers.pop_due(0) is None
+    for timestamp in range(2_000, 0, -1):
+        timers.register(0, (f"k{timestamp}",), timestamp)
+    pushed = 0
+
+    def counted(heap: list[Any], entry: Any) -> None:
+        nonlocal pushed
+        pushed += 1
+        heappush(heap, entry)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("statecore.state.timers.heappush", counted)
+        fired = [timer.timestamp for timer in iter(lambda: timers.pop_due(2_000), None)]
+    assert fired == list(range(1, 2_001))
+    assert pushed <= 2_000
