@@ -11,27 +11,33 @@ import time
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from statecore.catalog import Catalog, EpochRecord
+from statecore.catalog import Catalog, EpochRecord, RequestRecord
+from statecore.catalog.rebuild import rebuild_job
 from statecore.errors import ConfigurationError, StatecoreError
 from statecore.model import default_max_parallelism
-from statecore.snapshot.checkpoints import open_savepoint
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.plan import plan_rescale
+from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify as verify_files
 from statecore.supervisor import run_supervisor
 
 app = typer.Typer(help="Savepoints and rescaling for stateful PySpark streaming.", no_args_is_help=True)
-savepoint_app = typer.Typer(help="Look at savepoints and check them.", no_args_is_help=True)
+savepoint_app = typer.Typer(help="Take savepoints, look at them, check and drop them.", no_args_is_help=True)
 job_app = typer.Typer(help="Register, start and stop jobs.", no_args_is_help=True)
+catalog_app = typer.Typer(help="Look after the catalog.", no_args_is_help=True)
 app.add_typer(savepoint_app, name="savepoint")
 app.add_typer(job_app, name="job")
+app.add_typer(catalog_app, name="catalog")
 
 CatalogUrl = Annotated[
     str, typer.Option("--catalog", envvar="STATECORE_CATALOG", help="URL of the catalog, e.g. sqlite:///catalog.db")
@@ -75,6 +81,72 @@ def show_savepoint(path: SavepointPath) -> None:
                     str(sum(item.file.size for item in keyed) + sum(item.file.size for item in listed)),
                 )
         console.print(table)
+    if manifest.sources:
+        table = Table(title="sources, as operator list state", title_justify="left")
+        for heading in ("source", "elements", "positions"):
+            table.add_column(heading, justify="right" if heading == "elements" else "left")
+        for source in manifest.sources:
+            table.add_row(escape(source.name), str(len(source.positions)), escape(", ".join(source.positions)))
+        console.print(table)
+
+
+@savepoint_app.command("create")
+def create_savepoint(
+    name: JobName,
+    catalog: CatalogUrl,
+    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint; by default the time.")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever finds it.")] = "by hand",
+    copy_to: Annotated[
+        str | None,
+        typer.Option("--copy-to", help="Folder, path or URL, for a self-contained copy; by default nothing is copied."),
+    ] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 600.0,
+) -> None:
+    """Take a savepoint of a running job, which runs on, and print its path."""
+    arguments = {"name": savepoint or _savepoint_name(), "reason": reason}
+    if copy_to is not None:
+        arguments["target"] = copy_to if "://" in copy_to else str(Path(copy_to).absolute())
+    with Catalog(catalog) as opened:
+        if not opened.is_alive(opened.newest_generation(name)):
+            raise ConfigurationError(
+                f"found no live driver of {name}; expected one to take a savepoint; its newest epoch is kept anyway, "
+                "and can be copied with sparkjobs/copy_savepoint.py"
+            )
+        request = opened.request(name, "savepoint", arguments, arguments["name"])
+        result = _wait_for(opened, request, timeout_s, "copying files" if copy_to else "pinning the newest epoch")
+    print(result["url"])
+
+
+@savepoint_app.command("list")
+def list_savepoints(name: JobName, catalog: CatalogUrl) -> None:
+    """Print the savepoints of a job, newest first."""
+    table = Table()
+    for heading in ("created (UTC)", "lineage", "epoch", "parallelism", "reason", "path"):
+        table.add_column(heading, overflow="fold")
+    with Catalog(catalog) as opened:
+        opened.job(name)
+        for found in opened.savepoints(name):
+            created = datetime.fromtimestamp(found.created_ms / 1000, UTC)
+            numbers = map(str, (found.lineage, found.epoch, found.parallelism))
+            table.add_row(f"{created:%Y-%m-%d %H:%M:%S}", *numbers, escape(found.reason), escape(found.path))
+    Console().print(table)
+
+
+@savepoint_app.command("drop")
+def remove_savepoint(
+    path: SavepointPath,
+    catalog: Annotated[
+        str | None, typer.Option("--catalog", envvar="STATECORE_CATALOG", help="Catalog that lists it, if any.")
+    ] = None,
+) -> None:
+    """Remove a savepoint and the files that nothing else needs; no job has to run."""
+    store, manifest_path = open_savepoint(path)
+    freed = drop_savepoint(store, manifest_path)
+    if catalog is not None:
+        with Catalog(catalog) as opened:
+            for recorded in (store.describe(manifest_path), store.files.url):
+                opened.forget_savepoint(recorded)
+    print(f"dropped {store.describe(manifest_path)}: {freed} bytes freed")
 
 
 @savepoint_app.command("verify")
@@ -98,7 +170,7 @@ def verify_savepoint(path: SavepointPath) -> None:
 def register_job(
     name: JobName,
     catalog: CatalogUrl,
-    artifact: Annotated[Path, typer.Option(help="Job file, which defines build(job).")],
+    artifact: Annotated[str, typer.Option(help="Job file, path or URL, which defines build(job).")],
     store: Annotated[str, typer.Option(help="Where checkpoints and savepoints go.")],
     master: Annotated[str, typer.Option(help="Spark master, e.g. spark://host:7077 or local[2].")],
     parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks.")],
@@ -114,7 +186,7 @@ def register_job(
         opened.create_schema()
         job = opened.register_job(
             name,
-            artifact=str(artifact.resolve()),
+            artifact=artifact if "://" in artifact else str(Path(artifact).resolve()),
             store=store if "://" in store else str(Path(store).absolute()),
             master_url=master,
             cluster=cluster,
@@ -137,10 +209,41 @@ def start_job(
             help="Start although the job file no longer declares some state; without this it is refused.",
         ),
     ] = False,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="Savepoint to start from: a path in the job's store, a path or a URL.")
+    ] = None,
+    roll_back: Annotated[
+        bool,
+        typer.Option(
+            "--roll-back", help="Start from it although epochs were committed since; published output is not withdrawn."
+        ),
+    ] = False,
+    claim: Annotated[
+        bool, typer.Option("--claim", help="Own the savepoint: drop it as soon as the job needs it no more.")
+    ] = False,
+    parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; by default as before.")] = None,
 ) -> None:
     """Ask the supervisor to run a job, from its newest epoch if it has one."""
+    if start_from is None and (roll_back or claim):
+        raise typer.BadParameter("found no --from; expected a savepoint with --roll-back and --claim")
     with Catalog(catalog) as opened:
-        opened.set_desired(name, state="running", allow_non_restored_state=allow_non_restored_state)
+        wishes: dict[str, Any] = {}
+        if start_from is not None:
+            store, path = CheckpointStore.at(opened.job(name).store).open(_absolute(start_from))
+            # Where it lies is settled here, by the directory of whoever asked.
+            wishes = {
+                "start_from": store.describe(path),
+                "roll_back": roll_back,
+                "claims_savepoint": claim,
+                "max_parallelism": store.manifest(path).max_parallelism,
+            }
+        opened.set_desired(
+            name,
+            state="running",
+            parallelism=parallelism,
+            allow_non_restored_state=allow_non_restored_state,
+            **wishes,
+        )
     print(f"{name} is to run; the supervisor starts its driver")
 
 
@@ -151,25 +254,15 @@ def stop_job(
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 120.0,
 ) -> None:
     """Stop a job with a savepoint and print the savepoint's path."""
-    savepoint = f"manual-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+    savepoint = _savepoint_name()
     with Catalog(catalog) as opened:
         opened.set_desired(name, state="stopped")
         if not opened.is_alive(opened.newest_generation(name)):
             print(f"{name} has no live driver; nothing to stop")
             return
         request = opened.request(name, "stop_with_savepoint", {"name": savepoint, "reason": "by hand"}, savepoint)
-        deadline = time.monotonic() + timeout_s
-        while request.state in ("pending", "taken"):
-            if time.monotonic() > deadline:
-                raise ConfigurationError(
-                    f"found no savepoint of {name} after {timeout_s:g} s; expected the driver to write one; "
-                    "look at the driver's log and try again"
-                )
-            time.sleep(0.5)
-            request = opened.get_request(request.id)
-        if request.result is None:
-            raise ConfigurationError(f"the driver of {name} could not stop with a savepoint: {request.error}")
-        print(f"{opened.job(name).store}/{request.result['savepoint']}")
+        result = _wait_for(opened, request, timeout_s, "stopping with a savepoint")
+        print(f"{opened.job(name).store}/{result['savepoint']}")
 
 
 @job_app.command("list")
@@ -193,6 +286,61 @@ def list_jobs(catalog: CatalogUrl) -> None:
 
 
 @app.command()
+def plan(
+    path: SavepointPath,
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    max_parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Number of key groups to be; by default it stays.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what a rescale of a savepoint or checkpoint will do; nothing is written or moved."""
+    store, manifest_path = open_savepoint(path)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("counting rows", total=None)
+        planned = plan_rescale(
+            store,
+            store.manifest(manifest_path),
+            parallelism,
+            max_parallelism,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print(msgspec.json.encode({**msgspec.to_builtins(planned), "skew": planned.skew}).decode())
+        return
+    print(
+        f"{planned.job}, epoch {planned.epoch} of lineage {planned.lineage}: parallelism {planned.from_parallelism} -> "
+        f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
+        f"{planned.method}; {planned.bytes_written} bytes to write, skew {planned.skew:.2f}"
+    )
+    table = Table()
+    for heading in ("subtask", "key groups", "files", "rows", "bytes", "of the average"):
+        table.add_column(heading, justify="right")
+    average = planned.rows / len(planned.subtasks) or 1
+    for each in planned.subtasks:
+        start, end = each.key_groups
+        counts = map(str, (each.files, each.rows, each.bytes))
+        table.add_row(str(each.subtask), f"{start}–{end}", *counts, f"{each.rows / average:.0%}")
+    Console().print(table)
+
+
+@catalog_app.command("rebuild")
+def rebuild_catalog(
+    stores: Annotated[list[str], typer.Argument(help="Root of a job's store, path or URL; several are possible.")],
+    catalog: CatalogUrl,
+) -> None:
+    """Bring jobs and their savepoints back into a catalog that was lost; the jobs stay stopped."""
+    with Catalog(catalog) as opened:
+        opened.create_schema()
+        for store in stores:
+            found = rebuild_job(opened, _absolute(store))
+            newest = "no epoch yet" if found.epoch is None else f"epoch {found.epoch} of lineage {found.lineage}"
+            print(f"{found.job.name}: {newest}, {found.savepoints} savepoints; it is stopped until you start it")
+            if found.withheld:
+                print(f"  register it again to set {', '.join(found.withheld)}: secrets are not kept in the store")
+
+
+@app.command()
 def supervisor(
     catalog: CatalogUrl,
     logs: Annotated[Path, typer.Option(help="Directory for the drivers' output.")],
@@ -211,7 +359,9 @@ def _summary(manifest: Manifest) -> Table:
         "job": manifest.job,
         "lineage, epoch": f"{manifest.lineage}, {manifest.epoch}",
         "parallelism": f"{manifest.parallelism} of at most {manifest.max_parallelism}",
-        "epoch time": f"{datetime.fromtimestamp(manifest.batch_timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "watermark": "none" if manifest.watermark_ms is None else f"{_utc(manifest.watermark_ms)}",
+        "job file": _artifact(manifest),
+        "epoch time": _utc(manifest.batch_timestamp_ms),
         "rows so far": str(manifest.rows_total),
         "written by": f"{manifest.writer}, generation {manifest.generation}",
         "files": f"{len(manifest.files())}, {sum(ref.size for ref in manifest.files())} bytes",
@@ -219,6 +369,40 @@ def _summary(manifest: Manifest) -> Table:
     for name, value in rows.items():
         table.add_row(name, escape(value))
     return table
+
+
+def _utc(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _artifact(manifest: Manifest) -> str:
+    return "none" if manifest.artifact is None else f"{manifest.artifact.name}, {manifest.artifact.file.sha256[:12]}"
+
+
+def _wait_for(catalog: Catalog, request: RequestRecord, timeout_s: float, doing: str) -> dict[str, Any]:
+    """Return the result of a request that a driver carries out."""
+    deadline = time.monotonic() + timeout_s
+    with Console(stderr=True).status(f"{request.job}: {doing}"):
+        while request.state in ("pending", "taken"):
+            if time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"found no savepoint of {request.job} after {timeout_s:g} s; expected the driver to write one; "
+                    "look at the driver's log and try again"
+                )
+            time.sleep(0.5)
+            request = catalog.get_request(request.id)
+    if request.result is None:
+        raise ConfigurationError(f"the driver of {request.job} failed at {doing}: {request.error}")
+    return request.result
+
+
+def _savepoint_name() -> str:
+    return f"manual-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+
+
+def _absolute(path: str) -> str:
+    """Return a URL or path as a process in another directory understands it."""
+    return path if "://" in path or not Path(path).exists() else str(Path(path).absolute())
 
 
 def _newest(epoch: EpochRecord) -> list[str]:

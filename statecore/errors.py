@@ -19,12 +19,15 @@ Each message has three parts: what was found, what was expected, what to do.
     ├── StorageError                  files
     │   ├── MissingFileError          a referenced file is not there
     │   ├── CorruptFileError          size or checksum differ from the manifest
+    │   ├── ForeignFileError          a file among those of a savepoint that it does not name
     │   ├── AlreadyExistsError        put-if-absent lost
+    │   ├── SavepointInUseError       somebody reads the savepoint that is to go
     │   └── UnsafePathError           a path that leaves its root
     ├── ManifestError                 a manifest that is unreadable, of an unknown version, or invalid
     ├── CommitError                   an epoch that may not be committed
     │   ├── CommitConflictError       another driver committed this epoch first
     │   └── CommitForbiddenError      the job is stopping
+    ├── SinkError                     a sink cannot take the rows of a committed epoch
     ├── CatalogError                  control plane
     │   ├── UnknownJobError           no such job
     │   ├── UnknownClusterError       no such cluster
@@ -98,8 +101,16 @@ class CorruptFileError(StorageError):
     """Size or checksum of a file differ from what its manifest says."""
 
 
+class ForeignFileError(StorageError):
+    """A savepoint's folder has a file that the savepoint does not name."""
+
+
 class AlreadyExistsError(StorageError):
     """A put-if-absent found the file there already."""
+
+
+class SavepointInUseError(StorageError):
+    """Somebody reads the savepoint that is to be dropped."""
 
 
 class UnsafePathError(StorageError):
@@ -120,6 +131,10 @@ class CommitConflictError(CommitError):
 
 class CommitForbiddenError(CommitError):
     """The job is stopping; nothing may be committed any more."""
+
+
+class SinkError(StatecoreError):
+    """A sink cannot take the rows of a committed epoch; they stay staged."""
 
 
 class CatalogError(StatecoreError):

@@ -55,7 +55,18 @@ PUBLIC = {
     "redistribute_operator_state",
     "subtask_for_key_group",
 }
-RUNTIME = {"Job", "ParquetSink", "Sink", "read_savepoint", "rewrite_savepoint"}
+RUNTIME = {
+    "FunctionSink",
+    "Job",
+    "ParquetSink",
+    "PostgresSink",
+    "Sink",
+    "StagedEpoch",
+    "copy_savepoint",
+    "read_savepoint",
+    "rewrite_savepoint",
+    "write_savepoint",
+}
 TESTING = {"BroadcastOperatorHarness", "HarnessSnapshot", "KeyedOperatorHarness", "ManualClock", "physical"}
 MODULES = [(statecore, PUBLIC), (statecore.runtime, RUNTIME), (statecore.testing, TESTING)]
 

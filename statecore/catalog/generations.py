@@ -116,6 +116,32 @@ class Generations(Queries):
                 return found
             return _end(connection, found, now_ms=self._clock.now_ms(), state=state, error=error)
 
+    def import_generation(
+        self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
+    ) -> None:
+        """Record a generation that another catalog claimed, as stopped; those to come have higher numbers.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            connection.execute(
+                insert(generations).values(
+                    job=job,
+                    generation=generation,
+                    state="stopped",
+                    parallelism=parallelism,
+                    started_ms=now_ms,
+                    heartbeat_ms=now_ms,
+                    ended_ms=now_ms,
+                    log_path="",
+                    lineage=lineage,
+                    epoch=epoch,
+                )
+            )
+
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
         """Mark the newest generation failed if it was not heard of for too long.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
@@ -18,9 +18,26 @@ class History(Queries):
     """Queries on savepoints and epochs."""
 
     def record_savepoint(
-        self, path: str, *, job: str, lineage: int, epoch: int, parallelism: int, reason: str
+        self,
+        path: str,
+        *,
+        job: str,
+        lineage: int,
+        epoch: int,
+        parallelism: int,
+        reason: str,
+        created_ms: int | None = None,
     ) -> SavepointRecord:
         """Record where a savepoint lies; again for the same path changes nothing.
+
+        Args:
+            path: Path or URL of its manifest or folder.
+            job: Name of the job.
+            lineage: Of the epoch that it holds.
+            epoch: Likewise.
+            parallelism: Likewise.
+            reason: Why it was taken.
+            created_ms: When; None for now.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -30,7 +47,8 @@ class History(Queries):
         with self._write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
             if found is None:
-                found = SavepointRecord(path, job, lineage, epoch, parallelism, self._clock.now_ms(), reason)
+                created_ms = self._clock.now_ms() if created_ms is None else created_ms
+                found = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
                 connection.execute(insert(savepoints).values(**dataclasses.asdict(found)))
             elif (found.job, found.lineage, found.epoch) != (job, lineage, epoch):
                 raise CatalogError(
@@ -39,6 +57,11 @@ class History(Queries):
                     "every savepoint a path of its own"
                 )
             return found
+
+    def forget_savepoint(self, path: str) -> None:
+        """Remove the record of a savepoint that was dropped; one that is not there is no error."""
+        with self._database.write() as connection:
+            connection.execute(delete(savepoints).where(savepoints.c.path == path))
 
     def savepoints(self, job: str) -> list[SavepointRecord]:
         """Return the job's savepoints, newest first."""

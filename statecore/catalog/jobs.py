@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from statecore.catalog import tables
@@ -113,8 +113,10 @@ class Jobs(Queries):
         *,
         state: JobState | None = None,
         parallelism: int | None = None,
+        max_parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
         roll_back: bool = False,
+        claims_savepoint: bool = False,
         allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
         """Record what is wanted of a job, all in one transaction; what is not given stays.
@@ -123,8 +125,10 @@ class Jobs(Queries):
             job: Name of the job.
             state: Whether a driver should run.
             parallelism: Parallelism the next generation starts with.
-            start_from: Path of the savepoint manifest to start from; None for the newest epoch.
+            max_parallelism: Number of key groups of the savepoint to start from; it changes with a rewritten one alone.
+            start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
             roll_back: Whether ``start_from`` counts although epochs were committed after it; goes with it.
+            claims_savepoint: Whether the job owns the savepoint from then on; goes with it.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
         Raises:
@@ -138,12 +142,17 @@ class Jobs(Queries):
             values: dict[str, Any] = {"updated_ms": self._clock.now_ms()}
             if state is not None:
                 values["desired_state"] = state
-            if parallelism is not None:
-                _check_parallelism(job, parallelism, found.max_parallelism)
-                values["parallelism"] = parallelism
+            if parallelism is not None or max_parallelism is not None:
+                values["parallelism"] = parallelism or found.parallelism
+                values["max_parallelism"] = max_parallelism or found.max_parallelism
+                _check_parallelism(job, values["parallelism"], values["max_parallelism"])
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
                 values["roll_back"] = roll_back and start_from is not None
+                values["claims_savepoint"] = claims_savepoint and start_from is not None
+                generations = tables.generations.c
+                newest = select(func.max(generations.generation)).where(generations.job == job)
+                values["start_after_generation"] = connection.execute(newest).scalar() or 0
             if allow_non_restored_state is not None:
                 values["allow_non_restored_state"] = allow_non_restored_state
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))

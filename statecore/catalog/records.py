@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 JobState = Literal["running", "stopped"]
 GenerationState = Literal["launching", "running", "stopped", "failed"]
-RequestKind = Literal["stop_with_savepoint"]
+RequestKind = Literal["stop_with_savepoint", "savepoint"]
 RequestState = Literal["pending", "taken", "done", "failed"]
 RescaleState = Literal["running", "done", "failed"]
 RescaleMethod = Literal["by_reference", "rewrite", "live"]
@@ -31,7 +31,9 @@ class JobRecord:
         desired_state: Whether a driver should run.
         parallelism: Parallelism the next generation starts with.
         max_parallelism: Number of key groups; fixed once registered.
-        start_from: Path of the savepoint manifest to start from; None for the newest epoch.
+        start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
+        start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has taken it up.
+        claims_savepoint: Whether the job then owns that savepoint, and drops it when it needs it no more.
         roll_back: Whether ``start_from`` counts although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
         updated_ms: Last change of this record.
@@ -49,6 +51,8 @@ class JobRecord:
     parallelism: int
     max_parallelism: int
     start_from: str | None
+    start_after_generation: int
+    claims_savepoint: bool
     roll_back: bool
     allow_non_restored_state: bool
     updated_ms: int
@@ -145,6 +149,7 @@ class EpochRecord:
         cache_hits: Subtasks that met their state in memory.
         subtasks: Subtasks that ran, over all operators.
         backlog_rows: Rows known to wait after it; None where the source cannot tell.
+        memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
 
     """
 
@@ -162,6 +167,7 @@ class EpochRecord:
     cache_hits: int = 0
     subtasks: int = 0
     backlog_rows: int | None = None
+    memory_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
@@ -61,11 +61,15 @@ class Requests(Queries):
                 )
             return found
 
-    def next_request(self, job: str) -> RequestRecord | None:
+    def next_request(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
         """Take the job's oldest unfinished request, or return None when there is none.
 
         A request that another driver took and did not finish is given again: that driver is dead, or it
         would not have been replaced.
+
+        Args:
+            job: Name of the job.
+            under_way: Requests that the caller took and has not finished; they are left out.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -73,7 +77,11 @@ class Requests(Queries):
         """
         unfinished = (
             select(requests)
-            .where(requests.c.job == job, requests.c.state.in_(["pending", "taken"]))
+            .where(
+                requests.c.job == job,
+                requests.c.state.in_(["pending", "taken"]),
+                requests.c.id.not_in(under_way),
+            )
             .order_by(requests.c.id)
             .limit(1)
         )

@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -63,6 +64,8 @@ jobs = Table(
     Column("roll_back", Boolean, nullable=False, default=False),
     Column("allow_non_restored_state", Boolean, nullable=False, default=False),
     Column("start_from", Text),
+    Column("start_after_generation", Integer, nullable=False, default=0),
+    Column("claims_savepoint", Boolean, nullable=False, default=False),
     Column("updated_ms", BigInteger, nullable=False),
 )
 
@@ -129,6 +132,7 @@ epochs = Table(
     Column("cache_hits", Integer, nullable=False),
     Column("subtasks", Integer, nullable=False),
     Column("backlog_rows", BigInteger),
+    Column("memory_share", Float),
     Index(None, "job", "committed_ms"),
 )
 

@@ -54,7 +54,7 @@ class SubtaskStateLoader:
         self._epoch = epoch
         self._subtask = subtask
         self._clock = clock
-        self._store = CheckpointStore.at(spec.store_url)
+        self._store = CheckpointStore.at(epoch.foreign_store or spec.store_url)
         self._own = (spec.store_url, spec.uid)
         self._cache = _keyed.setdefault(self._own, {})
         self._restored: OperatorState | None = None

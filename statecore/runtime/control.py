@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from statecore.catalog import Catalog, EpochRecord, RequestRecord
-from statecore.errors import CommitForbiddenError
+from statecore.errors import CommitForbiddenError, StatecoreError
 from statecore.runtime.epoch import EpochReport
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from statecore.runtime.savepoints import SavepointTaker
+    from statecore.snapshot.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ class Control:
         self._gate = threading.Lock()
         self._forbidden: str | None = None
         self._query: StreamingQuery | None = None
+        self._savepoints: SavepointTaker | None = None
+        self._published: Manifest | None = None
         self._ended = threading.Event()
         self._newest: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
@@ -51,9 +56,11 @@ class Control:
         """Begin to send heartbeats, as a generation that is launching."""
         self._thread.start()
 
-    def running(self, query: StreamingQuery, newest: tuple[int, int] | None) -> None:
-        """Report the generation running, from a newest committed (lineage, epoch), and take requests from now on."""
-        self._newest = newest
+    def running(self, query: StreamingQuery, resumed: Manifest | None, savepoints: SavepointTaker) -> None:
+        """Report the generation running, from a committed epoch in its store, and take requests from now on."""
+        self._published = resumed
+        self._newest = None if resumed is None else (resumed.lineage, resumed.epoch)
+        self._savepoints = savepoints
         self._query = query
         self._beat()
         if self._forbidden is not None:
@@ -84,6 +91,7 @@ class Control:
     def committed(self, report: EpochReport) -> None:
         """Record an epoch's figures; they are for people, so a failure to record them stops nothing."""
         manifest = report.manifest
+        self._published = manifest
         self._newest = (manifest.lineage, manifest.epoch)
         record = EpochRecord(
             job=manifest.job,
@@ -99,6 +107,7 @@ class Control:
             phases={name: float(ms) for name, ms in report.phases_ms.items()},
             cache_hits=report.cached_subtasks,
             subtasks=manifest.parallelism,
+            memory_share=report.memory_share,
         )
         log.info(
             "epoch %d of lineage %d: %d rows in %d ms at parallelism %d, state of %d subtasks met in memory",
@@ -114,13 +123,23 @@ class Control:
             try:
                 self._beat()
                 if self._query is not None and self._forbidden is None:
-                    request = self._catalog.next_request(self._job)
-                    if request is not None:
-                        self.request = request
-                        self._stop(f"request {request.id} asks to {request.kind}")
+                    self._take_request()
             except Exception:
                 # The catalog may be away for a while; the stream goes on, and the supervisor judges the silence.
                 log.exception("the catalog cannot be reached")
+
+    def _take_request(self) -> None:
+        assert self._savepoints is not None
+        request = self._catalog.next_request(self._job, under_way=self._savepoints.under_way())
+        if request is None:
+            return
+        if request.kind == "savepoint":
+            # What came of it is in the catalog; the stream goes on.
+            with suppress(StatecoreError):
+                self._savepoints.take(request, self._published)
+        else:
+            self.request = request
+            self._stop(f"request {request.id} asks to {request.kind}")
 
     def _beat(self) -> None:
         lineage, epoch = self._newest or (None, None)

@@ -5,29 +5,33 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
-from statecore.errors import CommitError, MaxParallelismError, StatecoreError, StateMigrationError
+from statecore.errors import CommitError, MaxParallelismError, StateMigrationError
 from statecore.runtime.control import Control
-from statecore.runtime.epoch import EpochRunner, ResumePoint, publish
-from statecore.runtime.job import OperatorPlan, load_job
+from statecore.runtime.epoch import EpochRunner, ResumePoint
+from statecore.runtime.job import OperatorPlan, fetch_artifact, load_job
 from statecore.runtime.progress import lay_down_progress
+from statecore.runtime.publishing import publish
 from statecore.runtime.resume import find_resume_point
+from statecore.runtime.savepoints import SavepointTaker
+from statecore.runtime.settings import RuntimeSettings
+from statecore.runtime.upkeep import BackgroundUpkeep
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.job_definition import JobDefinition, write_definition
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify_presence
 
 log = logging.getLogger(__name__)
 
 TRIGGER = "500 milliseconds"
-_NOTHING_COMMITTED = (
-    "found no committed epoch; expected one to make a savepoint of; "
-    "stop the job without a savepoint, or wait for its first epoch"
-)
 
 
 def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
@@ -53,48 +57,106 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
 
 
 def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, directory: Path) -> None:
-    plan = load_job(job.artifact, job.settings).operators[0]
+    settings = RuntimeSettings.from_conf(job.conf)
+    artifact = fetch_artifact(job.artifact, directory)
+    plan = load_job(artifact, job.settings).operators[0]
     store = CheckpointStore.at(job.store)
-    resume = find_resume_point(store, job.name, job.start_from, roll_back=job.roll_back)
+    store.claim_generation(generation)
+    write_definition(store.files, _definition(job))
+    resume = find_resume_point(
+        store,
+        job.name,
+        job.start_from,
+        after_generation=job.start_after_generation,
+        roll_back=job.roll_back,
+    )
     parallelism = _claimed(catalog, job.name, generation).parallelism
-    _prepare(plan, store, resume, job, directory)
-    spark = job_session(job.name)
-    runner = EpochRunner(
-        job=job.name,
-        plan=plan,
-        store=store,
-        resume=resume,
-        parallelism=parallelism,
-        max_parallelism=job.max_parallelism,
-        generation=generation,
-        checkpoint_directory=directory,
-        gate=control,
-        allow_non_restored_state=job.allow_non_restored_state,
-    )
-    query = (
-        plan.source.read(spark)
-        .writeStream.queryName(job.name)
-        .option("checkpointLocation", directory.as_uri())
-        .trigger(processingTime=TRIGGER)
-        .foreachBatch(runner)
-        .start()
-    )
-    newest = (resume.manifest.lineage, resume.manifest.epoch) if resume.manifest is not None else None
-    control.running(query, newest)
-    log.info("generation %d runs at parallelism %d", generation, parallelism)
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        # A stop forbids commits first, so an epoch in flight may fail with that; it was not committed.
-        if control.request is None and not control.superseded:
-            raise (runner.failure or error) from error
-    if control.superseded:
-        raise CommitError(
-            f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; "
-            "this driver stopped without committing"
+    checkpoint_directory = directory / "spark"
+    with ExitStack() as stack:
+        spark = job_session(job.name)
+        taken_up = _keep_until_taken_up(stack, store, resume, job)
+        _prepare(plan, store, resume, job, checkpoint_directory, spark)
+        upkeep = BackgroundUpkeep(spark, store, settings)
+        stack.callback(upkeep.close)
+        savepoints = SavepointTaker(catalog, job.name, store, spark)
+        stack.callback(savepoints.close)
+        runner = EpochRunner(
+            job=job.name,
+            plan=plan,
+            artifact=store.keep_artifact(artifact.name, artifact.read_bytes()),
+            store=store,
+            resume=resume,
+            parallelism=parallelism,
+            max_parallelism=job.max_parallelism,
+            generation=generation,
+            checkpoint_directory=checkpoint_directory,
+            gate=control,
+            upkeep=upkeep,
+            taken_up=taken_up,
+            allow_non_restored_state=job.allow_non_restored_state,
         )
-    if control.request is not None:
-        _finish_stop(catalog, job, store, plan, control)
+        query = (
+            plan.source.read(spark)
+            .writeStream.queryName(job.name)
+            .option("checkpointLocation", checkpoint_directory.as_uri())
+            .trigger(processingTime=TRIGGER)
+            .foreachBatch(runner)
+            .start()
+        )
+        resumed = resume.manifest if resume.foreign is None else None
+        control.running(query, resumed, savepoints)
+        log.info("generation %d runs at parallelism %d", generation, parallelism)
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            # A stop forbids commits first, so an epoch in flight may fail with that; it was not committed.
+            if control.request is None and not control.superseded:
+                raise (runner.failure or error) from error
+        if control.superseded:
+            raise CommitError(
+                f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; "
+                "this driver stopped without committing"
+            )
+        if control.request is not None:
+            newest = store.newest()
+            if newest is not None and newest.generation == generation:
+                # It may have been committed and not published when the query was stopped.
+                publish(plan.sinks, newest, store, spark)
+                resumed = newest
+            savepoints.take(control.request, resumed)
+
+
+def _definition(job: JobRecord) -> JobDefinition:
+    return JobDefinition(
+        name=job.name,
+        artifact=job.artifact,
+        store=job.store,
+        master_url=job.master_url,
+        cluster=job.cluster,
+        conf=job.conf,
+        settings=job.settings,
+        parallelism=job.parallelism,
+        max_parallelism=job.max_parallelism,
+    )
+
+
+def _keep_until_taken_up(
+    stack: ExitStack, store: CheckpointStore, resume: ResumePoint, job: JobRecord
+) -> Callable[[], None]:
+    """Claim the savepoint that is resumed from; return what to call when an epoch was committed after it."""
+    if resume.manifest is None or resume.manifest.savepoint is None or resume.path is None:
+        return lambda: None
+    source, path = resume.foreign or store, resume.path
+    claim = stack.enter_context(ExitStack())
+    claim.enter_context(claimed(source.files, path, f"job {job.name}, which starts from it"))
+
+    def taken_up() -> None:
+        claim.close()
+        if job.claims_savepoint:
+            freed = drop_savepoint(source, path)
+            log.info("dropped the claimed savepoint %s, %d bytes", source.describe(path), freed)
+
+    return taken_up
 
 
 def _claimed(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
@@ -142,45 +204,24 @@ def job_session(name: str) -> SparkSession:
     )
 
 
-def _prepare(plan: OperatorPlan, store: CheckpointStore, resume: ResumePoint, job: JobRecord, directory: Path) -> None:
+def _prepare(
+    plan: OperatorPlan,
+    store: CheckpointStore,
+    resume: ResumePoint,
+    job: JobRecord,
+    directory: Path,
+    spark: SparkSession,
+) -> None:
     """Check that the state is all there, publish what a former driver may have left, lay down Spark's bookkeeping."""
     manifest = resume.manifest
     if manifest is None:
         log.info("job %s starts without state", job.name)
         return
-    verify_presence(store, manifest)
+    source = resume.foreign or store
+    verify_presence(source, manifest)
     check_restorable(manifest, plan.uid, job.max_parallelism, allow_non_restored_state=job.allow_non_restored_state)
     newest = store.newest()
     if newest is not None:
-        publish(plan, newest)
-    lay_down_progress(manifest, store, directory)
+        publish(plan.sinks, newest, store, spark)
+    lay_down_progress(manifest, source, directory)
     log.info("job %s resumes after epoch %d of lineage %d", job.name, manifest.epoch, manifest.lineage)
-
-
-def _finish_stop(
-    catalog: Catalog, job: JobRecord, store: CheckpointStore, plan: OperatorPlan, control: Control
-) -> None:
-    request = control.request
-    assert request is not None
-    try:
-        newest = store.newest()
-        if newest is None:
-            catalog.finish_request(request.id, error=_NOTHING_COMMITTED)
-            return
-        publish(plan, newest)
-        now_ms = int(time.time() * 1000)
-        name, reason = request.arguments["name"], request.arguments.get("reason", "")
-        path = store.write_savepoint(newest, name, reason=reason, now_ms=now_ms)
-        catalog.record_savepoint(
-            store.describe(path),
-            job=job.name,
-            lineage=newest.lineage,
-            epoch=newest.epoch,
-            parallelism=newest.parallelism,
-            reason=reason,
-        )
-        catalog.finish_request(request.id, result={"savepoint": path, "lineage": newest.lineage, "epoch": newest.epoch})
-        log.info("savepoint %s of epoch %d", path, newest.epoch)
-    except StatecoreError as error:
-        catalog.finish_request(request.id, error=str(error))
-        raise

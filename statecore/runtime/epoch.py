@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,27 +25,30 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from pyspark.sql import functions as F
 
-from statecore.errors import CommitConflictError, CommitError, JobDefinitionError, ManifestError, StateConflictError
-from statecore.model import key_group_range, parse_row, parse_type, require_key_type
+from statecore.errors import CommitConflictError, CommitError, JobDefinitionError, StateConflictError
+from statecore.model import key_group_range, parse_type, require_key_type
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import OperatorPlan, Source
+from statecore.runtime.memory import NEARLY_FULL
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT_DECODER,
     SUBTASK,
     EpochSpec,
     OperatorSpec,
-    StagedSink,
     SubtaskCommit,
     SubtaskSpec,
 )
 from statecore.runtime.placement import column, place
-from statecore.runtime.progress import batch_timestamp_ms, capture_progress
+from statecore.runtime.progress import batch_timestamp_ms, capture_progress, source_positions
+from statecore.runtime.publishing import publish, staged_sinks
 from statecore.runtime.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.compaction import Merged, with_merged
 from statecore.snapshot.manifest import (
+    WRITER,
+    Artifact,
     FieldRef,
-    FileKind,
     Manifest,
     OperatorState,
     ProgressFile,
@@ -59,12 +63,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WRITER = "statecore 0.1.0"
-
-# A base is written anew when its changelogs outweigh it, or are so many that reading them one by one dominates a load.
-_CHANGELOG_FLOOR_BYTES = 4 * 1024 * 1024
-_MOST_CHANGELOGS = 64
-
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
@@ -73,6 +71,7 @@ class EpochReport:
     Attributes:
         cached_subtasks: Subtasks that met all of their state in memory.
         phases_ms: Duration of the driver's phases, and the longest of each worker phase.
+        memory_share: The largest share of its memory that a worker uses.
 
     """
 
@@ -81,6 +80,17 @@ class EpochReport:
     duration_ms: int
     cached_subtasks: int
     phases_ms: dict[str, int]
+    memory_share: float
+
+
+class Upkeep(Protocol):
+    """Lays state files together beside the stream."""
+
+    def merged(self) -> list[Merged]:
+        """Return the merges carried out since the last call; the next manifest names what they wrote."""
+
+    def committed(self, manifest: Manifest) -> None:
+        """Take note of a committed epoch."""
 
 
 class CommitGate(Protocol):
@@ -100,13 +110,15 @@ class ResumePoint:
     Attributes:
         lineage: Lineage of the epochs to come.
         manifest: State and source positions to start from; None for a job's very first epoch.
-        path: Where that manifest lies in the store.
+        path: Where that manifest lies in its store.
+        foreign: The store of that manifest and its files, when it is not the job's own.
 
     """
 
     lineage: int
     manifest: Manifest | None
     path: str | None
+    foreign: CheckpointStore | None = None
 
 
 class EpochRunner:
@@ -115,10 +127,14 @@ class EpochRunner:
     Args:
         job: Name of the job.
         plan: Its operator.
+        artifact: The job file, as it lies in the store.
         store: Where checkpoints go.
         resume: What to go on from.
         parallelism: Subtasks of the epochs to come.
         checkpoint_directory: Spark's own, disposable one.
+        gate: Asked before a commit, told after it.
+        upkeep: Merges state files.
+        taken_up: Called when the first epoch is committed: what was resumed from is not needed any more.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
 
     """
@@ -128,6 +144,7 @@ class EpochRunner:
         *,
         job: str,
         plan: OperatorPlan,
+        artifact: Artifact,
         store: CheckpointStore,
         resume: ResumePoint,
         parallelism: int,
@@ -135,21 +152,27 @@ class EpochRunner:
         generation: int,
         checkpoint_directory: Path,
         gate: CommitGate,
+        upkeep: Upkeep,
+        taken_up: Callable[[], None],
         allow_non_restored_state: bool = False,
     ) -> None:
         self._job = job
         self._plan = plan
+        self._artifact = artifact
         self._store = store
         self._lineage = resume.lineage
         # Redistribution is for restores alone; within a generation every epoch goes on from where the last one was.
         self._previous = None if resume.manifest is None else rescale_by_reference(resume.manifest, parallelism)
         self._previous_path = resume.path
+        self._foreign = resume.foreign
         self._restores = True
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._generation = generation
         self._checkpoint_directory = checkpoint_directory
         self._gate = gate
+        self._upkeep = upkeep
+        self._taken_up = taken_up
         self._allow_non_restored_state = allow_non_restored_state
         self._anchor: DataFrame | None = None
         self.failure: BaseException | None = None
@@ -173,7 +196,7 @@ class EpochRunner:
                     f"expected generation {self._generation} to be the only driver; this driver stops"
                 )
             log.info("epoch %d is committed already; publishing only", epoch)
-            publish(self._plan, there)
+            publish(self._plan.sinks, there, self._store, df.sparkSession)
             self._go_on_from(there, self._store.manifest_path(self._lineage, epoch))
             return
         started = time.time()
@@ -187,20 +210,21 @@ class EpochRunner:
             now_ms=now_ms,
             watermark_ms=None if self._previous is None else self._previous.watermark_ms,
             previous=None if self._restored_operator() is None else self._previous_path,
+            foreign_store=None if self._foreign is None else self._foreign.files.url,
             restores=self._restores,
             subtasks=specs,
         )
         commits = self._run(df, spec, epoch_spec)
         ran = time.monotonic()
-        progress = capture_progress(
-            self._checkpoint_directory, epoch, self._store, self._previous, f"{self._generation:06d}"
-        )
+        # What a foreign store holds must not be needed any more.
+        known = self._previous if self._foreign is None else None
+        progress = capture_progress(self._checkpoint_directory, epoch, self._store, known, f"{self._generation:06d}")
         manifest = self._manifest(spec, epoch_spec, commits, progress)
         with self._gate.committing():
             path = self._store.commit(manifest)
         fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
         committed = time.monotonic()
-        publish(self._plan, manifest)
+        publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
         self._go_on_from(manifest, path)
         done = time.monotonic()
@@ -208,10 +232,17 @@ class EpochRunner:
         for phase in ("load_ms", "process_ms", "write_ms"):
             phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in commits)
         hits = sum(commit.cached_key_groups == _count(specs[commit.subtask]) for commit in commits)
-        self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases))
+        fullest = max(commits, key=lambda commit: commit.memory_used / commit.memory_limit)
+        share = fullest.memory_used / fullest.memory_limit
+        if share >= NEARLY_FULL:
+            _warn_of_memory(self._plan.uid, fullest)
+        self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases, share))
+        self._upkeep.committed(manifest)
 
     def _go_on_from(self, manifest: Manifest, path: str) -> None:
-        self._previous, self._previous_path, self._restores = manifest, path, False
+        if self._restores:
+            self._taken_up()
+        self._previous, self._previous_path, self._restores, self._foreign = manifest, path, False, None
 
     def _run(self, df: DataFrame, spec: OperatorSpec, epoch: EpochSpec) -> list[SubtaskCommit]:
         parallelism = len(epoch.subtasks)
@@ -242,10 +273,6 @@ class EpochRunner:
             ddl = df.schema[name].dataType.simpleString()
             require_key_type(parse_type(ddl))
             fields.append(FieldRef(name=name, type=parse_type(ddl).ddl()))
-        sinks = tuple(
-            StagedSink(binding.name, binding.tag, parse_row(binding.schema), binding.sink.staging())
-            for binding in self._plan.sinks
-        )
         key_fields = tuple(fields)
         self._check_key(key_fields)
         return OperatorSpec(
@@ -254,7 +281,7 @@ class EpochRunner:
             event_time=_event_time_column(df, self._plan.source),
             key_fields=key_fields,
             max_parallelism=self._max_parallelism,
-            sinks=sinks,
+            sinks=staged_sinks(self._plan.sinks, self._store),
             store_url=self._store.files.url,
             allow_non_restored_state=self._allow_non_restored_state,
         )
@@ -288,7 +315,7 @@ class EpochRunner:
         for item in state.keyed:
             start, end = item.key_groups
             heads[start - own.start : end - own.start + 1] = [item.token] * (end - start + 1)
-        return SubtaskSpec((own.start, own.end), _runs(own.start, heads), state.operator_token, _wants_base(state))
+        return SubtaskSpec((own.start, own.end), _runs(own.start, heads), state.operator_token)
 
     def _manifest(
         self,
@@ -298,7 +325,10 @@ class EpochRunner:
         progress: tuple[ProgressFile, ...],
     ) -> Manifest:
         restored = self._restored_subtasks()
-        subtasks = tuple(_next_state(restored[commit.subtask], commit) for commit in commits)
+        merged: dict[int, list[Merged]] = defaultdict(list)
+        for each in self._upkeep.merged():
+            merged[each.merge.subtask].append(each)
+        subtasks = tuple(next_state(restored[commit.subtask], commit, merged[commit.subtask]) for commit in commits)
         operator = OperatorState(
             uid=spec.uid, key_fields=spec.key_fields, states=self._state_schemas(commits), subtasks=subtasks
         )
@@ -309,8 +339,9 @@ class EpochRunner:
             lineage=epoch.lineage,
             epoch=epoch.epoch,
             generation=self._generation,
+            artifact=self._artifact,
             root="..",
-            parent=self._previous_path,
+            parent=self._previous_path if self._foreign is None else self._foreign.describe(self._previous_path or ""),
             parallelism=len(epoch.subtasks),
             max_parallelism=spec.max_parallelism,
             batch_timestamp_ms=epoch.now_ms,
@@ -320,6 +351,7 @@ class EpochRunner:
             rows_total=rows + (self._previous.rows_total if self._previous is not None else 0),
             operators=(operator,),
             outputs=tuple(output for commit in commits for output in commit.outputs),
+            sources=source_positions(self._checkpoint_directory, epoch.epoch, [self._plan.source.name]),
             progress=progress,
         )
 
@@ -335,25 +367,6 @@ class EpochRunner:
         before = () if self._previous is None or self._previous.watermark_ms is None else (self._previous.watermark_ms,)
         seen = [commit.max_event_time_ms - lag_ms for commit in commits if commit.max_event_time_ms is not None]
         return max((*before, *seen), default=None)
-
-
-def publish(plan: OperatorPlan, manifest: Manifest) -> None:
-    """Make the outputs of a committed epoch visible; harmless when done before.
-
-    Raises:
-        ManifestError: The epoch has outputs for a sink that the job no longer has.
-
-    """
-    lost = {output.sink for output in manifest.outputs} - {binding.name for binding in plan.sinks}
-    if lost:
-        raise ManifestError(
-            f"found outputs of epoch {manifest.epoch} for {sorted(lost)}; expected sinks among "
-            f"{sorted(binding.name for binding in plan.sinks)}; bring these sinks back until the outputs are published"
-        )
-    for binding in plan.sinks:
-        outputs = [output for output in manifest.outputs if output.sink == binding.name]
-        if outputs:
-            binding.sink.publish(outputs, manifest.lineage, manifest.epoch)
 
 
 def merged_schemas(
@@ -373,10 +386,10 @@ def merged_schemas(
                 f"found state {state.name!r} as {_form(found)} in one subtask and as {_form(state)} in another; "
                 "expected the same in all; get states in open(), by the same descriptor in every subtask"
             )
-        merged[state.scope, state.name] = _with_windows(state, found)
+        merged[state.scope, state.name] = _completed(state, found)
     for state in restored:
         found = merged.get((state.scope, state.name), state)
-        merged[state.scope, state.name] = _with_windows(found, state)
+        merged[state.scope, state.name] = _completed(found, state)
     return tuple(merged[key] for key in sorted(merged))
 
 
@@ -385,9 +398,10 @@ def _form(state: StateSchema) -> str:
     return " ".join(word for word in words if word)
 
 
-def _with_windows(state: StateSchema, other: StateSchema) -> StateSchema:
-    """Return a schema with a column for windows if either needs it: only who has met a window knows of it."""
-    return msgspec.structs.replace(state, windowed=state.windowed or other.windowed)
+def _completed(state: StateSchema, other: StateSchema) -> StateSchema:
+    """Return a schema with what only one of them can know: who has met a window, who has seen the descriptor."""
+    ttl = state.ttl or (other.ttl if state.stamped else None)
+    return msgspec.structs.replace(state, windowed=state.windowed or other.windowed, ttl=ttl)
 
 
 def _event_time_column(df: DataFrame, source: Source) -> str | None:
@@ -404,19 +418,29 @@ def _event_time_column(df: DataFrame, source: Source) -> str | None:
     return name
 
 
-def _next_state(restored: SubtaskState, commit: SubtaskCommit) -> SubtaskState:
+def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[Merged]) -> SubtaskState:
+    """Return a subtask's files after an epoch.
+
+    Args:
+        restored: Its files before.
+        commit: What it wrote.
+        merged: Which of the files before were laid together meanwhile.
+
+    """
     return SubtaskState(
-        keyed=commit.keyed if commit.replaces else restored.keyed + commit.keyed,
+        keyed=commit.keyed if commit.replaces else (*with_merged(restored.keyed, merged), *commit.keyed),
         operator=restored.operator if commit.operator is None else commit.operator,
         operator_token=commit.operator_token,
     )
 
 
-def _wants_base(state: SubtaskState) -> bool:
-    changelogs = [item for item in state.keyed if item.kind is FileKind.CHANGELOG]
-    base_bytes = sum(item.file.size for item in state.keyed if item.kind is FileKind.BASE)
-    changelog_bytes = sum(item.file.size for item in changelogs)
-    return changelog_bytes > max(base_bytes, _CHANGELOG_FLOOR_BYTES) or len(changelogs) > _MOST_CHANGELOGS
+def _warn_of_memory(uid: str, commit: SubtaskCommit) -> None:
+    log.warning(
+        "found the worker of subtask %d of %r with %.1f of %.1f GiB in use; expected less than %.0f %%, because state "
+        "lies in memory and a full worker is killed; rescale to a higher parallelism on more workers, give each more "
+        "memory, or let state expire",
+        commit.subtask, uid, commit.memory_used / 2**30, commit.memory_limit / 2**30, NEARLY_FULL * 100,
+    )  # fmt: skip
 
 
 def _count(spec: SubtaskSpec) -> int:

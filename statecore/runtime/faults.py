@@ -13,12 +13,17 @@ from pathlib import Path
 
 
 class FaultPoint(StrEnum):
-    """Where an epoch can be cut off, in the order an epoch passes them."""
+    """Where work can be cut off: an epoch, in the order it passes them, then what goes on beside it."""
 
     BEFORE_CHANGELOG = "before_changelog"
     CHANGELOG_WRITTEN = "changelog_written"
     MANIFEST_WRITTEN = "manifest_written"
+    SINK_PUBLISHED = "sink_published"
     PUBLISHED = "published"
+    MERGED = "merged"
+    CLEANING_UP = "cleaning_up"
+    SAVEPOINT_PINNED = "savepoint_pinned"
+    SAVEPOINT_COPIED = "savepoint_copied"
 
 
 def fault_point(point: FaultPoint, epoch: int) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from statecore.errors import JobDefinitionError
+from statecore.errors import JobDefinitionError, MissingFileError
 from statecore.functions import KeyedProcessFunction
 from statecore.model import OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.process import MAIN_OUTPUT
+from statecore.storage import open_store, split_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -216,6 +217,28 @@ class ProcessedStream(OutputStream):
     def side_output(self, tag: OutputTag) -> OutputStream:
         """Return what the function sends to ``tag``: one column per field of its type."""
         return OutputStream(self._plan, tag.name, tag.value_type)
+
+
+def fetch_artifact(artifact: str, directory: Path) -> Path:
+    """Return a job file that can be loaded: itself, or a copy in ``directory`` of one that lies in a store.
+
+    Raises:
+        JobDefinitionError: There is no such file.
+        StorageError: Its store cannot be reached.
+
+    """
+    if "://" not in artifact:
+        return Path(artifact)
+    folder, name = split_url(artifact)
+    try:
+        data = open_store(folder).read(name)
+    except MissingFileError:
+        raise JobDefinitionError(
+            f"found no job file {artifact}; expected a Python file that defines build(job); register the job again"
+        ) from None
+    copy = directory / name
+    copy.write_bytes(data)
+    return copy
 
 
 def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:

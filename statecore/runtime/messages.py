@@ -55,14 +55,12 @@ class SubtaskSpec:
         key_groups: First and last key group.
         heads: Runs of key groups with the token of their newest version, ``""`` for no state yet.
         operator_token: Version of the operator state, ``""`` to read it from its files.
-        compact: Whether to write all state instead of the changes.
 
     """
 
     key_groups: tuple[int, int]
     heads: tuple[tuple[int, int, str], ...]
     operator_token: str
-    compact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,9 @@ class EpochSpec:
     Attributes:
         now_ms: The epoch's time, as Spark recorded it.
         watermark_ms: Where event time stood after the epoch before; None before the first watermark.
-        previous: Path in the store of the manifest with the operator's state; None when there is none.
+        previous: Path of the manifest with the operator's state; None when there is none.
+        foreign_store: URL of the store in which that manifest and its files lie, when it is not the job's own: then
+            all state is written anew into the job's store. None for the job's own.
         restores: Whether state must be redistributed before it is taken up: the epoch is the first of a generation, or
             of a parallelism. Union state is redistributed then alone, or its elements would multiply every epoch.
 
@@ -83,6 +83,7 @@ class EpochSpec:
     now_ms: int
     watermark_ms: int | None
     previous: str | None
+    foreign_store: str | None
     restores: bool
     subtasks: tuple[SubtaskSpec, ...]
 
@@ -96,6 +97,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         operator: All files of the operator state, or None when none of it changed.
         cached_key_groups: Key groups whose state was met in memory.
         load_ms, process_ms, write_ms: Duration of the phases.
+        memory_used, memory_limit: Bytes, of the worker.
 
     """
 
@@ -112,6 +114,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     load_ms: int
     process_ms: int
     write_ms: int
+    memory_used: int
+    memory_limit: int
 
 
 COMMIT_DECODER = msgspec.json.Decoder(SubtaskCommit)

@@ -1,9 +1,17 @@
-"""What a function yields, staged as Parquet until its epoch is committed."""
+"""What a function yields, staged as Parquet until its epoch is committed and published.
+
+::
+
+    _staged/<lineage>-<epoch>-<sink>-<subtask>-<token>.parquet
+
+No folder per epoch: where folders are real, they would be left behind empty, and every listing would walk them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +23,29 @@ from statecore.snapshot.arrow_values import to_arrow
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import StagedOutput
 
+STAGED = "_staged"
+
 _BUFFERED_ROWS = 32 * 1024
+_NAME = re.compile(r"_staged/(\d+)-(\d+)-(.+)-\d+-[^-]+")
+
+
+class StagedName(NamedTuple):
+    """What the path of a staged file says."""
+
+    lineage: int
+    epoch: int
+    sink: str
+
+    @classmethod
+    def parse(cls, path: str) -> StagedName | None:
+        """Read a path; None when it is no staged file's."""
+        found = _NAME.fullmatch(path)
+        return cls(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def published_name(path: str) -> str:
+    """Return the name that a staged file has when it is published: its epoch is in the folder's name then."""
+    return path.rsplit("/", 1)[-1].split("-", 2)[-1]
 
 
 class Outputs:
@@ -32,10 +62,16 @@ class Outputs:
         for buffer in self._by_tag.get(tag, ()):
             buffer.add(value)
 
-    def stage(self, folder: str, name: str) -> Iterator[StagedOutput]:
-        """Write one file per sink that got rows."""
+    def stage(self, epoch: str, attempt: str) -> Iterator[StagedOutput]:
+        """Write one file per sink that got rows.
+
+        Args:
+            epoch: ``<lineage>-<epoch>``.
+            attempt: ``<subtask>-<token>``.
+
+        """
         for buffer in self._buffers.values():
-            output = buffer.stage(f"_staged/{folder}/{buffer.sink.name}-{name}.parquet")
+            output = buffer.stage(f"{STAGED}/{epoch}-{buffer.sink.name}-{attempt}.parquet")
             if output is not None:
                 yield output
 
@@ -59,7 +95,7 @@ class _OutputBuffer:
             return None
         table = pa.Table.from_batches(self._batches, self._schema)
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         store = CheckpointStore(self.sink.store)
         file = store.write_file(path, sink.getvalue().to_pybytes())
         return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)

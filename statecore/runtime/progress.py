@@ -11,11 +11,12 @@ Spark's checkpoint directory is disposable: a query without Spark-native state g
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.errors import ManifestError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, ProgressFile
+from statecore.snapshot.manifest import Manifest, ProgressFile, SourcePositions
 from statecore.storage import safe_path
 
 _COMPACT = ".compact"
@@ -38,6 +39,23 @@ def batch_timestamp_ms(directory: Path, epoch: int) -> int:
         ) from error
 
 
+def source_positions(directory: Path, epoch: int, names: Sequence[str]) -> tuple[SourcePositions, ...]:
+    """Return where each source stands after an epoch, as Spark wrote it down.
+
+    Args:
+        directory: Spark's checkpoint directory.
+        epoch: The epoch.
+        names: The job's sources, in the order in which the query reads them.
+
+    """
+    offsets = (directory / "offsets" / str(epoch)).read_text().splitlines()[2:]
+    return tuple(
+        # A source that has not given anything yet is a dash.
+        SourcePositions(name=name, positions=() if offset == "-" else (offset,))
+        for name, offset in zip(names, offsets, strict=True)
+    )
+
+
 def capture_progress(
     directory: Path, epoch: int, store: CheckpointStore, previous: Manifest | None, attempt: str
 ) -> tuple[ProgressFile, ...]:
@@ -58,6 +76,9 @@ def capture_progress(
 
 def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Path) -> None:
     """Fill a fresh checkpoint directory so that the query goes on after the manifest's epoch."""
+    if not manifest.progress:
+        # A savepoint made from tables: the sources are read from their beginning.
+        return
     for item in manifest.progress:
         _write(directory / safe_path(item.name), store.read_file(item.file))
     watermark = 0

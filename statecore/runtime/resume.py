@@ -13,40 +13,68 @@ log = logging.getLogger(__name__)
 
 
 def find_resume_point(
-    store: CheckpointStore, job: str, start_from: str | None, *, roll_back: bool = False
+    store: CheckpointStore,
+    job: str,
+    start_from: str | None,
+    *,
+    after_generation: int = 0,
+    roll_back: bool = False,
 ) -> ResumePoint:
     """Return what to go on from: the newest epoch, or a savepoint that was asked for.
 
     A savepoint of the newest epoch keeps the lineage. An older one counts only when a roll-back was asked for, and
     opens a new lineage; without that, epochs were committed after it and going back would publish them twice, so the
-    newest epoch counts. Asking is honoured once: the first epoch that starts from the savepoint names it as its
-    parent, and from then on the newest epoch counts.
+    newest epoch counts. Asking is honoured once: when a generation after the asking has committed an epoch, the newest
+    epoch counts again.
+
+    A savepoint outside of the store, of this job or another, is where a job with an empty store begins; it opens a new
+    lineage, because its old job may have gone on from it.
 
     Args:
         store: Checkpoints of the job.
         job: Name of the job.
-        start_from: Path in the store of the savepoint asked for, or None.
-        roll_back: Whether a savepoint older than the newest epoch is meant.
+        start_from: The savepoint asked for: a path in the store, any other path, or a URL. None for the newest epoch.
+        after_generation: The newest generation when that was asked for.
+        roll_back: Whether a savepoint is meant although epochs were committed after it.
 
     Raises:
         MissingFileError: There is no such savepoint.
-        ManifestError: The savepoint, or the newest epoch, is of another job.
+        ManifestError: The savepoint in the store, or the newest epoch, is of another job; or a savepoint of elsewhere
+            is to replace what the store holds.
 
     """
     newest = store.newest()
     if newest is not None:
         _check_job(store, newest, job)
-    if start_from is None:
+    if start_from is None or (newest is not None and newest.generation > after_generation):
         return _after(newest)
-    asked = store.manifest(start_from)
-    _check_job(store, asked, job)
-    if newest is None or (asked.lineage, asked.epoch) == (newest.lineage, newest.epoch):
-        return ResumePoint(asked.lineage, asked, start_from)
-    first = store.find(newest.lineage, asked.epoch + 1)
-    if (first is not None and first.parent == start_from) or not roll_back:
+    source, path = store.open(start_from)
+    asked = source.manifest(path)
+    if newest is not None and _same_epoch(asked, newest) and source is not store:
+        # A copy of what the store holds already.
         return _after(newest)
-    log.warning("rolling back to %s: outputs published since then are not withdrawn", start_from)
-    return ResumePoint(newest.lineage + 1, asked, start_from)
+    if source is store:
+        _check_job(store, asked, job)
+        if newest is None or _same_epoch(asked, newest):
+            return ResumePoint(asked.lineage, asked, path)
+    elif newest is None:
+        log.info("starting from %s, which lies outside of the job's store", source.describe(path))
+        return ResumePoint(asked.lineage + 1, asked, path, source)
+    elif asked.job != job and not roll_back:
+        raise ManifestError(
+            f"found epochs of job {job!r} in {store.files.url}; expected an empty store to start from "
+            f"{source.describe(path)}, a savepoint of job {asked.job!r}; register the job with a new store, "
+            "or start with --roll-back to leave these epochs behind"
+        )
+    if not roll_back:
+        return _after(newest)
+    log.warning("rolling back to %s: outputs published since then are not withdrawn", source.describe(path))
+    foreign = None if source is store else source
+    return ResumePoint(max(newest.lineage, asked.lineage) + 1, asked, path, foreign)
+
+
+def _same_epoch(one: Manifest, other: Manifest) -> bool:
+    return (one.job, one.lineage, one.epoch) == (other.job, other.lineage, other.epoch)
 
 
 def _check_job(store: CheckpointStore, manifest: Manifest, job: str) -> None:

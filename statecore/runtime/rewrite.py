@@ -22,13 +22,14 @@ from statecore.runtime.placement import place
 from statecore.runtime.savepoint_tables import keyed_rows
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, SubtaskState
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema, SubtaskState
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import table_schema
 from statecore.snapshot.verify import verify_presence
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _KEYED_FILE = msgspec.json.Decoder(tuple[int, KeyedFile])
 
@@ -66,15 +67,22 @@ def rewrite_savepoint(
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
     verify_presence(store, manifest)
-    moved = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
-    operators = tuple(
-        _rewritten(spark, store, manifest, old, new, name, parallelism, groups)
-        for old, new in zip(manifest.operators, moved.operators, strict=True)
-    )
+    with claimed(store.files, manifest_path, f"the rewrite {name}"):
+        operators = _laid_out_anew(spark, store, manifest, name, parallelism, groups)
     rewritten = msgspec.structs.replace(
         manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
     )
     return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+
+
+def _laid_out_anew(
+    spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
+) -> tuple[OperatorState, ...]:
+    moved = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
+    return tuple(
+        _rewritten(spark, store, manifest, old, new, name, parallelism, groups)
+        for old, new in zip(manifest.operators, moved.operators, strict=True)
+    )
 
 
 def _without_keyed(manifest: Manifest, max_parallelism: int) -> Manifest:
@@ -103,20 +111,48 @@ def _rewritten(
     for state in old.states:
         if state.scope == "keyed":
             rows = keyed_rows(spark, store, manifest, old, state).drop(keyed_files.KEY_GROUP)
-            placed = place(rows, [field.name for field in old.key_fields], max_parallelism, parallelism)
+            keys = [field.name for field in old.key_fields]
+            placed = place(rows, keys, max_parallelism, parallelism)
             folder = f"state/{old.uid}/rewritten-{name}"
-            stored = [field.name for field in keyed_files.stored_fields(table_schema(state))]
-            columns = [field.name for field in old.key_fields] + stored
-            writer = base_writer(store.files.url, folder, token, state.name, columns, parallelism, max_parallelism)
-            written = placed.sortWithinPartitions(KEY_GROUP).mapInArrow(writer, "file string").collect()
-            for row in written:
-                subtask, file = _KEYED_FILE.decode(row["file"])
+            for subtask, file in write_bases(store, placed, folder, token, state, keys, max_parallelism, parallelism):
                 keyed[subtask].append(file)
     subtasks = tuple(
         SubtaskState(keyed=tuple(files), operator=state.operator)
         for files, state in zip(keyed, new.subtasks, strict=True)
     )
     return msgspec.structs.replace(new, subtasks=subtasks)
+
+
+def write_bases(
+    store: CheckpointStore,
+    placed: DataFrame,
+    folder: str,
+    token: str,
+    state: StateSchema,
+    keys: Sequence[str],
+    max_parallelism: int,
+    parallelism: int,
+) -> list[tuple[int, KeyedFile]]:
+    """Write the rows of one state as a base per subtask.
+
+    Args:
+        store: Takes the files.
+        placed: Key columns and the columns of a base, as ``place`` lays them out.
+        folder: Path in the store for the files.
+        token: Version of the state.
+        state: What the rows are.
+        keys: Names of the key columns.
+        max_parallelism: Number of key groups.
+        parallelism: Number of subtasks.
+
+    Returns:
+        (subtask, file) of each subtask that has rows.
+
+    """
+    columns = [*keys, *(field.name for field in keyed_files.stored_fields(table_schema(state)))]
+    writer = base_writer(store.files.url, folder, token, state.name, columns, parallelism, max_parallelism)
+    written = placed.sortWithinPartitions(KEY_GROUP).mapInArrow(writer, "file string").collect()
+    return [_KEYED_FILE.decode(row["file"]) for row in written]
 
 
 def base_writer(

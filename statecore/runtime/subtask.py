@@ -17,6 +17,7 @@ from statecore.model import DistributionMode, StateKind, key_encoder
 from statecore.model.values import row_class
 from statecore.runtime.cache import SubtaskStateLoader
 from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.memory import worker_memory
 from statecore.runtime.messages import (
     ANCHOR,
     INTERNAL,
@@ -29,7 +30,7 @@ from statecore.runtime.messages import (
 from statecore.runtime.outputs import Outputs
 from statecore.runtime.state_writer import StateWriter
 from statecore.snapshot.arrow_values import from_arrow
-from statecore.snapshot.manifest import FileKind, StateSchema
+from statecore.snapshot.manifest import FileKind, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.operator import HeldOperatorState
 from statecore.state.process import Record
@@ -88,13 +89,16 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     processed = time.monotonic()
     fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
     writer = StateWriter(spec, epoch, subtask)
-    replaces = epoch.subtasks[subtask].compact or keyed.rewrite_needed
+    moves_in = epoch.foreign_store is not None
+    replaces = moves_in or keyed.rewrite_needed
     keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
     keyed.clear_changes()
     changed = operator.changed()
     held = operator.detach()
+    if moves_in:
+        changed = sorted(held)
     # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
-    kept = [item for item in old_files if item.state not in changed]
+    kept = [] if moves_in else [item for item in old_files if item.state not in changed]
     written = writer.operator({name: held[name] for name in changed})
     operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
     operator_token = epoch.subtasks[subtask].operator_token
@@ -102,11 +106,12 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
         operator_token = writer.token
     staged = outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{subtask:05d}-{writer.token}")
     tokens = _versions(epoch, subtask, writer.token if keyed_files else "", replaces)
+    memory = worker_memory()
     commit = SubtaskCommit(
         subtask=subtask,
         keyed=tuple(keyed_files),
         replaces=replaces,
-        operator=operator_files if changed else None,
+        operator=operator_files if changed or moves_in else None,
         operator_token=operator_token,
         states=tuple(_schemas(keyed, held)),
         outputs=tuple(staged),
@@ -116,6 +121,8 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
         load_ms=_ms(loaded - started),
         process_ms=_ms(processed - loaded),
         write_ms=_ms(time.monotonic() - processed),
+        memory_used=memory.used,
+        memory_limit=memory.limit,
     )
     loader.keep_keyed(keyed, tokens)
     loader.keep_operator(held, operator_token, operator_files)
@@ -179,7 +186,13 @@ def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dic
 def _schemas(keyed: HeapKeyedStateBackend, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:
     for name, table in sorted(keyed.tables.items()):
         yield StateSchema(
-            name=name, scope="keyed", kind=table.kind, type=table.type, stamped=table.stamped, windowed=table.windowed
+            name=name,
+            scope="keyed",
+            kind=table.kind,
+            type=table.type,
+            stamped=table.stamped,
+            windowed=table.windowed,
+            ttl=None if table.ttl is None else TtlRef.of(table.ttl),
         )
     for name, state in operator.items():
         kind = StateKind.MAP if state.mode is DistributionMode.BROADCAST else StateKind.LIST

@@ -6,11 +6,16 @@
     <root>/savepoints/<name>/manifest.json        kept until a user drops them
     <root>/state/<uid>/<lineage>-<epoch>/…        state files, named by subtask and attempt token
     <root>/progress/<token>/…                     Spark's bookkeeping of the sources
+    <root>/artifacts/<sha256>/<name>              job files, as they were when they ran
+    <root>/generations/<number>                   the newest run of the driver
+    <root>/claims/<token>.json                    who reads a checkpoint or savepoint, see ``snapshot.claims``
+    <root>/job.json                               the job's definition, see ``snapshot.job_definition``
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -23,11 +28,15 @@ from statecore.errors import (
     ManifestError,
     MissingFileError,
 )
-from statecore.snapshot.manifest import FileRef, Manifest, SavepointInfo, decode_manifest, encode_manifest
-from statecore.storage import FileStore, open_store, safe_path
+from statecore.snapshot.claims import claims
+from statecore.snapshot.manifest import Artifact, FileRef, Manifest, SavepointInfo, decode_manifest, encode_manifest
+from statecore.storage import FileEntry, FileStore, open_store, resolve_url, safe_path, split_url
 
 _MANIFESTS = "manifests"
 _SAVEPOINTS = "savepoints"
+_ARTIFACTS = "artifacts"
+_GENERATIONS = "generations"
+MANIFEST = "manifest.json"
 
 
 class CheckpointStore:
@@ -68,6 +77,25 @@ class CheckpointStore:
         """Return a path as a person would look for it."""
         return f"{self.files.url.rstrip('/')}/{path}"
 
+    def open(self, start_from: str) -> tuple[CheckpointStore, str]:
+        """Find a savepoint or checkpoint by its path in this store, by any other path, or by a URL.
+
+        Returns:
+            Its store, which is this one or another, and its manifest's path there.
+
+        Raises:
+            MissingFileError: There is none.
+
+        """
+        if "://" not in start_from and not start_from.startswith("/"):
+            start_from = self.describe(safe_path(start_from))
+        store, path = open_savepoint(start_from)
+        return (self, path) if store.is_at(self.files.url) else (store, path)
+
+    def is_at(self, url: str) -> bool:
+        """Tell whether the store's root is at ``url``."""
+        return _canonical(self.files.url) == _canonical(url)
+
     @staticmethod
     def manifest_path(lineage: int, epoch: int) -> str:
         """Return where the manifest of an epoch lies; the name holds nothing else, so two drivers collide."""
@@ -77,7 +105,7 @@ class CheckpointStore:
         """Commit an epoch and return its manifest's path.
 
         Raises:
-            CommitConflictError: Another driver committed this epoch first.
+            CommitConflictError: Another driver committed this epoch, or a later one, first.
 
         """
         path = self.manifest_path(manifest.lineage, manifest.epoch)
@@ -88,7 +116,51 @@ class CheckpointStore:
                 f"found epoch {manifest.epoch} of lineage {manifest.lineage} committed by another driver; "
                 f"expected generation {manifest.generation} to be the only one; this driver drops its attempt and stops"
             ) from error
+        newest = self.committed()[-1]
+        if newest != (manifest.lineage, manifest.epoch):
+            # A driver that slept so long that its successor's manifest of this epoch was cleaned up already: the name
+            # was free, but what it committed is followed by nothing and counts for nobody.
+            raise CommitConflictError(
+                f"found epoch {newest[1]} of lineage {newest[0]} committed; expected epoch {manifest.epoch} of lineage "
+                f"{manifest.lineage} to be the newest; another driver has gone on, so this one stops"
+            )
         return path
+
+    def claim_generation(self, generation: int) -> None:
+        """Note that a driver runs as this generation; of two that do, the second is refused.
+
+        The catalog hands generations out; a catalog that was lost and made anew might do so twice.
+
+        Raises:
+            CommitConflictError: Another driver runs, or ran, as this generation.
+
+        """
+        try:
+            self.files.put_if_absent(f"{_GENERATIONS}/{generation:06d}", b"")
+        except AlreadyExistsError:
+            raise CommitConflictError(
+                f"found generation {generation} in {self.files.url} already; expected a new one; "
+                "this driver stops, and the next one gets a higher number"
+            ) from None
+        for older in self._generations():
+            if older < generation:
+                self.files.delete(f"{_GENERATIONS}/{older:06d}")
+
+    def newest_generation(self) -> int | None:
+        """Return the highest generation that a driver has run as, None before the first."""
+        return max(self._generations(), default=None)
+
+    def _generations(self) -> list[int]:
+        names = (entry.path.rsplit("/", 1)[-1] for entry in self.files.list(_GENERATIONS))
+        return [int(name) for name in names if name.isdigit()]
+
+    def keep_artifact(self, name: str, data: bytes) -> Artifact:
+        """Store a job file under its hash, unless it is there, and return what a manifest must know of it."""
+        digest = hashlib.sha256(data).hexdigest()
+        ref = FileRef(path=safe_path(f"{_ARTIFACTS}/{digest}/{name}"), size=len(data), sha256=digest)
+        if self.files.size(ref.path) != ref.size:
+            self.files.write(ref.path, data)
+        return Artifact(name=name, file=ref)
 
     def manifest(self, path: str) -> Manifest:
         """Read a manifest by its path in the store."""
@@ -99,14 +171,67 @@ class CheckpointStore:
         path = self.manifest_path(lineage, epoch)
         return None if self.files.size(path) is None else self.manifest(path)
 
+    def checkpoints(self) -> list[FileEntry]:
+        """Return the manifests of all committed epochs, oldest first."""
+        return sorted(self.files.list(_MANIFESTS), key=lambda entry: _parse(entry.path))
+
     def committed(self) -> list[tuple[int, int]]:
         """Return all committed (lineage, epoch), oldest first."""
-        return sorted(_parse(path) for path in self.files.list(_MANIFESTS))
+        return [_parse(entry.path) for entry in self.checkpoints()]
+
+    def savepoints(self) -> list[str]:
+        """Return the paths of all savepoints' manifests, sorted."""
+        return [entry.path for entry in self.files.list(_SAVEPOINTS) if entry.path.endswith(f"/{MANIFEST}")]
+
+    def claimed(self) -> set[str]:
+        """Return the paths of manifests that somebody reads."""
+        return {claim.manifest for claim in claims(self.files)}
+
+    def referenced(self) -> set[str]:
+        """Return the paths of all files that a manifest in this store names.
+
+        Raises:
+            ManifestError: A manifest cannot be read.
+
+        """
+        named: set[str] = set()
+        for entry in self.checkpoints():
+            named |= self._named(entry.path, outputs=True)
+        for path in self.savepoints():
+            named |= self._named(path, outputs=False)
+        return named
+
+    def _named(self, path: str, *, outputs: bool) -> set[str]:
+        try:
+            manifest = self.manifest(path)
+        except MissingFileError:
+            # Somebody else removed it since it was listed.
+            return set()
+        if manifest.root == ".":
+            # Its files lie in its own folder.
+            return set()
+        staged = (output.file for output in manifest.outputs) if outputs else ()
+        return {ref.path for ref in (*manifest.files(), *staged)}
 
     def newest(self) -> Manifest | None:
         """Return the manifest of the newest epoch of the newest lineage, or None before the first commit."""
         committed = self.committed()
         return self.find(*committed[-1]) if committed else None
+
+    @staticmethod
+    def savepoint_path(name: str) -> str:
+        """Return where the manifest of a savepoint lies.
+
+        Raises:
+            ConfigurationError: The name is no name of a folder.
+
+        """
+        if "/" in safe_path(name):
+            raise ConfigurationError(
+                f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; "
+                "choose another name"
+            )
+        return f"{_SAVEPOINTS}/{name}/{MANIFEST}"
 
     def write_savepoint(self, manifest: Manifest, name: str, *, reason: str, now_ms: int) -> str:
         """Pin an epoch as a savepoint and return the path of its manifest; no state byte is copied.
@@ -118,12 +243,7 @@ class CheckpointStore:
             ManifestError: The name is taken by another epoch.
 
         """
-        if "/" in safe_path(name):
-            raise ConfigurationError(
-                f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; "
-                "choose another name"
-            )
-        path = f"{_SAVEPOINTS}/{name}/manifest.json"
+        path = self.savepoint_path(name)
         info = SavepointInfo(name=name, reason=reason, created_ms=now_ms)
         pinned = msgspec.structs.replace(manifest, root="../..", savepoint=info)
         try:
@@ -138,6 +258,11 @@ class CheckpointStore:
         return path
 
 
+def _canonical(url: str) -> str:
+    resolved = resolve_url(url, ".")
+    return os.path.realpath(resolved) if resolved.startswith("/") else resolved
+
+
 def _identity(manifest: Manifest) -> tuple[object, ...]:
     """Return what two writers of one savepoint agree on; a rewrite differs in its parent or its parallelisms."""
     return manifest.lineage, manifest.epoch, manifest.parallelism, manifest.max_parallelism, manifest.parent
@@ -150,11 +275,11 @@ def _describe(manifest: Manifest) -> str:
     )
 
 
-def open_savepoint(path: str) -> tuple[CheckpointStore, str]:
+def open_savepoint(url: str | Path) -> tuple[CheckpointStore, str]:
     """Find the store of a savepoint or checkpoint.
 
     Args:
-        path: A manifest file, or the folder of a savepoint.
+        url: Path or URL of a manifest file, or of the folder of a savepoint.
 
     Returns:
         The store and the manifest's path in it.
@@ -164,18 +289,21 @@ def open_savepoint(path: str) -> tuple[CheckpointStore, str]:
         ManifestError: It is none.
 
     """
-    file = Path(path)
-    if file.is_dir():
-        file = file / "manifest.json"
-    try:
-        manifest = decode_manifest(file.read_bytes(), str(file))
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(
-            f"found no manifest at {file}; expected a savepoint's folder or a manifest file; "
-            "list the savepoints folder of the job's store"
-        ) from None
-    root = (file.parent / manifest.root).resolve()
-    return CheckpointStore.at(str(root)), file.resolve().relative_to(root).as_posix()
+    # A savepoint's folder may be reached through a link; where its store is, its own place tells.
+    given = str(url).rstrip("/") if "://" in str(url) else os.path.realpath(url)
+    candidates = [given] if given.endswith(".json") else [f"{given}/{MANIFEST}", given]
+    for candidate in candidates:
+        folder, name = split_url(candidate)
+        try:
+            data = open_store(folder).read(name)
+        except MissingFileError:
+            continue
+        root = resolve_url(folder, decode_manifest(data, candidate).root)
+        return CheckpointStore.at(root), resolve_url(folder, name).removeprefix(root).lstrip("/")
+    raise MissingFileError(
+        f"found no manifest at {candidates[0]}; expected a savepoint's folder or a manifest file; "
+        "list the savepoints folder of the job's store"
+    )
 
 
 def _parse(path: str) -> tuple[int, int]:

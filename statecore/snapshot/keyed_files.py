@@ -23,6 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -106,18 +108,15 @@ def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str
     return pa.Table.from_arrays(arrays, schema=pa.schema([*keys, *fields]))
 
 
-def encode_base(table: pa.Table) -> bytes:
-    """Return the Parquet file of a base, whose rows are sorted by key group."""
+def encode_base(*tables: pa.Table) -> bytes:
+    """Return the Parquet file of a base, whose rows are sorted by key group; several tables follow each other."""
     sink = pa.BufferOutputStream()
     # Keys hardly repeat: a dictionary of them costs time and saves no byte.
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        row_group_size=_ROW_GROUP_ROWS,
-        use_dictionary=False,
-        write_page_checksum=True,
-    )
+    with pq.ParquetWriter(
+        sink, tables[0].schema, compression="zstd", use_dictionary=False, write_page_checksum=True
+    ) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -127,6 +126,24 @@ def encode_changelog(table: pa.Table) -> bytes:
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
+    """Return the changelog that does what the changelogs in ``files`` do one after the other.
+
+    Args:
+        files: Encoded changelogs, oldest first.
+        key_groups: What to take of each.
+
+    """
+    tables = []
+    for data, wanted in zip(files, key_groups, strict=True):
+        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+            tables.append(_within(reader.read_all(), wanted))
+    # One that was written before the state met its first window has no columns for windows.
+    table = pa.concat_tables(tables, promote_options="default")
+    in_order = table.append_column("_order", pa.array(range(table.num_rows), pa.int64()))
+    return in_order.sort_by([(KEY_GROUP, "ascending"), ("_order", "ascending")]).select(table.column_names)
 
 
 def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
@@ -146,6 +163,20 @@ def decode_changelog(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
     """Return the rows of a changelog within ``key_groups``."""
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         return _rows(reader.read_all(), key_groups)
+
+
+def rows_per_key_group(file: pa.NativeFile, max_parallelism: int, *, base: bool) -> npt.NDArray[np.int64]:
+    """Return how many rows each key group has in a file; no other column is decoded."""
+    if base:
+        with pq.ParquetFile(file) as opened:
+            groups = opened.read([KEY_GROUP]).column(KEY_GROUP)
+    else:
+        with pa.ipc.open_file(file) as reader:
+            position = reader.schema.get_field_index(KEY_GROUP)
+        file.seek(0)
+        with pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[position])) as reader:
+            groups = reader.read_all().column(KEY_GROUP)
+    return np.bincount(groups.to_numpy(), minlength=max_parallelism)
 
 
 def _overlaps(statistics: Any, key_groups: KeyGroupRange) -> bool:
@@ -181,10 +212,13 @@ def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], 
         raise
 
 
-def _rows(table: pa.Table, key_groups: KeyGroupRange) -> KeyedRows:
+def _within(table: pa.Table, key_groups: KeyGroupRange) -> pa.Table:
     groups = table.column(KEY_GROUP)
-    inside = pc.and_(pc.greater_equal(groups, key_groups.start), pc.less_equal(groups, key_groups.end))
-    table = table.filter(inside)
+    return table.filter(pc.and_(pc.greater_equal(groups, key_groups.start), pc.less_equal(groups, key_groups.end)))
+
+
+def _rows(table: pa.Table, key_groups: KeyGroupRange) -> KeyedRows:
+    table = _within(table, key_groups)
     columns = {name: from_arrow(table.column(name)) for name in table.column_names}
     windows = None
     if WINDOW_START in columns:

@@ -17,7 +17,7 @@ from statecore.model import MapType, StateKind, key_encoder, parse_type
 from statecore.model.key_groups import is_integer
 from statecore.model.key_hash import KeyEncoder
 from statecore.snapshot.keyed_files import KeyedRows
-from statecore.state.tables import Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
+from statecore.state.tables import KEEPERS, Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
 
 _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
@@ -169,6 +169,16 @@ def _without_timestamps(table: StateTable) -> Callable[[Any], Any]:
     if table.kind is StateKind.MAP:
         return lambda entries: {map_key: value for map_key, (value, _) in entries.items()}
     return lambda cell: cell[0]
+
+
+def without_expired(table: StateTable, ttl_ms: int, now_ms: int) -> StateTable:
+    """Return a table without what has expired at ``now_ms``."""
+    keep = KEEPERS[table.kind]
+    groups = {}
+    for key_group, rows in table.groups.items():
+        kept = ((scope, keep(stored, ttl_ms, now_ms)) for scope, stored in rows.items())
+        groups[key_group] = {scope: stored for scope, stored in kept if stored is not None}
+    return StateTable(table.name, table.kind, table.type, table.stamped, table.windowed, groups=groups)
 
 
 def drop_expired(table: StateTable, now_ms: int) -> None:

@@ -2,8 +2,10 @@
 
 ::
 
-    {"format": "statecore.manifest", "version": 2,
+    {"format": "statecore.manifest", "version": 3,
+     "checksum": …,                     SHA-256 of this file with 64 zeros in this place
      "job": "flight_delays", "lineage": 1, "epoch": 42, "generation": 3,
+     "artifact": null | {"name": "flight_delays.py", "file": {…}},      the job file that ran
      "root": "..",                      where file paths start, seen from this manifest's folder
      "parent": "manifests/000001-000000000041.json",
      "parallelism": 2, "max_parallelism": 128, "batch_timestamp_ms": …, "committed_ms": …,
@@ -12,16 +14,19 @@
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files]}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
+     "sources": [{"name": "flights", "positions": ["{…}"]}],    what a resume reads on from, for people
      "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.progress
      "savepoint": null | {"name": …, "reason": …, "created_ms": …}}
 
-Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``. Version 1,
-which knew neither time to live nor windows, and of operator state the split list alone, is read as version 2; a version
-this library does not know is refused by name.
+Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``; a
+self-contained savepoint has its files beside its manifest (``root`` is ``.``). Older versions are read as version 3:
+version 2 had neither checksum nor artifact, sources and time to live, version 1 neither time to live nor windows, and
+of operator state the split list alone. A version this library does not know is refused by name.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal
@@ -29,13 +34,15 @@ from typing import Literal
 import msgspec
 
 from statecore.errors import ManifestError
-from statecore.model import DistributionMode, StateKind
+from statecore.model import DistributionMode, StateKind, StateTtlConfig, StateVisibility, UpdateType
 from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
-VERSION = 2
-_READABLE = (1, VERSION)
+VERSION = 3
+WRITER = "statecore 0.1.0"
+_READABLE = (1, 2, VERSION)
 _VERSIONS = " or ".join(map(str, _READABLE))
+_NO_CHECKSUM = "0" * 64
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +114,27 @@ class FieldRef(_Record, frozen=True, kw_only=True):
     type: str
 
 
+class TtlRef(_Record, frozen=True, kw_only=True):
+    """A state's time to live as its descriptor has it; see ``StateTtlConfig``."""
+
+    ttl_ms: int
+    update_type: UpdateType
+    visibility: StateVisibility
+    cleanup_full_snapshot: bool
+    cleanup_incremental: tuple[int, bool] | None
+
+    @classmethod
+    def of(cls, ttl: StateTtlConfig) -> TtlRef:
+        """Return the record of a descriptor's time to live."""
+        return cls(
+            ttl_ms=ttl.ttl_ms,
+            update_type=ttl.update_type,
+            visibility=ttl.visibility,
+            cleanup_full_snapshot=ttl.cleanup_full_snapshot,
+            cleanup_incremental=ttl.cleanup_incremental,
+        )
+
+
 class StateSchema(_Record, frozen=True, kw_only=True):
     """A registered state: scope, kind and type in words that a descriptor can be checked against.
 
@@ -116,6 +144,7 @@ class StateSchema(_Record, frozen=True, kw_only=True):
         stamped: Keyed state: whether what is stored has timestamps, for its time to live.
         windowed: Keyed state: whether some of it belongs to windows.
         mode: Operator state: how it is redistributed.
+        ttl: Keyed state: its time to live, as far as a descriptor said so.
 
     """
 
@@ -127,6 +156,7 @@ class StateSchema(_Record, frozen=True, kw_only=True):
     stamped: bool = False
     windowed: bool = False
     mode: DistributionMode | None = None
+    ttl: TtlRef | None = None
 
 
 class OperatorState(_Record, frozen=True, kw_only=True):
@@ -153,6 +183,20 @@ class ProgressFile(_Record, frozen=True, kw_only=True):
     file: FileRef
 
 
+class Artifact(_Record, frozen=True, kw_only=True):
+    """The job file that a driver ran, as it was then."""
+
+    name: str
+    file: FileRef
+
+
+class SourcePositions(_Record, frozen=True, kw_only=True):
+    """Where a source stands after the epoch: one offset as Spark writes it, as elements of a split list would be."""
+
+    name: str
+    positions: tuple[str, ...]
+
+
 class SavepointInfo(_Record, frozen=True, kw_only=True):
     """What makes a manifest a savepoint."""
 
@@ -162,16 +206,21 @@ class SavepointInfo(_Record, frozen=True, kw_only=True):
 
 
 class Manifest(_Record, frozen=True, kw_only=True):
-    """One committed epoch, or a savepoint of it. See the module's docstring for the file."""
+    """One committed epoch, or a savepoint of it. See the module's docstring for the file.
+
+    The checksum belongs to the file: it is filled in when a manifest is written, and empty in memory.
+    """
 
     format: Literal["statecore.manifest"] = "statecore.manifest"
-    version: Literal[1, 2] = 2
+    version: Literal[1, 2, 3] = 3
+    checksum: str = ""
     writer: str
     job: str
     lineage: int
     epoch: int
     generation: int
-    root: Literal["..", "../.."]
+    artifact: Artifact | None = None
+    root: Literal["..", "../..", "."]
     parent: str | None
     parallelism: int
     max_parallelism: int
@@ -182,6 +231,7 @@ class Manifest(_Record, frozen=True, kw_only=True):
     rows_total: int
     operators: tuple[OperatorState, ...]
     outputs: tuple[StagedOutput, ...]
+    sources: tuple[SourcePositions, ...] = ()
     progress: tuple[ProgressFile, ...]
     savepoint: SavepointInfo | None = None
 
@@ -196,12 +246,15 @@ class Manifest(_Record, frozen=True, kw_only=True):
                     seen[listed.file.path] = listed.file
         for item in self.progress:
             seen[item.file.path] = item.file
+        if self.artifact is not None:
+            seen[self.artifact.file.path] = self.artifact.file
         return list(seen.values())
 
 
 class _Header(msgspec.Struct):
     format: str = ""
     version: int = 0
+    checksum: str = ""
 
 
 _HEADER = msgspec.json.Decoder(_Header)
@@ -211,8 +264,10 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the JSON of a manifest, indented for people."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    """Return the JSON of a manifest, indented for people, with its checksum."""
+    unsigned = msgspec.structs.replace(manifest, checksum=_NO_CHECKSUM)
+    data = msgspec.json.format(msgspec.json.encode(unsigned), indent=1)
+    return data.replace(_NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
@@ -223,7 +278,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         name: Where it came from, for messages.
 
     Raises:
-        ManifestError: It is no manifest, of an unknown version, or does not fit the schema.
+        ManifestError: It is no manifest, of an unknown version, or does not fit the schema or its checksum.
         UnsafePathError: It names a file outside its root.
 
     """
@@ -247,10 +302,14 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             f"found manifest version {header.version} in {name}; expected version {_VERSIONS}; "
             "read it with the release of statecore that wrote it, or a newer one"
         )
+    # One that has a checksum is of version 3, whatever a damaged byte makes it say.
+    if header.version == VERSION or header.checksum:
+        _check_checksum(data, header.checksum, name)
     try:
         manifest = _MANIFEST.decode(data)
         if manifest.version == 1:
             manifest = _from_version_1(manifest)
+        manifest = msgspec.structs.replace(manifest, version=VERSION, checksum="")
         problem = next(_contradictions(manifest), None)
         if problem is not None:
             raise msgspec.ValidationError(problem)
@@ -266,12 +325,22 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     return manifest
 
 
+def _check_checksum(data: bytes, checksum: str, name: str) -> None:
+    # Over the bytes and not over what they mean: no flipped bit goes unseen.
+    found = hashlib.sha256(data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
+    if len(checksum) != len(_NO_CHECKSUM) or found != checksum:
+        raise ManifestError(
+            f"found {name} with the SHA-256 {found}; expected {checksum!r}, as it says itself; "
+            "it was edited or damaged, use another savepoint"
+        )
+
+
 def _from_version_1(manifest: Manifest) -> Manifest:
     operators = tuple(
         msgspec.structs.replace(operator, states=tuple(map(_state_from_version_1, operator.states)))
         for operator in manifest.operators
     )
-    return msgspec.structs.replace(manifest, version=VERSION, operators=operators)
+    return msgspec.structs.replace(manifest, operators=operators)
 
 
 def _state_from_version_1(state: StateSchema) -> StateSchema:

@@ -83,7 +83,12 @@ def apply_keyed_files(
         if wanted:
             decode = decode_base if item.kind is FileKind.BASE else decode_changelog
             rows = decode(store.read_file(item.file), KeyGroupRange(min(wanted), max(wanted)))
-            apply_rows(backend.restored_table(item.state, schemas[item.state]), rows, wanted, encode)
+            table = backend.restored_table(item.state, schemas[item.state])
+            if item.kind is FileKind.BASE:
+                # Nothing of what was there before it counts, also not what is in memory.
+                for key_group in wanted:
+                    table.detach(key_group)
+            apply_rows(table, rows, wanted, encode)
 
 
 def operator_snapshots(

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from statecore.errors import UnsafePathError
 
 
+class FileEntry(NamedTuple):
+    """A file as a listing shows it.
+
+    Attributes:
+        path: Relative to the root of its store.
+        size: In bytes.
+        modified_ms: When it was written, in milliseconds since 1970 by the clock of the storage; on S3, where a move
+            is a copy, when it was moved.
+
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+
+
 class FileStore(Protocol):
     """A flat set of immutable files below one root.
 
     Paths are relative to the root, use ``/`` and never leave it. A file is visible whole or not at all, and is
-    durable when the call that wrote it returns.
+    durable when the call that wrote it returns. A store can be pickled and used in another process.
+
+    Every method raises ``StorageError`` when the storage fails: a full disk, no access, no such bucket, no answer;
+    and ``UnsafePathError`` for a path that leaves the root.
     """
 
     @property
@@ -51,11 +70,13 @@ class FileStore(Protocol):
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
 
-    def list(self, prefix: str) -> list[str]:
-        """Return the paths of all files below the folder ``prefix``, sorted."""
+    def list(self, prefix: str) -> list[FileEntry]:
+        """Return all files below the folder ``prefix``, sorted by path."""
 
     def move(self, source: str, target: str) -> None:
         """Give a file another path; a file at ``target`` is replaced.
+
+        It may be repeated when it was cut short: until the file is whole at ``target``, it stays at ``source``.
 
         Raises:
             MissingFileError: There is no file at ``source``.

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
-from statecore.errors import AlreadyExistsError, MissingFileError
-from statecore.storage.base import safe_path
+from statecore.errors import AlreadyExistsError, MissingFileError, StorageError, UnsafePathError
+from statecore.storage.base import FileEntry, safe_path
 
 # A folder is no file, and nothing lies below a file: here as in an object store.
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class LocalFileStore:
-    """A ``FileStore`` on a directory that every process of the job can reach."""
+    """A ``FileStore`` on a directory that every process of the job can reach.
+
+    The root may be a symbolic link; below it, links that lead out of it are refused.
+    """
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
+        self._real_root = os.path.realpath(root)
+
+    def __reduce__(self) -> tuple[type[LocalFileStore], tuple[str]]:
+        # Where a root that is a link really lies is another place on another machine.
+        return LocalFileStore, (self.url,)
 
     @property
     def url(self) -> str:
@@ -30,10 +44,8 @@ class LocalFileStore:
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file durably: to a temporary name, synced, then renamed."""
-        target = self._target(path)
-        temporary = self._write_temporary(target, data)
-        temporary.rename(target)
-        _sync_directory(target.parent)
+        with self._written(path, data) as (temporary, target):
+            temporary.rename(target)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create a file by a hard link, which the file system refuses when the name is taken.
@@ -42,70 +54,116 @@ class LocalFileStore:
             AlreadyExistsError: The file exists.
 
         """
-        target = self._target(path)
-        temporary = self._write_temporary(target, data)
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            raise AlreadyExistsError(
-                f"found {path} already there; expected to create it; somebody else was first, so discard this attempt"
-            ) from None
-        finally:
-            temporary.unlink()
-        _sync_directory(target.parent)
+        with self._written(path, data) as (temporary, target):
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                raise AlreadyExistsError(
+                    f"found {path} already there; expected to create it; "
+                    "somebody else was first, so discard this attempt"
+                ) from None
 
     def read(self, path: str) -> bytes:
         """Return the whole file."""
-        try:
-            return self._resolve(path).read_bytes()
-        except _NO_FILE:
-            raise self._missing(path) from None
+        with self._reported("read", path):
+            try:
+                return self._resolve(path).read_bytes()
+            except _NO_FILE:
+                raise self._missing(path) from None
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
         # pyarrow reports a folder as any OSError, so look first; files do not turn into folders.
         if self.size(path) is None:
             raise self._missing(path)
-        try:
-            return pa.OSFile(str(self._resolve(path)), "rb")
-        except FileNotFoundError:
-            raise self._missing(path) from None
+        with self._reported("open", path):
+            try:
+                return pa.OSFile(str(self._resolve(path)), "rb")
+            except FileNotFoundError:
+                raise self._missing(path) from None
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
-        try:
-            found = self._resolve(path).stat()
-        except _NO_FILE:
-            return None
+        with self._reported("look at", path):
+            try:
+                found = self._resolve(path).stat()
+            except _NO_FILE:
+                return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> list[FileEntry]:
         """Return the files below a folder; temporary files of writers at work are left out."""
-        folder = self._resolve(prefix)
-        found = (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".tmp-"))
-        return sorted(file.relative_to(self._root).as_posix() for file in found)
+        with self._reported("list", prefix):
+            return sorted(self._files(self._resolve(prefix), PurePosixPath(prefix)))
 
     def move(self, source: str, target: str) -> None:
         """Rename a file durably."""
-        destination = self._target(target)
-        try:
-            self._resolve(source).rename(destination)
-        except _NO_FILE:
-            raise self._missing(source) from None
-        _sync_directory(destination.parent)
+        if self.size(source) is None:
+            raise self._missing(source)
+        with self._reported("move a file to", target):
+            destination = self._resolve(target)
+            _make_directory(destination.parent)
+            try:
+                self._resolve(source).rename(destination)
+            except FileNotFoundError:
+                raise self._missing(source) from None
+            _sync_directory(destination.parent)
 
     def delete(self, path: str) -> None:
         """Delete a file; one that is not there is no error."""
-        with suppress(*_NO_FILE):
+        with self._reported("delete", path), suppress(*_NO_FILE):
             self._resolve(path).unlink()
 
     def _resolve(self, path: str) -> Path:
-        return self._root / safe_path(path)
+        found = self._root / safe_path(path)
+        if not Path(os.path.realpath(found)).is_relative_to(self._real_root):
+            raise UnsafePathError(
+                f"found {found}, a link out of its store; expected a relative path that stays below the root "
+                f"{self._root}; remove the link, or mount the folder in its place"
+            )
+        return found
 
-    def _target(self, path: str) -> Path:
+    @contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
+        """Give a durable file beside ``path``, for its name to be made; what is left of it goes in any case."""
         target = self._resolve(path)
-        _make_directory(target.parent)
-        return target
+        temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
+        with self._reported("write", path):
+            _make_directory(target.parent)
+            try:
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield temporary, target
+            finally:
+                # On a full disk, what is left behind would keep it full.
+                temporary.unlink(missing_ok=True)
+            _sync_directory(target.parent)
+
+    def _files(self, folder: str | Path, prefix: str | PurePosixPath) -> Iterator[FileEntry]:
+        with suppress(*_NO_FILE), os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}/{entry.name}"
+                if entry.is_symlink():
+                    self._resolve(path)
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._files(entry.path, path)
+                elif entry.is_file() and not entry.name.startswith(".tmp-"):
+                    # Others may delete while we look.
+                    with suppress(FileNotFoundError):
+                        found = entry.stat()
+                        yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    @contextmanager
+    def _reported(self, verb: str, path: str) -> Iterator[None]:
+        """Give what the operating system says a place and a remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"found {error.strerror or error} at {self._root / path}; expected to {verb} it; {_remedy(error)}"
+            ) from error
 
     def _missing(self, path: str) -> MissingFileError:
         return MissingFileError(
@@ -113,24 +171,18 @@ class LocalFileStore:
             "restore the file from a backup or resume from another savepoint"
         )
 
-    @staticmethod
-    def _write_temporary(target: Path, data: bytes) -> Path:
-        temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            # On a full disk, what is left behind would keep it full.
-            temporary.unlink(missing_ok=True)
-            raise
-        return temporary
+
+def _remedy(error: OSError) -> str:
+    if error.errno in _NO_SPACE:
+        return "free space there, or raise the quota, and try again"
+    if error.errno in _NO_RIGHT:
+        return "give the user of this process the right to it"
+    return "check the disk or the mount, and what else lies under that name"
 
 
 def _make_directory(directory: Path) -> None:
     """Make a directory and its parents, each name durable: a power cut must not forget a folder of durable files."""
-    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    missing = list(takewhile(lambda folder: not folder.exists(), (directory, *directory.parents)))
     directory.mkdir(parents=True, exist_ok=True)
     for made in reversed(missing):
         _sync_directory(made.parent)

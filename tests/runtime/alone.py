@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, namedtuple
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ Row = namedtuple("Row", ["k", "n", "at"])
 TIMERS = ("__event_timers", "__processing_timers")
 
 
-def assert_as_alone(spark: Any, bench: Bench) -> None:
-    """Compare outputs, state and timers of the newest epoch; each epoch has read one file."""
-    manifests = history(bench)
+def assert_as_alone(spark: Any, bench: Bench, manifests: Sequence[Manifest] | None = None) -> None:
+    """Compare outputs, state and timers of the newest epoch; each epoch has read one file.
+
+    Manifests are those of all epochs, where clean-up has removed them from the store.
+    """
+    manifests = manifests or history(bench)
     alone = KeyedOperatorHarness(everything.Everything())
     fed = iter(bench.fed)
     for manifest in manifests:

@@ -6,16 +6,17 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from statecore.catalog import Catalog, GenerationRecord
+from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.runtime import read_savepoint
 from statecore.runtime.driver import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -39,7 +40,14 @@ class Bench:
         self.files = 0
         self.register(master=master, parallelism=parallelism)
 
-    def register(self, *, master: str = "local[2]", parallelism: int = 3, artifact: Path = ARTIFACT) -> None:
+    def register(
+        self,
+        *,
+        master: str = "local[2]",
+        parallelism: int = 3,
+        artifact: Path | str = ARTIFACT,
+        conf: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.catalog.register_job(
             JOB,
             artifact=str(artifact),
@@ -51,6 +59,7 @@ class Bench:
                 "spark.driver.host": "127.0.0.1",
                 # Drivers here live for seconds: the time to start counts, not the speed they would reach.
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                **conf,
             },
             settings={"input": str(self.input), "output": str(self.output)},
             parallelism=parallelism,
@@ -76,11 +85,11 @@ class Bench:
 
     @contextmanager
     def running(
-        self, parallelism: int | None = None, *, start_from: str | None = None, roll_back: bool = False
+        self, parallelism: int | None = None, *, start_from: str | None = None, **wishes: Any
     ) -> Iterator[GenerationRecord]:
         """Run a driver in this process; stopped without a savepoint when the block ends."""
         if start_from is not None:
-            self.catalog.set_desired(JOB, start_from=start_from, roll_back=roll_back)
+            self.catalog.set_desired(JOB, start_from=start_from, **wishes)
         self.catalog.set_desired(JOB, state="running", parallelism=parallelism)
         generation = self.catalog.claim_generation(JOB, log_path="")
         thread = threading.Thread(target=self._drive, args=(generation.generation,))
@@ -115,6 +124,12 @@ class Bench:
         wait(lambda: self.generation().ended, "the driver to stop")
         result = self.catalog.get_request(asked.id).result
         return None if result is None else result["savepoint"]
+
+    def savepoint(self, name: str, **arguments: str) -> RequestRecord:
+        """Ask the running job for a savepoint and wait for the answer."""
+        asked = self.catalog.request(JOB, "savepoint", {"name": name, **arguments}, name)
+        wait(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "the savepoint")
+        return self.catalog.get_request(asked.id)
 
     def wait_done(self, timeout_s: float = 90) -> None:
         """Wait until everything fed is committed."""

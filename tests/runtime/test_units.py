@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from statecore import KeyedProcessFunction, OutputTag
@@ -15,19 +14,14 @@ from statecore.errors import (
     JobDefinitionError,
     ManifestError,
     MissingFileError,
-    StateTypeError,
     UnsupportedTypeError,
 )
-from statecore.model import parse_row
 from statecore.runtime import Job, ParquetSink
 from statecore.runtime.epoch import ResumePoint
 from statecore.runtime.job import load_job
-from statecore.runtime.messages import StagedSink
-from statecore.runtime.outputs import Outputs
 from statecore.runtime.progress import batch_timestamp_ms, capture_progress, lay_down_progress
 from statecore.runtime.resume import find_resume_point
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import StagedOutput
 from tests.handmade import manifest
 
 
@@ -40,9 +34,9 @@ class TestResumePoint:
     """Columns: what is committed, what is asked for, what to go on from."""
 
     def resume(
-        self, store: CheckpointStore, start_from: str | None, *, roll_back: bool = False
+        self, store: CheckpointStore, start_from: str | None, *, roll_back: bool = False, after_generation: int = 1
     ) -> tuple[int, int | None, str | None]:
-        point = find_resume_point(store, "orders", start_from, roll_back=roll_back)
+        point = find_resume_point(store, "orders", start_from, roll_back=roll_back, after_generation=after_generation)
         assert isinstance(point, ResumePoint)
         return point.lineage, point.manifest and point.manifest.epoch, point.path
 
@@ -89,8 +83,10 @@ class TestResumePoint:
     def test_a_wish_is_honoured_once_then_the_newest_epoch_counts(self, store: CheckpointStore, lineage: int) -> None:
         store.commit(manifest(epoch=6))
         path = self.savepoint(store, 1, 6)
-        store.commit(manifest(lineage=lineage, epoch=7, parent=path))
-        store.commit(manifest(lineage=lineage, epoch=8, parent=CheckpointStore.manifest_path(lineage, 7)))
+        for epoch in (7, 8):
+            store.commit(manifest(lineage=lineage, epoch=epoch, generation=2))
+        # Also when the first of them was cleaned up.
+        store.files.delete(CheckpointStore.manifest_path(lineage, 7))
         newest = (lineage, 8, CheckpointStore.manifest_path(lineage, 8))
         assert self.resume(store, path) == self.resume(store, path, roll_back=True) == newest
 
@@ -165,11 +161,11 @@ class TestProgress:
         directory = self.spark_directory(tmp_path, 7, source_log=("6", "7"))
         first = capture_progress(directory, 7, store, None, "000001")
         directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
-        before = set(store.files.list("progress"))
+        before = {entry.path for entry in store.files.list("progress")}
 
         second = capture_progress(directory, 8, store, manifest(progress=first), "000001")
 
-        written = set(store.files.list("progress")) - before
+        written = {entry.path for entry in store.files.list("progress")} - before
         assert written == {f"progress/000001/spark/{name}" for name in ("offsets/8", "commits/7", "sources/0/8")}
         assert {item.name: item for item in second}["sources/0/6"] in first
 
@@ -211,73 +207,6 @@ class TestProgress:
         (directory / "offsets/8").write_text(text)
         with pytest.raises(ManifestError, match=r"no batchTimestampMs .*offsets/8; expected .*; run the Spark release"):
             batch_timestamp_ms(directory, 8)
-
-
-class TestParquetSink:
-    def staged(self, sink: ParquetSink, rows: list[tuple[int, str]], token: str) -> list[StagedOutput]:
-        outputs = Outputs([StagedSink("seen", "", parse_row("n int, k string"), sink.staging())])
-        for row in rows:
-            outputs.emit("", row)
-            outputs.emit("elsewhere", row)
-        return list(outputs.stage("1-5", f"00000-{token}"))
-
-    def visible(self, folder: Path) -> list[Any]:
-        files = sorted(folder.glob("lineage=*/epoch=*/*.parquet"))
-        return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-
-    def test_staged_rows_are_invisible_until_published_and_published_twice_count_once(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        outputs = self.staged(sink, [(1, "a"), (2, "b")], "t")
-        assert self.visible(tmp_path) == []
-
-        for _ in range(3):
-            sink.publish(outputs, 1, 5)
-
-        assert self.visible(tmp_path) == [{"n": 1, "k": "a"}, {"n": 2, "k": "b"}]
-        assert [file.name for file in (tmp_path / "lineage=1/epoch=5").iterdir()] == ["seen-00000-t.parquet"]
-
-    def test_a_lost_attempt_is_never_published(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        self.staged(sink, [(1, "lost")], "t1")
-        sink.publish(self.staged(sink, [(1, "won")], "t2"), 1, 5)
-        assert self.visible(tmp_path) == [{"n": 1, "k": "won"}]
-
-    def test_publishing_goes_on_where_it_was_interrupted(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        outputs = self.staged(sink, [(1, "a")], "t1") + self.staged(sink, [(2, "b")], "t2")
-        # As a driver leaves it that is killed between two files.
-        sink.staging().move(outputs[0].file.path, "lineage=1/epoch=5/seen-00000-t1.parquet")
-        sink.publish(outputs, 1, 5)
-        assert [row["n"] for row in self.visible(tmp_path)] == [1, 2]
-
-    def test_files_that_a_reader_took_away_after_they_were_published_are_no_error(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        outputs = self.staged(sink, [(1, "a")], "t")
-        sink.publish(outputs, 1, 5)
-        (tmp_path / "lineage=1/epoch=5/seen-00000-t.parquet").unlink()
-        sink.publish(outputs, 1, 5)
-        assert self.visible(tmp_path) == []
-
-    def test_a_file_that_is_neither_staged_nor_published_is_an_error_with_its_path(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        outputs = self.staged(sink, [(1, "a")], "t")
-        sink.staging().delete(outputs[0].file.path)
-        with pytest.raises(MissingFileError, match=outputs[0].file.path):
-            sink.publish(outputs, 1, 5)
-
-    def test_the_same_epoch_of_another_lineage_is_another_place(self, tmp_path: Path) -> None:
-        sink = ParquetSink(tmp_path)
-        sink.publish(self.staged(sink, [(1, "a")], "t1"), 1, 5)
-        sink.publish(self.staged(sink, [(2, "b")], "t2"), 2, 5)
-        assert [row["n"] for row in self.visible(tmp_path)] == [1, 2]
-
-    def test_no_rows_make_no_file(self, tmp_path: Path) -> None:
-        assert self.staged(ParquetSink(tmp_path), [], "t") == []
-        assert list(tmp_path.rglob("*.parquet")) == []
-
-    def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(self, tmp_path: Path) -> None:
-        with pytest.raises(StateTypeError, match=r"sink 'seen' .*expected rows with the columns n int32, k string"):
-            self.staged(ParquetSink(tmp_path), [(1, "a", "too many")], "t")  # type: ignore[list-item]
 
 
 class Nothing(KeyedProcessFunction):

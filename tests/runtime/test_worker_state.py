@@ -27,7 +27,7 @@ from statecore import (
 from statecore.errors import CorruptFileError
 from statecore.model import key_group_for, key_group_range, subtask_for_key_group
 from statecore.runtime import cache
-from statecore.runtime.epoch import merged_schemas
+from statecore.runtime.epoch import merged_schemas, next_state
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT_DECODER,
@@ -39,7 +39,9 @@ from statecore.runtime.messages import (
     SubtaskSpec,
 )
 from statecore.runtime.subtask import subtask_runner
+from statecore.snapshot import compaction
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.compaction import Merged, carry_out, due_merges
 from statecore.snapshot.manifest import FieldRef, FileRef, Manifest, OperatorState, SubtaskState
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files, find_state, read_elements, table_schema
@@ -109,6 +111,8 @@ class Cluster:
         self.workers: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {}
         self.monkeypatch = monkeypatch
         self.read: list[str] = []
+        self.merges = 0
+        monkeypatch.setattr(compaction, "_RUN", 2)
         self.newest: Manifest | None = None
         self.spec = OperatorSpec(
             uid="totals", function=Totals(), event_time=None, key_fields=(FieldRef(name="k", type="string"),),
@@ -128,14 +132,15 @@ class Cluster:
         workers: str = "A",
         *,
         parallelism: int = 1,
-        compact: bool = False,
+        merge: str | bool = False,
         commit: bool = True,
         lineage: int | None = None,
         restores: bool = False,
     ) -> list[SubtaskCommit]:
         """Run an epoch, subtask i on the worker of the i-th letter, and commit it or lose the attempt.
 
-        With ``restores`` it is the first of a generation.
+        With ``restores`` it is the first of a generation. With ``merge`` the files of the epoch before are laid
+        together beside it, as far as there is cause to, or those of one state alone; its manifest names them then.
         """
         previous = self.newest
         restores = restores or previous is None or previous.parallelism != parallelism
@@ -149,9 +154,15 @@ class Cluster:
             now_ms=0,
             watermark_ms=None,
             previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
+            foreign_store=None,
             restores=restores,
-            subtasks=tuple(_spec(i, parallelism, state, compact) for i, state in enumerate(subtasks)),
+            subtasks=tuple(_spec(i, parallelism, state) for i, state in enumerate(subtasks)),
         )
+        merged = []
+        if merge and previous is not None and not restores:
+            due = [d for d in due_merges(previous, base_floor_bytes=0) if merge is True or d.state.name == merge]
+            merged = [carry_out(self.store, each, "state/merged") for each in due]
+            self.merges += len(merged)
         self.read.clear()
         commits = []
         for index in range(parallelism):
@@ -161,7 +172,7 @@ class Cluster:
             )
             commits.append(COMMIT_DECODER.decode(row))
         if commit:
-            self.newest = _manifest(self.spec.uid, epoch, subtasks, commits)
+            self.newest = _manifest(self.spec.uid, epoch, subtasks, commits, merged)
             self.store.commit(self.newest)
         return commits
 
@@ -194,13 +205,13 @@ class Cluster:
         return {path for path in files if any(f"-{epoch:012d}/" in path for epoch in epochs)}
 
 
-def _spec(index: int, parallelism: int, state: SubtaskState, compact: bool) -> SubtaskSpec:
+def _spec(index: int, parallelism: int, state: SubtaskState) -> SubtaskSpec:
     own = key_group_range(GROUPS, parallelism, index)
     heads = dict.fromkeys(own, "")
     for item in state.keyed:
         heads.update(dict.fromkeys(range(item.key_groups[0], item.key_groups[1] + 1), item.token))
     runs = tuple((group, group, head) for group, head in heads.items())
-    return SubtaskSpec((own.start, own.end), runs, state.operator_token, compact)
+    return SubtaskSpec((own.start, own.end), runs, state.operator_token)
 
 
 def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Iterator[pa.RecordBatch]:
@@ -215,13 +226,15 @@ def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Itera
     yield pa.RecordBatch.from_arrays(arrays, names=["k", "n", ANCHOR, SUBTASK, KEY_GROUP])
 
 
-def _manifest(uid: str, epoch: EpochSpec, restored: tuple[SubtaskState, ...], commits: list[SubtaskCommit]) -> Manifest:
+def _manifest(
+    uid: str,
+    epoch: EpochSpec,
+    restored: tuple[SubtaskState, ...],
+    commits: list[SubtaskCommit],
+    merged: list[Merged],
+) -> Manifest:
     subtasks = tuple(
-        SubtaskState(
-            keyed=commit.keyed if commit.replaces else state.keyed + commit.keyed,
-            operator=state.operator if commit.operator is None else commit.operator,
-            operator_token=commit.operator_token,
-        )
+        next_state(state, commit, [each for each in merged if each.merge.subtask == commit.subtask])
         for state, commit in zip(restored, commits, strict=True)
     )
     fields = (FieldRef(name="k", type="string"),)
@@ -348,13 +361,30 @@ def test_at_another_parallelism_each_worker_reads_only_what_it_did_not_hold(clus
     cluster.assert_exact(truth(ROWS, ROWS, ROWS))
 
 
-def test_after_a_compaction_a_worker_that_missed_it_loads_the_base(cluster: Cluster) -> None:
+def test_a_merge_changes_nothing_for_the_worker_that_holds_the_state(cluster: Cluster) -> None:
     cluster.epoch(ROWS, "A")
-    cluster.epoch([("k1", 0)], "B", compact=True)
-    assert cluster.of_epoch(0) == set()
+    (commit,) = cluster.epoch([("k1", 0)], "A", merge=True)
+    assert (cluster.merges, cluster.of_epoch(0), commit.cached_key_groups) == (2, set(), GROUPS)
+    (commit,) = cluster.epoch([("k2", 1)], "A")
+    assert (cluster.read, commit.cached_key_groups) == ([], GROUPS)
+    cluster.assert_exact(truth(ROWS, [("k1", 0)], [("k2", 1)]))
+
+
+def test_after_a_merge_a_worker_that_missed_an_epoch_catches_up_from_what_came_after(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 0)], "B", merge=True)
     cluster.epoch([("k2", 1)], "A")
     assert {path for path in cluster.read if "operator" not in path} == cluster.of_epoch(1)
     cluster.assert_exact(truth(ROWS, [("k1", 0)], [("k2", 1)]))
+
+
+def test_a_base_takes_away_what_an_older_memory_still_holds(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch([("k1", 0)], "B")
+    # The other state's file still shows where A's memory stands, in front of the base.
+    cluster.epoch([], "B", merge="total")
+    cluster.epoch([("k1", 5)], "A")
+    cluster.assert_exact(truth(ROWS, [("k1", 0)], [("k1", 5)]))
 
 
 def test_key_groups_that_moved_away_for_good_are_forgotten(cluster: Cluster) -> None:
@@ -700,7 +730,7 @@ steps = st.lists(
             "rows": st.lists(st.tuples(st.sampled_from(KEYS[:12]), st.sampled_from([0, 1, 2, 101, 102])), max_size=8),
             "workers": st.text("ABC", min_size=1, max_size=5),
             "parallelism": st.sampled_from([1, 2, 3, 5]),
-            "compact": st.booleans(),
+            "merge": st.booleans(),
             "restores": st.booleans(),
             "fate": st.sampled_from(["commit", "commit", "commit", "lose", "fail", "go back"]),
         }

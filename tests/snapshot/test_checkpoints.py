@@ -81,13 +81,24 @@ def test_of_drivers_that_race_exactly_one_commits_each_epoch(store: CheckpointSt
 
 def test_the_newest_epoch_is_the_newest_of_the_newest_lineage(store: CheckpointStore) -> None:
     assert (store.committed(), store.newest()) == ([], None)
-    for lineage, epoch in [(1, 9), (1, 10), (1, 100), (2, 10), (2, 9), (10, 3)]:
+    for lineage, epoch in [(1, 9), (1, 10), (1, 100), (2, 9), (2, 10), (10, 3)]:
         store.commit(manifest(lineage=lineage, epoch=epoch))
 
     assert store.committed() == [(1, 9), (1, 10), (1, 100), (2, 9), (2, 10), (10, 3)]
     newest = store.newest()
     assert newest is not None
     assert (newest.lineage, newest.epoch) == (10, 3)
+
+
+def test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_again(store: CheckpointStore) -> None:
+    for epoch in range(5):
+        store.commit(manifest(epoch=epoch, generation=2))
+    store.files.delete(CheckpointStore.manifest_path(1, 1))
+
+    with pytest.raises(CommitConflictError, match=r"epoch 4 of lineage 1 committed; expected epoch 1 .* the newest"):
+        store.commit(manifest(epoch=1, generation=1))
+    newest = store.newest()
+    assert newest is not None and (newest.epoch, newest.generation) == (4, 2)
 
 
 def test_a_stranger_among_the_manifests_is_named(store: CheckpointStore) -> None:

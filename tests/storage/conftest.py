@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from statecore.storage import FileStore, LocalFileStore, open_store
+from tests.s3 import s3_endpoint, s3_url
+
+__all__ = ["s3_endpoint", "s3_url"]
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(params=["local", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a fresh, empty store is; another backend is another parameter here."""
-    return {"local": str(tmp_path / "root")}[request.param]
+    return str(tmp_path / "root") if request.param == "local" else request.getfixturevalue("s3_url")
 
 
 @pytest.fixture

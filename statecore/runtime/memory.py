@@ -1,0 +1,58 @@
+"""How close a Python worker is to the limit of its memory: state that outgrows it ends in a kill without a word."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_CGROUP = Path("/sys/fs/cgroup")
+NEARLY_FULL = 0.8
+"""Share of its limit from which a worker is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is used of what there is, in bytes."""
+
+    used: int
+    limit: int
+
+    @property
+    def share(self) -> float:
+        """Used bytes per byte of the limit."""
+        return self.used / self.limit
+
+
+def worker_memory() -> Memory:
+    """Return the tightest of the limits on this process.
+
+    ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits all processes
+    in it together; else the machine does.
+    """
+    found = [_machine(), *filter(None, (_address_space(), _container()))]
+    return max(found, key=lambda memory: memory.share)
+
+
+def _address_space() -> Memory | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else Memory(psutil.Process().memory_info().vms, limit)
+
+
+def _container() -> Memory | None:
+    """Return what the control group (version 2) allows, as far as there is one."""
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    # Pages of files that nobody holds on to are given back before anybody is killed.
+    return None if limit == "max" else Memory(used - int(statistics["inactive_file"]), int(limit))
+
+
+def _machine() -> Memory:
+    memory = psutil.virtual_memory()
+    return Memory(memory.total - memory.available, memory.total)

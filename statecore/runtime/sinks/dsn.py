@@ -1,0 +1,86 @@
+"""Where a PostgreSQL database is, told without a password."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from statecore.errors import JobDefinitionError
+
+_SECRET = ("password", "sslpassword", "oauth_client_secret")
+_CONNECT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Dsn:
+    """What libpq needs to connect; what is missing comes from ``PG*`` variables and ``~/.pgpass``.
+
+    Its text, its ``repr`` and a pickle of it are without the password.
+    """
+
+    _conninfo: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Dsn:
+        """Check a connection string: ``host=… dbname=…``, ``postgresql://user@host/database``, or nothing at all.
+
+        Raises:
+            JobDefinitionError: libpq would not read it, or not as it was meant.
+
+        """
+        try:
+            parts = conninfo_to_dict(text)
+        except psycopg.ProgrammingError:
+            # What libpq says of it repeats it, with the password.
+            raise _refusal("that does not read") from None
+        if not re.fullmatch(r"[\d,]*", str(parts.get("port", ""))):
+            raise _refusal("whose port is no number")
+        if text.startswith("postgres") and "@" in f"{parts.get('host', '')}{parts.get('dbname', '')}":
+            raise _refusal("with a second '@'")
+        return cls(make_conninfo("", **parts))
+
+    def connect(self) -> psycopg.Connection:
+        """Open a connection, for one transaction.
+
+        Raises:
+            psycopg.OperationalError: There is no way.
+
+        """
+        given = conninfo_to_dict(self._conninfo)
+        timeout = given.get("connect_timeout") or _default("connect_timeout") or _CONNECT_TIMEOUT_S
+        # Rows are Unicode, whatever PGCLIENTENCODING says.
+        return psycopg.connect(self._conninfo, connect_timeout=timeout, client_encoding="utf8")
+
+    def __str__(self) -> str:
+        """Return the database and its host."""
+        given = conninfo_to_dict(self._conninfo)
+        hostaddr, host, port, user, database = (
+            given.get(name) or _default(name) or "" for name in ("hostaddr", "host", "port", "user", "dbname")
+        )
+        place = host or hostaddr or "the local socket"
+        return f"database {database or user!r} at {place}, port {port}, as user {user!r}"
+
+    def __getstate__(self) -> str:
+        parts = conninfo_to_dict(self._conninfo)
+        return make_conninfo("", **{name: value for name, value in parts.items() if name not in _SECRET})
+
+    def __setstate__(self, state: str) -> None:
+        object.__setattr__(self, "_conninfo", state)
+
+
+def _default(name: str) -> str | None:
+    """Return what libpq takes when a part is not given: from the environment, or built in."""
+    found = next(option.val for option in pq.Conninfo.get_defaults() if option.keyword == name.encode())
+    return None if found is None else found.decode()
+
+
+def _refusal(found: str) -> JobDefinitionError:
+    return JobDefinitionError(
+        f"found a dsn {found}; expected 'host=… dbname=… user=…' or 'postgresql://user@host/database', as libpq reads "
+        "them; correct it, and write special characters of a password as %40 and the like, or leave the password to "
+        "~/.pgpass or PGPASSWORD"
+    )

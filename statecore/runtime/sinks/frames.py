@@ -1,0 +1,37 @@
+"""Rows of files in any store as a DataFrame: Spark's own readers would need a file system of Hadoop for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from statecore.model import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+_BATCH_ROWS = 64 * 1024
+
+
+def rows_of(
+    spark: SparkSession, files: Sequence[T], read: Callable[[T], pa.Table], fields: Sequence[Field]
+) -> DataFrame:
+    """Return the rows of files, which workers read one by one when the DataFrame is run.
+
+    Args:
+        spark: The session.
+        files: What ``read`` is called with.
+        read: Returns a file's rows, with the columns of ``fields``; it is shipped to the workers.
+        fields: The columns.
+
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from read(files[index]).to_batches(max_chunksize=_BATCH_ROWS)
+
+    return spark.range(len(files)).mapInArrow(run, ", ".join(field.ddl() for field in fields))

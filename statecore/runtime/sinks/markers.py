@@ -1,0 +1,94 @@
+"""Files that remember which epoch a sink has got.
+
+::
+
+    <folder>/<lineage>-<epoch>      {"outputs": SHA-256 over the staged files, "schema": Spark DDL of the rows}
+
+Epochs are published in order, so the newest marker says it all, and the older ones go.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from statecore.errors import CorruptFileError, SinkError
+from statecore.runtime.sinks.base import StagedEpoch
+from statecore.storage import FileStore
+
+MARKERS = "_published"
+
+_NAME = re.compile(r"(\d+)-(\d+)")
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is remembered of a published epoch."""
+
+    outputs: str
+    schema: str
+
+
+_DECODER = msgspec.json.Decoder(Marker)
+
+
+class Markers:
+    """The markers in one folder, as they are when this is made."""
+
+    def __init__(self, store: FileStore, folder: str) -> None:
+        self._store = store
+        self._folder = folder
+        names = (entry.path.removeprefix(f"{folder}/") for entry in store.list(folder))
+        self._epochs = sorted((int(found[1]), int(found[2])) for found in map(_NAME.fullmatch, names) if found)
+
+    @property
+    def newest(self) -> tuple[int, int] | None:
+        """The newest published (lineage, epoch), or None when there is none."""
+        return self._epochs[-1] if self._epochs else None
+
+    def read(self, lineage: int, epoch: int) -> Marker:
+        """Return what is remembered of an epoch.
+
+        Raises:
+            CorruptFileError: The marker is damaged.
+
+        """
+        path = self._path(lineage, epoch)
+        try:
+            return _DECODER.decode(self._store.read(path))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CorruptFileError(
+                f"found the marker {self._store.url}/{path}, which does not read ({error}); expected what statecore "
+                "wrote; if the rows of that epoch are published, restore the marker from a backup"
+            ) from error
+
+    def hold(self, staged: StagedEpoch) -> bool:
+        """Tell whether the epoch is published already.
+
+        Raises:
+            SinkError: A later epoch is, or this one with other rows: somebody else publishes here.
+
+        """
+        asked = (staged.lineage, staged.epoch)
+        newest = self.newest
+        if newest is None or newest < asked:
+            return False
+        if newest == asked and self.read(*newest).outputs == staged.fingerprint:
+            return True
+        found = f"epoch {newest[1]} of lineage {newest[0]}{' with other rows' if newest == asked else ''}"
+        raise SinkError(
+            f"found {found} published in {self._store.url}/{self._folder} already; expected epoch {staged.epoch} of "
+            f"lineage {staged.lineage} of job {staged.job!r} to be the next for sink {staged.sink!r}; when another "
+            "driver has taken over, let this one end; when another job or an earlier run of this one published there, "
+            "give the sink another place"
+        )
+
+    def put(self, staged: StagedEpoch) -> None:
+        """Remember that an epoch is published."""
+        marker = Marker(outputs=staged.fingerprint, schema=staged.schema)
+        self._store.write(self._path(staged.lineage, staged.epoch), msgspec.json.encode(marker))
+        for older in self._epochs:
+            self._store.delete(self._path(*older))
+
+    def _path(self, lineage: int, epoch: int) -> str:
+        return f"{self._folder}/{lineage}-{epoch}"

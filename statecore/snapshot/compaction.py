@@ -1,0 +1,260 @@
+"""Which state files to lay together, and how: keeps what a restore must read within bounds.
+
+Every epoch adds a changelog to each state that changed. Two rules keep them few and short:
+
+* sixteen changelogs in a row of about the same size become one, so there are few of each size;
+* once the changelogs of a state outweigh its base, all of it becomes a new base.
+
+Both work on files alone, beside the stream: the next commit names the merged file in the place of what went into it.
+A row is written again once per size class and once per doubling of its state, so the cost per epoch does not grow with
+the state.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+
+import msgspec
+import pyarrow as pa
+
+from statecore.model import KeyGroupRange, StateKind, key_encoder, key_group_range
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.keyed_files import (
+    decode_base,
+    decode_changelog,
+    encode_base,
+    encode_changelog,
+    key_schema,
+    merged_changelog,
+    rows_table,
+)
+from statecore.snapshot.live_rows import apply_rows, base_rows, without_expired
+from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, Manifest, OperatorState, StateSchema
+from statecore.snapshot.restore import table_schema
+from statecore.state import HeapKeyedStateBackend
+
+# Below it a base is not worth its while: so many bytes of changelogs are read in a blink.
+BASE_FLOOR_BYTES = 4 * 1024 * 1024
+_RUN = 16
+# Files up to 64 KiB are of one size class, then each class is sixteen times the one before.
+_SMALLEST_CLASS_BITS = 16
+_CLASS_BITS = 4
+# State is merged so many rows at a time: what a worker needs for it stays small beside the state it works on.
+_SLICE_ROWS = 256 * 1024
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """State files of one state and subtask that become one.
+
+    Attributes:
+        uid: The operator.
+        subtask: Whose files they are.
+        state: What is in them.
+        key_fields: The operator's key.
+        key_groups: First and last key group of the subtask.
+        max_parallelism: Number of key groups of the job.
+        inputs: Neighbours among the state's files, oldest first.
+        kind: What they become.
+        now_ms: The epoch's time, for state that has expired.
+
+    """
+
+    uid: str
+    subtask: int
+    state: StateSchema
+    key_fields: tuple[FieldRef, ...]
+    key_groups: tuple[int, int]
+    max_parallelism: int
+    inputs: tuple[KeyedFile, ...]
+    kind: FileKind
+    now_ms: int
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A merge that was carried out."""
+
+    merge: Merge
+    output: KeyedFile
+
+
+def due_merges(manifest: Manifest, *, base_floor_bytes: int = BASE_FLOOR_BYTES) -> list[Merge]:
+    """Return the merges that a manifest's files call for, at most one per state and subtask, bases first."""
+    due = [
+        merge
+        for operator in manifest.operators
+        for index, subtask in enumerate(operator.subtasks)
+        for state in operator.states
+        if state.scope == "keyed"
+        for merge in _due(
+            _Place(manifest, operator, index, state),
+            tuple(item for item in subtask.keyed if item.state == state.name),
+            base_floor_bytes,
+        )
+    ]
+    return sorted(due, key=lambda merge: (merge.kind is not FileKind.BASE, merge.subtask))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    manifest: Manifest
+    operator: OperatorState
+    subtask: int
+    state: StateSchema
+
+    def key_groups(self) -> KeyGroupRange:
+        return key_group_range(self.manifest.max_parallelism, self.manifest.parallelism, self.subtask)
+
+    def merge(self, inputs: tuple[KeyedFile, ...], kind: FileKind) -> Merge:
+        own = self.key_groups()
+        return Merge(
+            uid=self.operator.uid,
+            subtask=self.subtask,
+            state=self.state,
+            key_fields=self.operator.key_fields,
+            key_groups=(own.start, own.end),
+            max_parallelism=self.manifest.max_parallelism,
+            inputs=inputs,
+            kind=kind,
+            now_ms=self.manifest.batch_timestamp_ms,
+        )
+
+
+def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> Iterator[Merge]:
+    own = place.key_groups()
+    base_bytes = sum(item.file.size for item in files if item.kind is FileKind.BASE)
+    changelog_bytes = sum(item.file.size for item in files if item.kind is FileKind.CHANGELOG)
+    # The merged file stands for the version of its last input, which must be one version of all key groups.
+    of_one_version = bool(files) and files[-1].key_groups == (own.start, own.end)
+    if of_one_version and changelog_bytes > max(base_bytes, base_floor_bytes):
+        yield place.merge(files, FileKind.BASE)
+        return
+    for (kind, _), items in groupby(files, lambda item: (item.kind, item.key_groups)):
+        run = _run(items) if kind is FileKind.CHANGELOG else ()
+        if run:
+            yield place.merge(run, FileKind.CHANGELOG)
+            return
+
+
+def _run(changelogs: Iterable[KeyedFile]) -> tuple[KeyedFile, ...]:
+    """Return the first neighbours that are due, or nothing."""
+    # Each is a file behind those of smaller classes before it, which must not keep it apart from others of its own.
+    units: list[tuple[KeyedFile, ...]] = []
+    for item in changelogs:
+        unit = (item,)
+        while units and _size_class(units[-1]) < _size_class(unit):
+            unit = units.pop() + unit
+        units.append(unit)
+    of_one_class = [tuple(items) for _, items in groupby(units, _size_class)]
+    runs = [*units, *(tuple(chain.from_iterable(items)) for items in of_one_class if len(items) >= _RUN)]
+    return next((run for run in runs if len(run) >= _RUN), ())
+
+
+def _size_class(unit: Sequence[KeyedFile]) -> int:
+    return -(-max(unit[-1].file.size.bit_length(), _SMALLEST_CLASS_BITS) // _CLASS_BITS)
+
+
+def with_merged(files: Sequence[KeyedFile], merged: Iterable[Merged]) -> tuple[KeyedFile, ...]:
+    """Return a subtask's files with merged ones in the place of the last of their inputs.
+
+    A merge whose inputs are not all there any more is left out: a rescale or a new base has overtaken it.
+    """
+    current = list(files)
+    for each in merged:
+        inputs = {_reference(item) for item in each.merge.inputs}
+        places = [place for place, item in enumerate(current) if _reference(item) in inputs]
+        if len(places) == len(inputs):
+            current = _replaced(current, each, places)
+    return tuple(current)
+
+
+def _replaced(files: Sequence[KeyedFile], merged: Merged, places: Sequence[int]) -> list[KeyedFile]:
+    first, last = places[0], places[-1]
+    token, key_groups = files[last].token, files[last].key_groups
+    passed_over: set[str] = set()
+    if merged.merge.kind is FileKind.CHANGELOG and merged.merge.state.kind is StateKind.MAP:
+        # A memory of a version in between would take a part of the run twice. What it holds would be right, but the
+        # entries of a map would be in another order; so files of other states must not show where it stands.
+        passed_over = {item.token for item in files[first:last]}
+    output = msgspec.structs.replace(merged.output, token=token)
+    return [
+        msgspec.structs.replace(item, token=token)
+        if item.token in passed_over and item.key_groups == key_groups
+        else item
+        for place, item in enumerate([*files[:last], output, *files[last + 1 :]])
+        if place == last or place not in places
+    ]
+
+
+def _reference(item: KeyedFile) -> tuple[str, tuple[int, int]]:
+    return item.file.path, item.key_groups
+
+
+class _NoClock:
+    """Merging needs no time but the epoch's."""
+
+    def now_ms(self) -> int:
+        return 0
+
+
+def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
+    """Read the inputs of a merge and write the file that stands for them.
+
+    Args:
+        store: Where they lie.
+        merge: What to do.
+        folder: Path in the store for the new file.
+
+    Raises:
+        MissingFileError, CorruptFileError: An input is not what the manifest says.
+
+    """
+    data = [store.read_file(item.file) for item in merge.inputs]
+    if merge.kind is FileKind.BASE:
+        # A base without rows is written, too: it tells a worker whose memory is older that the rows are gone.
+        tables = list(_base_tables(merge, data))
+        encoded, suffix = encode_base(*tables), "parquet"
+        rows = sum(table.num_rows for table in tables)
+    else:
+        ranges = [KeyGroupRange(*item.key_groups) for item in merge.inputs]
+        table = merged_changelog(data, ranges)
+        encoded, suffix, rows = encode_changelog(table), "arrow", table.num_rows
+    path = f"{folder}/{merge.subtask:05d}-{uuid.uuid4().hex}-{merge.state.name}.{suffix}"
+    last = merge.inputs[-1]
+    output = KeyedFile(
+        file=store.write_file(path, encoded),
+        state=merge.state.name,
+        kind=merge.kind,
+        token=last.token,
+        key_groups=merge.key_groups if merge.kind is FileKind.BASE else last.key_groups,
+        rows=rows,
+    )
+    return Merged(merge=merge, output=output)
+
+
+def _base_tables(merge: Merge, data: Sequence[bytes]) -> Iterator[pa.Table]:
+    schema = table_schema(merge.state)
+    keys = key_schema((field.name, field.type) for field in merge.key_fields)
+    encode = key_encoder([field.type for field in merge.key_fields])
+    ttl = merge.state.ttl
+    for part in _slices(merge):
+        backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
+        table = backend.restored_table(merge.state.name, schema)
+        for item, encoded in zip(merge.inputs, data, strict=True):
+            taken = part.intersect(KeyGroupRange(*item.key_groups))
+            if taken is not None:
+                decode = decode_base if item.kind is FileKind.BASE else decode_changelog
+                apply_rows(table, decode(encoded, taken), taken, encode)
+        if ttl is not None and ttl.cleanup_full_snapshot:
+            table = without_expired(table, ttl.ttl_ms, merge.now_ms)
+        yield rows_table(base_rows(table), keys, schema, merge.state.name)
+
+
+def _slices(merge: Merge) -> Iterator[KeyGroupRange]:
+    start, end = merge.key_groups
+    count = end - start + 1
+    slices = min(count, sum(item.rows for item in merge.inputs) // _SLICE_ROWS + 1)
+    for index in range(slices):
+        yield KeyGroupRange(start + index * count // slices, start + (index + 1) * count // slices - 1)

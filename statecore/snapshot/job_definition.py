@@ -1,0 +1,79 @@
+"""What a job is, kept beside its state: a lost catalog is rebuilt from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from statecore.errors import ManifestError, MissingFileError
+from statecore.storage import FileStore
+
+_PATH = "job.json"
+# Spark's own rule for what it keeps out of its logs and pages.
+_SECRET = re.compile(r"secret|password|token|access[.]?key|credential|dsn", re.IGNORECASE)
+
+
+class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job as its driver last found it registered.
+
+    Attributes:
+        artifact, store, master_url, cluster: As registered.
+        conf, settings: As registered, without values whose name says that they are secret.
+        withheld: The names of these.
+
+    """
+
+    name: str
+    artifact: str
+    store: str
+    master_url: str
+    cluster: str | None
+    conf: dict[str, str]
+    settings: dict[str, str]
+    parallelism: int
+    max_parallelism: int
+    withheld: tuple[str, ...] = ()
+
+
+_DECODER = msgspec.json.Decoder(JobDefinition)
+
+
+def without_secrets(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values whose names do not say that they are secret."""
+    return {name: value for name, value in values.items() if not _SECRET.search(name)}
+
+
+def write_definition(files: FileStore, definition: JobDefinition) -> None:
+    """Write a definition, without its secrets, in the place of an older one."""
+    secret = [name for values in (definition.conf, definition.settings) for name in values if _SECRET.search(name)]
+    public = msgspec.structs.replace(
+        definition,
+        conf=without_secrets(definition.conf),
+        settings=without_secrets(definition.settings),
+        withheld=tuple(sorted(secret)),
+    )
+    files.write(_PATH, msgspec.json.format(msgspec.json.encode(public), indent=1))
+
+
+def read_definition(files: FileStore) -> JobDefinition:
+    """Return the definition of the job whose store this is.
+
+    Raises:
+        MissingFileError: No driver of this release has run on the store.
+        ManifestError: The file is damaged.
+
+    """
+    try:
+        return _DECODER.decode(files.read(_PATH))
+    except MissingFileError:
+        raise MissingFileError(
+            f"found no {_PATH} in {files.url}; expected the definition of a job, which its driver writes there; "
+            "give the root of a job's store, or register the job by hand"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ManifestError(
+            f"found {files.url}/{_PATH}, which is no definition of a job ({error}); expected what statecore wrote; "
+            "register the job by hand"
+        ) from error

@@ -1,0 +1,165 @@
+"""Files in an S3 bucket, or in whatever speaks its protocol."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import BotoCoreError, ClientError
+
+from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
+from statecore.storage.base import FileEntry, safe_path
+from statecore.storage.ranges import RangeReader
+from statecore.storage.s3_client import client, get, put_new, require_bucket
+from statecore.storage.s3_errors import code_of, storage_error
+from statecore.storage.urls import Place
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
+
+_PART_BYTES = 16 * 2**20
+_TRANSFER = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=8)
+
+_WRITER = "statecore-writer"  # in the metadata of a file that was put if absent
+
+
+class S3FileStore:
+    """A ``FileStore`` below a prefix of a bucket.
+
+    Endpoint, region, credentials and the number of attempts are those of any boto3 program. The storage must know
+    conditional puts (``If-None-Match: *``), as S3 does.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix``."""
+        return self._place.url
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, in parallel parts when it is large; it appears when the last part is there."""
+        with self._reported(path):
+            client().upload_fileobj(io.BytesIO(data), self._bucket, self._key(path), Config=_TRANSFER)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Create a file by a conditional put.
+
+        A put whose answer was lost is sent again and finds its own file there, so each file says who wrote it.
+
+        Raises:
+            AlreadyExistsError: The file exists.
+
+        """
+        writer = uuid.uuid4().hex
+        with self._reported(path):
+            try:
+                put_new(self._bucket, self._key(path), data, {_WRITER: writer})
+            except ClientError as error:
+                if code_of(error) != "PreconditionFailed":
+                    raise
+                if self._writer_of(path) != writer:
+                    raise AlreadyExistsError(
+                        f"found {path} already there; expected to create it; "
+                        "somebody else was first, so discard this attempt"
+                    ) from None
+
+    def read(self, path: str) -> bytes:
+        """Return the whole file."""
+        return self._get(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for reads at any offset, each of them a request for that range."""
+        head = self._head(path)
+
+        def fetch(start: int, end: int) -> bytes:
+            # Should the file be replaced while it is read, the new one's bytes must not follow the old one's.
+            return self._get(path, Range=f"bytes={start}-{end - 1}", IfMatch=head["ETag"])
+
+        return pa.PythonFile(RangeReader(fetch, head["ContentLength"]), mode="r")
+
+    def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None when there is no such file."""
+        try:
+            return self._head(path)["ContentLength"]
+        except MissingFileError:
+            return None
+
+    def list(self, prefix: str) -> list[FileEntry]:
+        """Return the files below a folder; keys that are no path, such as a console's folder markers, are left out."""
+        folder = f"{self._key(prefix)}/"
+        root = folder.removesuffix(f"{_normal(prefix)}/")
+        with self._reported(prefix):
+            pages = client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
+            found = [
+                FileEntry(item["Key"].removeprefix(root), item["Size"], int(item["LastModified"].timestamp() * 1000))
+                for page in pages
+                for item in page.get("Contents", ())
+            ]
+        return sorted(entry for entry in found if _is_path(entry.path))
+
+    def move(self, source: str, target: str) -> None:
+        """Copy a file within the storage, in parallel parts when it is large, then delete it at its old path."""
+        old, new = self._key(source), self._key(target)
+        if old == new:
+            self._head(source)
+            return
+        with self._reported(source):
+            client().copy({"Bucket": self._bucket, "Key": old}, self._bucket, new, Config=_TRANSFER)
+            client().delete_object(Bucket=self._bucket, Key=old)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        with self._reported(path):
+            client().delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    @property
+    def _bucket(self) -> str:
+        return self._place.bucket
+
+    def _key(self, path: str) -> str:
+        return "/".join((*self._place.parts, _normal(path)))
+
+    def _head(self, path: str) -> HeadObjectOutputTypeDef:
+        with self._reported(path):
+            return client().head_object(Bucket=self._bucket, Key=self._key(path))
+
+    def _get(self, path: str, **conditions: Any) -> bytes:
+        with self._reported(path):
+            return get(self._bucket, self._key(path), **conditions)
+
+    def _writer_of(self, path: str) -> str | None:
+        try:
+            return self._head(path)["Metadata"].get(_WRITER)
+        except MissingFileError:
+            # It was somebody else's, and is deleted already.
+            return None
+
+    @contextmanager
+    def _reported(self, path: str) -> Iterator[None]:
+        """Give what S3 and boto3 report a place and a remedy."""
+        try:
+            yield
+        except (ClientError, BotoCoreError) as error:
+            if code_of(error) == "404":
+                require_bucket(self._bucket)
+            raise storage_error(error, f"{self.url}/{path}") from error
+
+
+def _normal(path: str) -> str:
+    """Return the one spelling of a path: ``a//b`` and ``./a/b`` are ``a/b`` on a file system, so here, too."""
+    return str(PurePosixPath(safe_path(path)))
+
+
+def _is_path(path: str) -> bool:
+    try:
+        return _normal(path) == path
+    except UnsafePathError:
+        return False
