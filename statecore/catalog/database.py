@@ -32,7 +32,7 @@ class Database:
         self._url = _parse(url)
         try:
             self._engine = _engine(self._url)
-        except (SQLAlchemyError, ImportError) as error:
+        except (SQLAlchemyError, ImportError, OSError) as error:
             raise ConfigurationError(
                 f"catalog URL {self.name!r} cannot be used: {error}; expected a database whose driver is "
                 "installed; install the driver or correct the URL"

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, up
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, record, records
 from statecore.catalog.records import GenerationRecord
-from statecore.errors import GenerationClaimedError, UnknownRecordError
+from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
 
@@ -20,7 +20,9 @@ class Generations(Queries):
     def claim_generation(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
         """Take the job's next generation; of any number of callers at once, one gets it.
 
-        A predecessor that was not heard of for too long is marked failed in the same transaction.
+        A predecessor that was not heard of for too long is marked failed in the same transaction. While the job is
+        wanted to run, requests to stop that nobody carried out are failed, too: they were overtaken, and the new
+        driver would stop.
 
         Args:
             job: Name of the job.
@@ -35,7 +37,8 @@ class Generations(Queries):
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             wanted = select(tables.jobs.c.desired_state).where(tables.jobs.c.name == job)
-            if if_wanted and connection.execute(wanted).scalar_one() != "running":
+            is_wanted = connection.execute(wanted).scalar_one() == "running"
+            if if_wanted and not is_wanted:
                 raise GenerationClaimedError(
                     f"job {job!r} was stopped meanwhile; expected it to be wanted running; start it when it should run"
                 )
@@ -48,6 +51,8 @@ class Generations(Queries):
                 )
             if newest is not None and not newest.ended:
                 _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
+            if is_wanted:
+                _overtake_stops(connection, job, now_ms)
             number = 1 if newest is None else newest.generation + 1
             parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
             connection.execute(
@@ -123,10 +128,17 @@ class Generations(Queries):
 
         Raises:
             UnknownJobError: The job is not registered.
+            CatalogError: The job has this generation, or a later one.
 
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
+            newest = _newest(connection, job)
+            if newest is not None and newest.generation >= generation:
+                raise CatalogError(
+                    f"found generation {newest.generation} of job {job!r}; expected none from {generation} on; "
+                    "the catalog knows the job's history already, so nothing was changed"
+                )
             connection.execute(
                 insert(generations).values(
                     job=job,
@@ -197,6 +209,19 @@ def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
             f"{newest.generation if newest else 'none'}; claim a generation before using it"
         )
     return found
+
+
+def _overtake_stops(connection: Connection, job: str, now_ms: int) -> None:
+    requests = tables.requests.c
+    connection.execute(
+        update(tables.requests)
+        .where(
+            requests.job == job,
+            requests.kind == "stop_with_savepoint",
+            requests.state.in_(["pending", "taken"]),
+        )
+        .values(state="failed", error="the job was started again before it was stopped", updated_ms=now_ms)
+    )
 
 
 def _end(

@@ -9,7 +9,6 @@ from sqlalchemy import delete, insert, select
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import EpochRecord, SavepointRecord
-from statecore.errors import CatalogError
 
 savepoints, epochs = tables.savepoints, tables.epochs
 
@@ -28,7 +27,9 @@ class History(Queries):
         reason: str,
         created_ms: int | None = None,
     ) -> SavepointRecord:
-        """Record where a savepoint lies; again for the same path changes nothing.
+        """Record where a savepoint lies; again for the same one changes nothing.
+
+        Another one in the same place replaces it: stores do not write over a savepoint, so the first is gone.
 
         Args:
             path: Path or URL of its manifest or folder.
@@ -41,27 +42,30 @@ class History(Queries):
 
         Raises:
             UnknownJobError: The job is not registered.
-            CatalogError: The path is recorded as another savepoint.
 
         """
         with self._write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
-            if found is None:
-                created_ms = self._clock.now_ms() if created_ms is None else created_ms
-                found = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
-                connection.execute(insert(savepoints).values(**dataclasses.asdict(found)))
-            elif (found.job, found.lineage, found.epoch) != (job, lineage, epoch):
-                raise CatalogError(
-                    f"{path} is recorded as the savepoint of job {found.job!r} at epoch {found.epoch} of "
-                    f"lineage {found.lineage}; expected job {job!r}, epoch {epoch}, lineage {lineage}; give "
-                    "every savepoint a path of its own"
-                )
-            return found
-
-    def forget_savepoint(self, path: str) -> None:
-        """Remove the record of a savepoint that was dropped; one that is not there is no error."""
-        with self._database.write() as connection:
+            if found is not None and (found.job, found.lineage, found.epoch) == (job, lineage, epoch):
+                return found
+            created_ms = self._clock.now_ms() if created_ms is None else created_ms
+            made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
             connection.execute(delete(savepoints).where(savepoints.c.path == path))
+            connection.execute(insert(savepoints).values(**dataclasses.asdict(made)))
+            return made
+
+    def forget_savepoint(self, *paths: str) -> bool:
+        """Remove the record of a savepoint that was dropped.
+
+        Args:
+            paths: The ways in which its path may have been written.
+
+        Returns:
+            Whether there was one.
+
+        """
+        with self._database.write() as connection:
+            return connection.execute(delete(savepoints).where(savepoints.c.path.in_(paths))).rowcount > 0
 
     def savepoints(self, job: str) -> list[SavepointRecord]:
         """Return the job's savepoints, newest first."""

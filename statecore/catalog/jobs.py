@@ -143,8 +143,8 @@ class Jobs(Queries):
             if state is not None:
                 values["desired_state"] = state
             if parallelism is not None or max_parallelism is not None:
-                values["parallelism"] = parallelism or found.parallelism
-                values["max_parallelism"] = max_parallelism or found.max_parallelism
+                values["parallelism"] = found.parallelism if parallelism is None else parallelism
+                values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
                 _check_parallelism(job, values["parallelism"], values["max_parallelism"])
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from statecore.catalog.catalog import Catalog
 from statecore.catalog.records import JobRecord
-from statecore.errors import ConfigurationError, UnknownJobError
+from statecore.errors import ConfigurationError, ManifestError, StorageError, UnknownJobError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.job_definition import read_definition
+from statecore.snapshot.job_definition import JobDefinition, read_definition
+from statecore.snapshot.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,57 +17,54 @@ class Rebuilt:
     """A job that is in the catalog again.
 
     Attributes:
-        job: Its record; it is stopped.
+        job: Its record.
+        registered_before: Whether it was registered by hand since the catalog was lost; that registration counts then.
         lineage, epoch: Its newest epoch; None when it never committed one.
         savepoints: How many were found.
         withheld: Names of configuration values and settings that were never written down, because they are secret.
+        lost_cluster: The cluster that its size belonged to, when the catalog does not know it; else None.
+        problems: One error per savepoint that cannot be read.
 
     """
 
     job: JobRecord
+    registered_before: bool
     lineage: int | None
     epoch: int | None
     savepoints: int
     withheld: tuple[str, ...]
+    lost_cluster: str | None
+    problems: tuple[ManifestError | StorageError, ...]
 
 
 def rebuild_job(catalog: Catalog, store_url: str) -> Rebuilt:
-    """Register a job, its generations and its savepoints as its store knows them; it stays stopped.
+    """Register a job, its newest generation and its savepoints as its store knows them; it stays stopped.
 
     A driver that still runs, started by the catalog that is lost, stops when it next looks into this one.
 
     Args:
-        catalog: An opened catalog without the job.
+        catalog: An opened catalog that does not know the job, or knows it as registered anew.
         store_url: Root of the job's store.
 
     Raises:
-        ConfigurationError: The catalog knows the job.
+        ConfigurationError: The catalog knows the job and its history, or knows it with another store.
         MissingFileError: The store has no definition of a job.
+        ManifestError: The definition or the newest epoch cannot be read; nothing was changed.
 
     """
     store = CheckpointStore.at(store_url)
+    # All is read before anything is written: a rebuild that fails can be done again.
     definition = read_definition(store.files)
-    _require_unknown(catalog, definition.name)
     newest = store.newest()
-    job = catalog.register_job(
-        definition.name,
-        artifact=definition.artifact,
-        store=store.files.url,
-        master_url=definition.master_url,
-        # Clusters are not the job's; it is given its own again when that is registered.
-        cluster=None,
-        conf=definition.conf,
-        settings=definition.settings,
-        parallelism=definition.parallelism if newest is None else newest.parallelism,
-        max_parallelism=definition.max_parallelism if newest is None else newest.max_parallelism,
-    )
+    generation = _newest_generation(store, newest)
+    savepoints, problems = _savepoints(store)
+    known = _registered_anew(catalog, definition.name, store, generation)
+    cluster = definition.cluster if definition.cluster in {each.name for each in catalog.clusters()} else None
+    job = known or _register(catalog, definition, store, newest, cluster)
     lineage, epoch = (None, None) if newest is None else (newest.lineage, newest.epoch)
-    generation = store.newest_generation()
-    if generation is not None:
+    if generation:
         catalog.import_generation(job.name, generation, parallelism=job.parallelism, lineage=lineage, epoch=epoch)
-    savepoints = store.savepoints()
-    for path in savepoints:
-        manifest = store.manifest(path)
+    for path, manifest in savepoints.items():
         catalog.record_savepoint(
             store.describe(path),
             job=job.name,
@@ -78,16 +76,63 @@ def rebuild_job(catalog: Catalog, store_url: str) -> Rebuilt:
         )
     return Rebuilt(
         job=job,
+        registered_before=known is not None,
         lineage=lineage,
         epoch=epoch,
         savepoints=len(savepoints),
-        withheld=definition.withheld,
+        withheld=() if known else definition.withheld,
+        lost_cluster=None if known or cluster else definition.cluster,
+        problems=tuple(problems),
     )
 
 
-def _require_unknown(catalog: Catalog, name: str) -> None:
+def _newest_generation(store: CheckpointStore, newest: Manifest | None) -> int:
+    """Return the highest generation that the store knows of, which none to come may have; 0 when there was none."""
+    return max(store.newest_generation() or 0, 0 if newest is None else newest.generation)
+
+
+def _savepoints(store: CheckpointStore) -> tuple[dict[str, Manifest], list[ManifestError | StorageError]]:
+    """Return the savepoints that can be read, by path: one that cannot must not keep the job away."""
+    found, problems = {}, []
+    for path in store.savepoints():
+        try:
+            found[path] = store.manifest(path)
+        except (ManifestError, StorageError) as error:
+            problems.append(error)
+    return found, problems
+
+
+def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, generation: int) -> JobRecord | None:
+    """Return the record of a job that was registered, by hand or by a deployment, after its catalog was lost."""
     try:
-        catalog.job(name)
+        job = catalog.job(name)
     except UnknownJobError:
-        return
-    raise ConfigurationError(f"found job {name!r} in the catalog; expected a catalog that lost it; nothing was changed")
+        return None
+    if not store.is_at(job.store):
+        raise ConfigurationError(
+            f"found job {name!r} registered with the store {job.store}; expected {store.files.url}, which is to be "
+            "brought back; register it with that store, or give the one that it has; nothing was changed"
+        )
+    newest = catalog.newest_generation(name)
+    if newest is not None and newest.generation >= generation:
+        raise ConfigurationError(
+            f"found job {name!r} in the catalog with generation {newest.generation}; expected a catalog that lost "
+            f"what is in {store.files.url}; it has all of it, so nothing was changed"
+        )
+    return job
+
+
+def _register(
+    catalog: Catalog, definition: JobDefinition, store: CheckpointStore, newest: Manifest | None, cluster: str | None
+) -> JobRecord:
+    return catalog.register_job(
+        definition.name,
+        artifact=definition.artifact,
+        store=store.files.url,
+        master_url=definition.master_url,
+        cluster=cluster,
+        conf=definition.conf,
+        settings=definition.settings,
+        parallelism=definition.parallelism if newest is None else newest.parallelism,
+        max_parallelism=definition.max_parallelism if newest is None else newest.max_parallelism,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.errors import CommitError, MaxParallelismError, StateMigrationError
 from statecore.runtime.control import Control
+from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
-from statecore.runtime.job import OperatorPlan, fetch_artifact, load_job
+from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.runtime.progress import lay_down_progress
 from statecore.runtime.publishing import publish
 from statecore.runtime.resume import find_resume_point
@@ -59,8 +60,9 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
 def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, directory: Path) -> None:
     settings = RuntimeSettings.from_conf(job.conf)
     artifact = fetch_artifact(job.artifact, directory)
-    plan = load_job(artifact, job.settings).operators[0]
+    plan = load_job(artifact, job.settings)
     store = CheckpointStore.at(job.store)
+    parallelism = _claimed(catalog, job.name, generation).parallelism
     store.claim_generation(generation)
     write_definition(store.files, _definition(job))
     resume = find_resume_point(
@@ -70,7 +72,6 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         after_generation=job.start_after_generation,
         roll_back=job.roll_back,
     )
-    parallelism = _claimed(catalog, job.name, generation).parallelism
     checkpoint_directory = directory / "spark"
     with ExitStack() as stack:
         spark = job_session(job.name)
@@ -96,7 +97,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
             allow_non_restored_state=job.allow_non_restored_state,
         )
         query = (
-            plan.source.read(spark)
+            read_sources(spark, plan.sources)
             .writeStream.queryName(job.name)
             .option("checkpointLocation", checkpoint_directory.as_uri())
             .trigger(processingTime=TRIGGER)
@@ -170,9 +171,9 @@ def _claimed(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
 
 
 def check_restorable(
-    manifest: Manifest, uid: str, max_parallelism: int, *, allow_non_restored_state: bool = False
+    manifest: Manifest, uids: Collection[str], max_parallelism: int, *, allow_non_restored_state: bool = False
 ) -> None:
-    """Check that a job with one operator can take up a manifest's state.
+    """Check that a job with operators of these uids can take up a manifest's state.
 
     Raises:
         StateMigrationError: There is state of an operator that the job does not have.
@@ -184,12 +185,12 @@ def check_restorable(
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
             "which the job is registered with; rewrite the savepoint for that max parallelism"
         )
-    gone = sorted({operator.uid for operator in manifest.operators} - {uid})
+    gone = sorted({operator.uid for operator in manifest.operators}.difference(uids))
     if gone and not allow_non_restored_state:
         raise StateMigrationError(
-            f"found state of the operators {gone} in epoch {manifest.epoch}; expected none but that of {uid!r}, the "
-            "operator of this job; give the operator its old uid back, or start with --allow-non-restored-state to "
-            "leave that state behind"
+            f"found state of the operators {gone} in epoch {manifest.epoch}; expected none but that of "
+            f"{sorted(uids)}, the operators of this job; give an operator its old uid back, or start with "
+            "--allow-non-restored-state to leave that state behind"
         )
 
 
@@ -205,7 +206,7 @@ def job_session(name: str) -> SparkSession:
 
 
 def _prepare(
-    plan: OperatorPlan,
+    plan: Job,
     store: CheckpointStore,
     resume: ResumePoint,
     job: JobRecord,
@@ -219,7 +220,8 @@ def _prepare(
         return
     source = resume.foreign or store
     verify_presence(source, manifest)
-    check_restorable(manifest, plan.uid, job.max_parallelism, allow_non_restored_state=job.allow_non_restored_state)
+    uids = [operator.uid for operator in plan.operators]
+    check_restorable(manifest, uids, job.max_parallelism, allow_non_restored_state=job.allow_non_restored_state)
     newest = store.newest()
     if newest is not None:
         publish(plan.sinks, newest, store, spark)

@@ -13,50 +13,38 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 from pyspark.sql import functions as F
 
-from statecore.errors import CommitConflictError, CommitError, JobDefinitionError, StateConflictError
-from statecore.model import key_group_range, parse_type, require_key_type
+from statecore.errors import CommitConflictError, CommitError
+from statecore.model import Field, key_group_range, parse_type
+from statecore.runtime.crossing import crossing_ddl
+from statecore.runtime.dataflow import Dataflow
 from statecore.runtime.faults import FaultPoint, fault_point
-from statecore.runtime.job import OperatorPlan, Source
+from statecore.runtime.job import Job, OperatorPlan
 from statecore.runtime.memory import NEARLY_FULL
-from statecore.runtime.messages import (
-    ANCHOR,
-    COMMIT_DECODER,
-    SUBTASK,
-    EpochSpec,
-    OperatorSpec,
-    SubtaskCommit,
-    SubtaskSpec,
+from statecore.runtime.messages import ANCHOR, COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit
+from statecore.runtime.operator_epoch import (
+    Schemas,
+    check_key,
+    next_operator,
+    operator_spec,
+    restored_operator,
+    subtask_specs,
 )
-from statecore.runtime.placement import column, place
 from statecore.runtime.progress import batch_timestamp_ms, capture_progress, source_positions
-from statecore.runtime.publishing import publish, staged_sinks
+from statecore.runtime.publishing import publish
+from statecore.runtime.sources_read import SourcesRead
 from statecore.runtime.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.compaction import Merged, with_merged
-from statecore.snapshot.manifest import (
-    WRITER,
-    Artifact,
-    FieldRef,
-    Manifest,
-    OperatorState,
-    ProgressFile,
-    StateSchema,
-    SubtaskState,
-)
+from statecore.snapshot.compaction import Merged
+from statecore.snapshot.manifest import WRITER, Artifact, Manifest
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import describe_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -126,11 +114,13 @@ class EpochRunner:
 
     Args:
         job: Name of the job.
-        plan: Its operator.
+        plan: Its sources, operators and sinks.
         artifact: The job file, as it lies in the store.
         store: Where checkpoints go.
         resume: What to go on from.
         parallelism: Subtasks of the epochs to come.
+        max_parallelism: Number of key groups.
+        generation: The driver's.
         checkpoint_directory: Spark's own, disposable one.
         gate: Asked before a commit, told after it.
         upkeep: Merges state files.
@@ -143,7 +133,7 @@ class EpochRunner:
         self,
         *,
         job: str,
-        plan: OperatorPlan,
+        plan: Job,
         artifact: Artifact,
         store: CheckpointStore,
         resume: ResumePoint,
@@ -201,25 +191,10 @@ class EpochRunner:
             return
         started = time.time()
         clock = time.monotonic()
-        specs = self._subtask_specs()
-        spec = self._operator_spec(df)
         now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
-        epoch_spec = EpochSpec(
-            lineage=self._lineage,
-            epoch=epoch,
-            now_ms=now_ms,
-            watermark_ms=None if self._previous is None else self._previous.watermark_ms,
-            previous=None if self._restored_operator() is None else self._previous_path,
-            foreign_store=None if self._foreign is None else self._foreign.files.url,
-            restores=self._restores,
-            subtasks=specs,
-        )
-        commits = self._run(df, spec, epoch_spec)
+        specs, commits = self._run(df, epoch, now_ms)
         ran = time.monotonic()
-        # What a foreign store holds must not be needed any more.
-        known = self._previous if self._foreign is None else None
-        progress = capture_progress(self._checkpoint_directory, epoch, self._store, known, f"{self._generation:06d}")
-        manifest = self._manifest(spec, epoch_spec, commits, progress)
+        manifest = self._manifest(epoch, now_ms, specs, commits)
         with self._gate.committing():
             path = self._store.commit(manifest)
         fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
@@ -228,37 +203,70 @@ class EpochRunner:
         fault_point(FaultPoint.PUBLISHED, epoch)
         self._go_on_from(manifest, path)
         done = time.monotonic()
+        every = [commit for of_operator in commits.values() for commit in of_operator]
         phases = {"run": _ms(ran - clock), "commit": _ms(committed - ran), "publish": _ms(done - committed)}
         for phase in ("load_ms", "process_ms", "write_ms"):
-            phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in commits)
-        hits = sum(commit.cached_key_groups == _count(specs[commit.subtask]) for commit in commits)
-        fullest = max(commits, key=lambda commit: commit.memory_used / commit.memory_limit)
+            phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
+        hits = sum(commit.cached_key_groups == self._owned(specs[commit.uid], commit.subtask) for commit in every)
+        fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
         share = fullest.memory_used / fullest.memory_limit
         if share >= NEARLY_FULL:
-            _warn_of_memory(self._plan.uid, fullest)
+            _warn_of_memory(fullest.uid, fullest)
         self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases, share))
         self._upkeep.committed(manifest)
+
+    def _owned(self, spec: OperatorSpec, subtask: int) -> int:
+        """Return how many key groups a subtask has state of."""
+        return len(key_group_range(self._max_parallelism, self._parallelism, subtask)) if spec.key_fields else 0
 
     def _go_on_from(self, manifest: Manifest, path: str) -> None:
         if self._restores:
             self._taken_up()
         self._previous, self._previous_path, self._restores, self._foreign = manifest, path, False, None
 
-    def _run(self, df: DataFrame, spec: OperatorSpec, epoch: EpochSpec) -> list[SubtaskCommit]:
-        parallelism = len(epoch.subtasks)
+    def _run(
+        self, df: DataFrame, epoch: int, now_ms: int
+    ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
+        """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
+        plan = self._plan
         anchor = self._anchor_table(df)
-        placed = place(df, self._plan.key_columns, spec.max_parallelism, parallelism)
-        joined = placed.join(anchor.hint("shuffle_hash"), placed[SUBTASK] == anchor[ANCHOR], "full_outer")
-        if self._plan.order_by:
-            joined = joined.sortWithinPartitions(*[column(name) for name in self._plan.order_by])
-        rows = joined.mapInArrow(subtask_runner(spec, epoch), "commit string").collect()
-        commits = sorted((COMMIT_DECODER.decode(row["commit"]) for row in rows), key=lambda commit: commit.subtask)
-        if [commit.subtask for commit in commits] != list(range(parallelism)):
-            raise CommitError(
-                f"found commits of the subtasks {[commit.subtask for commit in commits]} in epoch {epoch.epoch}; "
-                f"expected one of each of {parallelism}; the epoch is not committed and will be replayed"
-            )
-        return commits
+        flow = Dataflow(df, plan.sources, plan.operators, anchor, self._parallelism, self._max_parallelism)
+        try:
+            schemas = {source.name: _fields(flow.records(source)) for source in plan.sources}
+            specs = {operator.uid: self._spec(operator, schemas) for operator in plan.operators}
+
+            def run(operator: OperatorPlan, rows: DataFrame) -> DataFrame:
+                spec = specs[operator.uid]
+                return rows.mapInArrow(subtask_runner(spec, self._epoch_spec(spec, epoch, now_ms)), crossing_ddl(spec))
+
+            rows = flow.commits(run, specs).collect()
+        finally:
+            flow.close()
+        commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
+        return specs, self._checked(epoch, commits)
+
+    def _checked(self, epoch: int, commits: Sequence[SubtaskCommit]) -> dict[str, list[SubtaskCommit]]:
+        """Return the commits by operator, each subtask's once, and none that has read what does not count."""
+        by_operator = {
+            operator.uid: sorted((c for c in commits if c.uid == operator.uid), key=lambda commit: commit.subtask)
+            for operator in self._plan.operators
+        }
+        for uid, found in by_operator.items():
+            subtasks = [commit.subtask for commit in found]
+            if subtasks != list(range(self._parallelism)):
+                raise CommitError(
+                    f"found commits of the subtasks {subtasks} of {uid!r} in epoch {epoch}; "
+                    f"expected one of each of {self._parallelism}; the epoch is not committed and will be replayed"
+                )
+        counting = {commit.attempt for commit in commits}
+        for commit in commits:
+            if not counting.issuperset(commit.read_from):
+                raise CommitError(
+                    f"found rows of an attempt that was repeated in subtask {commit.subtask} of {commit.uid!r} in "
+                    f"epoch {epoch}; expected rows of one attempt of each subtask before it, because another may give "
+                    "other rows; the epoch is not committed and will be replayed"
+                )
+        return by_operator
 
     def _anchor_table(self, df: DataFrame) -> DataFrame:
         if self._anchor is None:
@@ -267,171 +275,80 @@ class EpochRunner:
             self._anchor.count()
         return self._anchor
 
-    def _operator_spec(self, df: DataFrame) -> OperatorSpec:
-        fields = []
-        for name in self._plan.key_columns:
-            ddl = df.schema[name].dataType.simpleString()
-            require_key_type(parse_type(ddl))
-            fields.append(FieldRef(name=name, type=parse_type(ddl).ddl()))
-        key_fields = tuple(fields)
-        self._check_key(key_fields)
-        return OperatorSpec(
-            uid=self._plan.uid,
-            function=self._plan.function,
-            event_time=_event_time_column(df, self._plan.source),
-            key_fields=key_fields,
-            max_parallelism=self._max_parallelism,
-            sinks=staged_sinks(self._plan.sinks, self._store),
-            store_url=self._store.files.url,
+    def _spec(self, operator: OperatorPlan, schemas: Schemas) -> OperatorSpec:
+        spec = operator_spec(
+            operator,
+            self._plan.operators,
+            schemas,
+            self._store,
+            self._max_parallelism,
             allow_non_restored_state=self._allow_non_restored_state,
         )
+        check_key(spec, restored_operator(self._previous, operator.uid))
+        return spec
 
-    def _check_key(self, fields: tuple[FieldRef, ...]) -> None:
-        operator = self._restored_operator()
-        if operator is None:
-            return
-        restored = operator.key_fields
-        if [field.type for field in restored] != [field.type for field in fields]:
-            raise CommitError(
-                f"found the key {describe_key(fields)} for {self._plan.uid!r}; expected {describe_key(restored)}, "
-                "under which its state was written; another key type is another key: rewrite the state or use a new uid"
-            )
-
-    def _restored_operator(self) -> OperatorState | None:
-        """Return the operator's state of the epoch before; None for an operator that is new."""
-        operators = () if self._previous is None else self._previous.operators
-        return next((operator for operator in operators if operator.uid == self._plan.uid), None)
-
-    def _restored_subtasks(self) -> tuple[SubtaskState, ...]:
-        operator = self._restored_operator()
-        return (SubtaskState(),) * self._parallelism if operator is None else operator.subtasks
-
-    def _subtask_specs(self) -> tuple[SubtaskSpec, ...]:
-        return tuple(self._subtask_spec(index, state) for index, state in enumerate(self._restored_subtasks()))
-
-    def _subtask_spec(self, index: int, state: SubtaskState) -> SubtaskSpec:
-        own = key_group_range(self._max_parallelism, self._parallelism, index)
-        heads = [""] * len(own)
-        for item in state.keyed:
-            start, end = item.key_groups
-            heads[start - own.start : end - own.start + 1] = [item.token] * (end - start + 1)
-        return SubtaskSpec((own.start, own.end), _runs(own.start, heads), state.operator_token)
+    def _epoch_spec(self, spec: OperatorSpec, epoch: int, now_ms: int) -> EpochSpec:
+        restored = restored_operator(self._previous, spec.uid)
+        return EpochSpec(
+            lineage=self._lineage,
+            epoch=epoch,
+            now_ms=now_ms,
+            watermark_ms=None if self._previous is None else self._previous.watermark_ms,
+            watermark_before_ms=None if self._previous is None else self._previous.watermark_before_ms,
+            previous=None if restored is None else self._previous_path,
+            foreign_store=None if self._foreign is None else self._foreign.files.url,
+            restores=self._restores,
+            subtasks=subtask_specs(restored, self._parallelism, self._max_parallelism),
+        )
 
     def _manifest(
         self,
-        spec: OperatorSpec,
-        epoch: EpochSpec,
-        commits: Sequence[SubtaskCommit],
-        progress: tuple[ProgressFile, ...],
+        epoch: int,
+        now_ms: int,
+        specs: Mapping[str, OperatorSpec],
+        commits: Mapping[str, Sequence[SubtaskCommit]],
     ) -> Manifest:
-        restored = self._restored_subtasks()
-        merged: dict[int, list[Merged]] = defaultdict(list)
-        for each in self._upkeep.merged():
-            merged[each.merge.subtask].append(each)
-        subtasks = tuple(next_state(restored[commit.subtask], commit, merged[commit.subtask]) for commit in commits)
-        operator = OperatorState(
-            uid=spec.uid, key_fields=spec.key_fields, states=self._state_schemas(commits), subtasks=subtasks
+        # What a foreign store holds must not be needed any more.
+        known = self._previous if self._foreign is None else None
+        directory, previous = self._checkpoint_directory, self._previous
+        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}")
+        merged = self._upkeep.merged()
+        operators = tuple(
+            next_operator(
+                specs[uid],
+                restored_operator(previous, uid),
+                found,
+                [each for each in merged if each.merge.uid == uid],
+            )
+            for uid, found in commits.items()
         )
-        rows = sum(commit.rows for commit in commits)
+        read = SourcesRead(self._plan, commits, () if previous is None else previous.sources)
         return Manifest(
             writer=WRITER,
             job=self._job,
-            lineage=epoch.lineage,
-            epoch=epoch.epoch,
+            lineage=self._lineage,
+            epoch=epoch,
             generation=self._generation,
             artifact=self._artifact,
             root="..",
             parent=self._previous_path if self._foreign is None else self._foreign.describe(self._previous_path or ""),
-            parallelism=len(epoch.subtasks),
-            max_parallelism=spec.max_parallelism,
-            batch_timestamp_ms=epoch.now_ms,
+            parallelism=self._parallelism,
+            max_parallelism=self._max_parallelism,
+            batch_timestamp_ms=now_ms,
             committed_ms=int(time.time() * 1000),
-            watermark_ms=self._watermark_ms(commits),
-            rows=rows,
-            rows_total=rows + (self._previous.rows_total if self._previous is not None else 0),
-            operators=(operator,),
-            outputs=tuple(output for commit in commits for output in commit.outputs),
-            sources=source_positions(self._checkpoint_directory, epoch.epoch, [self._plan.source.name]),
+            watermark_ms=read.watermark_ms(None if previous is None else previous.watermark_ms),
+            watermark_before_ms=None if previous is None else previous.watermark_ms,
+            rows=read.rows,
+            rows_total=read.rows + (previous.rows_total if previous is not None else 0),
+            operators=operators,
+            outputs=tuple(output for found in commits.values() for commit in found for output in commit.outputs),
+            sources=read.positions(source_positions(directory, epoch, len(self._plan.sources))),
             progress=progress,
         )
 
-    def _state_schemas(self, commits: Sequence[SubtaskCommit]) -> tuple[StateSchema, ...]:
-        # A state that no subtask has touched yet is still part of what was restored.
-        operator = self._restored_operator()
-        return merged_schemas(() if operator is None else operator.states, [commit.states for commit in commits])
 
-    def _watermark_ms(self, commits: Sequence[SubtaskCommit]) -> int | None:
-        """Return where event time stands after an epoch, in which it never goes back."""
-        # One millisecond behind, as in Flink: another record with the newest event time may still come.
-        lag_ms = self._plan.source.max_lateness // timedelta(milliseconds=1) + 1
-        before = () if self._previous is None or self._previous.watermark_ms is None else (self._previous.watermark_ms,)
-        seen = [commit.max_event_time_ms - lag_ms for commit in commits if commit.max_event_time_ms is not None]
-        return max((*before, *seen), default=None)
-
-
-def merged_schemas(
-    restored: Sequence[StateSchema], committed: Sequence[Sequence[StateSchema]]
-) -> tuple[StateSchema, ...]:
-    """Return what a manifest says of an operator's states: what was restored, overruled by what its subtasks found.
-
-    Raises:
-        StateConflictError: Two subtasks hold one state under different types.
-
-    """
-    merged: dict[tuple[str, str], StateSchema] = {}
-    for state in chain.from_iterable(committed):
-        found = merged.get((state.scope, state.name), state)
-        if _form(found) != _form(state):
-            raise StateConflictError(
-                f"found state {state.name!r} as {_form(found)} in one subtask and as {_form(state)} in another; "
-                "expected the same in all; get states in open(), by the same descriptor in every subtask"
-            )
-        merged[state.scope, state.name] = _completed(state, found)
-    for state in restored:
-        found = merged.get((state.scope, state.name), state)
-        merged[state.scope, state.name] = _completed(found, state)
-    return tuple(merged[key] for key in sorted(merged))
-
-
-def _form(state: StateSchema) -> str:
-    words = (state.mode, state.kind, "of", state.type, "with time to live" if state.stamped else None)
-    return " ".join(word for word in words if word)
-
-
-def _completed(state: StateSchema, other: StateSchema) -> StateSchema:
-    """Return a schema with what only one of them can know: who has met a window, who has seen the descriptor."""
-    ttl = state.ttl or (other.ttl if state.stamped else None)
-    return msgspec.structs.replace(state, windowed=state.windowed or other.windowed, ttl=ttl)
-
-
-def _event_time_column(df: DataFrame, source: Source) -> str | None:
-    name = source.event_time
-    if name is None:
-        return None
-    found = next((field.dataType.simpleString() for field in df.schema.fields if field.name == name), None)
-    if found not in ("timestamp", "timestamp_ntz"):
-        column_found = "no column" if found is None else f"a column of type {found}"
-        raise JobDefinitionError(
-            f"found {column_found} {name!r} in source {source.name!r}; expected a timestamp, "
-            "because it was named as the event time; cast it, or name another column"
-        )
-    return name
-
-
-def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[Merged]) -> SubtaskState:
-    """Return a subtask's files after an epoch.
-
-    Args:
-        restored: Its files before.
-        commit: What it wrote.
-        merged: Which of the files before were laid together meanwhile.
-
-    """
-    return SubtaskState(
-        keyed=commit.keyed if commit.replaces else (*with_merged(restored.keyed, merged), *commit.keyed),
-        operator=restored.operator if commit.operator is None else commit.operator,
-        operator_token=commit.operator_token,
-    )
+def _fields(df: DataFrame) -> tuple[Field, ...]:
+    return tuple(Field(field.name, parse_type(field.dataType.simpleString())) for field in df.schema.fields)
 
 
 def _warn_of_memory(uid: str, commit: SubtaskCommit) -> None:
@@ -441,22 +358,6 @@ def _warn_of_memory(uid: str, commit: SubtaskCommit) -> None:
         "memory, or let state expire",
         commit.subtask, uid, commit.memory_used / 2**30, commit.memory_limit / 2**30, NEARLY_FULL * 100,
     )  # fmt: skip
-
-
-def _count(spec: SubtaskSpec) -> int:
-    start, end = spec.key_groups
-    return end - start + 1
-
-
-def _runs(first: int, heads: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
-    """Return runs of equal heads as (first key group, last key group, head)."""
-    runs: list[tuple[int, int, str]] = []
-    for offset, head in enumerate(heads):
-        if runs and runs[-1][2] == head:
-            runs[-1] = (runs[-1][0], first + offset, head)
-        else:
-            runs.append((first + offset, first + offset, head))
-    return tuple(runs)
 
 
 def _ms(seconds: float) -> int:

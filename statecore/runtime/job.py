@@ -1,4 +1,11 @@
-"""The job builder: what a job file's ``build(job)`` describes."""
+"""The job builder: what a job file's ``build(job)`` describes.
+
+::
+
+    source ─► key_by ─► process(uid) ─► sink
+                           │  └─► side_output ─► sink
+    source ─► broadcast ───┘ connect         every output is a stream again: key_by, broadcast, process, sink
+"""
 
 from __future__ import annotations
 
@@ -14,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from statecore.errors import JobDefinitionError, MissingFileError
-from statecore.functions import KeyedProcessFunction
-from statecore.model import OutputTag, parse_row
+from statecore.errors import ConfigurationError, JobDefinitionError, MissingFileError
+from statecore.functions import UserFunction
+from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.keyed_files import RESERVED
-from statecore.state.process import MAIN_OUTPUT
+from statecore.state.process import MAIN_OUTPUT, require_fit
 from statecore.storage import open_store, split_url
 
 if TYPE_CHECKING:
@@ -46,6 +53,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """An output of an operator: a side output's tag name, or ``MAIN_OUTPUT``, and the schema of its rows."""
+
+    uid: str
+    tag: str
+    schema: str
+
+
+Input = Source | Output
+"""What an operator reads."""
+
+
+@dataclass(frozen=True, slots=True)
 class SinkBinding:
     """A sink and the output it takes: a side output's tag name, or ``MAIN_OUTPUT``."""
 
@@ -55,17 +75,38 @@ class SinkBinding:
     sink: Sink
 
 
+@dataclass(frozen=True, slots=True)
+class BroadcastInput:
+    """What every subtask of an operator reads.
+
+    Attributes:
+        order_by: Columns to sort each epoch's records by.
+        states: The broadcast states that it is kept in.
+
+    """
+
+    input: Input
+    order_by: tuple[str, ...]
+    states: tuple[MapStateDescriptor, ...]
+
+
 @dataclass(slots=True)
 class OperatorPlan:
-    """One operator: its input, key, function and outputs."""
+    """One operator: its inputs, key, function and outputs; without key columns it has no key."""
 
     uid: str
-    source: Source
+    input: Input
     key_columns: tuple[str, ...]
     order_by: tuple[str, ...]
-    function: KeyedProcessFunction
+    broadcast: BroadcastInput | None
+    function: UserFunction
     output: str
     sinks: list[SinkBinding] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All that it reads."""
+        return (self.input,) if self.broadcast is None else (self.input, self.broadcast.input)
 
 
 class Job:
@@ -80,6 +121,11 @@ class Job:
         self.settings: Mapping[str, str] = MappingProxyType(dict(settings or {}))
         self.sources: list[Source] = []
         self.operators: list[OperatorPlan] = []
+
+    @property
+    def sinks(self) -> list[SinkBinding]:
+        """The sinks of all operators."""
+        return [binding for operator in self.operators for binding in operator.sinks]
 
     def source(
         self,
@@ -117,20 +163,27 @@ class Job:
             JobDefinitionError: It cannot.
 
         """
-        if len(self.operators) != 1 or len(self.sources) != 1:
+        if not self.operators:
             raise JobDefinitionError(
-                f"found {len(self.sources)} sources and {len(self.operators)} operators; expected one of each, "
-                "which is what this release runs; split the job"
+                f"found {len(self.sources)} sources and no operator; expected one at least; "
+                "call process(…) on a stream in build(job)"
+            )
+        read = {each.name for operator in self.operators for each in operator.inputs if isinstance(each, Source)}
+        unread = [source.name for source in self.sources if source.name not in read]
+        if unread:
+            raise JobDefinitionError(
+                f"found the sources {unread}, which no operator reads; expected every source to be read; "
+                "leave them out, or process them"
             )
         return self
 
 
 class Stream:
-    """Records of a source."""
+    """Records of a source, or an output of an operator."""
 
-    def __init__(self, job: Job, source: Source) -> None:
+    def __init__(self, job: Job, stream_input: Input) -> None:
         self._job = job
-        self._source = source
+        self._input = stream_input
 
     def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
         """Partition by columns.
@@ -153,20 +206,59 @@ class Stream:
                 f"found the key columns {reserved}; expected other names, because these are used inside; "
                 "rename the columns in the source"
             )
-        return KeyedStream(self._job, self._source, columns, tuple(order_by))
+        return KeyedStream(self._job, self._input, columns, tuple(order_by))
+
+    def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
+        """Give every record to every subtask of the operator that another stream is connected for.
+
+        Within an epoch, broadcast records come before the others.
+
+        Args:
+            states: The broadcast states that the function keeps them in.
+            order_by: Columns to sort each epoch's records by: all subtasks must do the same in the same order.
+
+        Raises:
+            JobDefinitionError: No state, or something else than a map state's descriptor.
+
+        """
+        if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
+            raise JobDefinitionError(
+                f"found broadcast{states!r}; expected one MapStateDescriptor at least; name the broadcast states"
+            )
+        return BroadcastStream(self._job, BroadcastInput(self._input, tuple(order_by), states))
+
+    def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
+        """Process these records, without a key, beside broadcast ones."""
+        return ConnectedStream(self._job, self._input, (), (), broadcast)
+
+    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+        """Run a ``ProcessFunction`` over every record, without a key; see ``KeyedStream.process``."""
+        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output))
+
+
+class BroadcastStream:
+    """Records for every subtask."""
+
+    def __init__(self, job: Job, broadcast: BroadcastInput) -> None:
+        self.job = job
+        self.broadcast = broadcast
 
 
 class KeyedStream:
     """Records partitioned by key."""
 
-    def __init__(self, job: Job, source: Source, columns: tuple[str, ...], order_by: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, stream_input: Input, columns: tuple[str, ...], order_by: tuple[str, ...]) -> None:
         self._job = job
-        self._source = source
+        self._input = stream_input
         self._columns = columns
         self._order_by = order_by
 
-    def process(self, function: KeyedProcessFunction, output: str, uid: str) -> ProcessedStream:
-        """Run a function over every record.
+    def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
+        """Process these records beside broadcast ones."""
+        return ConnectedStream(self._job, self._input, self._columns, self._order_by, broadcast)
+
+    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+        """Run a ``KeyedProcessFunction`` over every record.
 
         Args:
             function: What to run.
@@ -178,24 +270,39 @@ class KeyedStream:
             UnsupportedTypeError: The output schema cannot be parsed.
 
         """
-        if not isinstance(function, KeyedProcessFunction):
-            raise JobDefinitionError(
-                f"found {type(function).__name__} for operator {uid!r}; expected a KeyedProcessFunction; subclass it"
-            )
-        _check_name("operator uid", uid, [operator.uid for operator in self._job.operators])
-        parse_row(output)
-        plan = OperatorPlan(uid, self._source, self._columns, self._order_by, function, output)
-        self._job.operators.append(plan)
-        return ProcessedStream(plan)
+        plan = OperatorPlan(uid, self._input, self._columns, self._order_by, None, function, output)
+        return _processed(self._job, plan)
 
 
-class OutputStream:
+class ConnectedStream:
+    """Records beside those of a broadcast stream."""
+
+    def __init__(
+        self,
+        job: Job,
+        stream_input: Input,
+        columns: tuple[str, ...],
+        order_by: tuple[str, ...],
+        broadcast: BroadcastStream,
+    ) -> None:
+        self._job = job
+        self._plan = (stream_input, columns, order_by, broadcast.broadcast)
+
+    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+        """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, over both streams.
+
+        See ``KeyedStream.process``.
+        """
+        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output))
+
+
+class OutputStream(Stream):
     """One output of an operator."""
 
-    def __init__(self, plan: OperatorPlan, tag: str, schema: str) -> None:
+    def __init__(self, job: Job, plan: OperatorPlan, tag: str, schema: str) -> None:
+        super().__init__(job, Output(plan.uid, tag, schema))
         self._plan = plan
-        self._tag = tag
-        self._schema = schema
+        self._binding = (tag, schema)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Publish this output's committed rows in a sink.
@@ -204,19 +311,30 @@ class OutputStream:
             JobDefinitionError: The name is taken or not usable.
 
         """
-        _check_name("sink", name, [binding.name for binding in self._plan.sinks])
-        self._plan.sinks.append(SinkBinding(name, self._tag, self._schema, sink))
+        _check_name("sink", name, [binding.name for binding in self._job.sinks])
+        self._plan.sinks.append(SinkBinding(name, *self._binding, sink))
 
 
 class ProcessedStream(OutputStream):
     """The main output of an operator."""
 
-    def __init__(self, plan: OperatorPlan) -> None:
-        super().__init__(plan, MAIN_OUTPUT, plan.output)
+    def __init__(self, job: Job, plan: OperatorPlan) -> None:
+        super().__init__(job, plan, MAIN_OUTPUT, plan.output)
 
     def side_output(self, tag: OutputTag) -> OutputStream:
         """Return what the function sends to ``tag``: one column per field of its type."""
-        return OutputStream(self._plan, tag.name, tag.value_type)
+        return OutputStream(self._job, self._plan, tag.name, tag.value_type)
+
+
+def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
+    try:
+        require_fit(plan.function, keyed=bool(plan.key_columns), broadcast=plan.broadcast is not None)
+    except ConfigurationError as error:
+        raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
+    _check_name("operator uid", plan.uid, [operator.uid for operator in job.operators])
+    parse_row(plan.output)
+    job.operators.append(plan)
+    return ProcessedStream(job, plan)
 
 
 def fetch_artifact(artifact: str, directory: Path) -> Path:

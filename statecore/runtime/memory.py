@@ -42,15 +42,16 @@ def _address_space() -> Memory | None:
 
 
 def _container() -> Memory | None:
-    """Return what the control group (version 2) allows, as far as there is one."""
+    """Return what the control group (version 2) allows; None without one, without a limit, or one that reads oddly."""
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
+        limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
+        # Pages of files that nobody holds on to are given back before anybody is killed.
+        return Memory(used - int(statistics["inactive_file"]), limit)
+    except (OSError, ValueError, KeyError):
+        # "max" is no number. No epoch fails because its memory cannot be measured.
         return None
-    # Pages of files that nobody holds on to are given back before anybody is killed.
-    return None if limit == "max" else Memory(used - int(statistics["inactive_file"]), int(limit))
 
 
 def _machine() -> Memory:

@@ -6,15 +6,27 @@ from dataclasses import dataclass
 
 import msgspec
 
-from statecore.functions import KeyedProcessFunction
-from statecore.model import Field
+from statecore.functions import UserFunction
+from statecore.model import Field, MapStateDescriptor
 from statecore.snapshot.manifest import FieldRef, KeyedFile, OperatorFile, StagedOutput, StateSchema
 from statecore.storage import FileStore
 
 ANCHOR = "__statecore_anchor"
 SUBTASK = "__statecore_subtask"
 KEY_GROUP = "__statecore_key_group"
-INTERNAL = frozenset({ANCHOR, SUBTASK, KEY_GROUP})
+# A row is a record of the main input, or one of the broadcast input, or another operator's commit that is passed on.
+MAIN = "__statecore_main"
+BROADCAST = "__statecore_broadcast"
+COMMIT = "__statecore_commit"
+# Of rows that another operator has made: which attempt, before or after its watermark went on, their event time.
+ATTEMPT = "__statecore_attempt"
+PHASE = "__statecore_phase"
+TIMESTAMP = "__statecore_timestamp_ms"
+SOURCE = "__statecore_source"
+INTERNAL = frozenset(
+    {ANCHOR, SUBTASK, KEY_GROUP, MAIN, BROADCAST, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE, "__statecore_out"}
+)
+BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +40,38 @@ class StagedSink:
 
 
 @dataclass(frozen=True, slots=True)
+class Crossing:
+    """An output that other operators read: its tag name and its schema."""
+
+    tag: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """What a worker must know of an operator; the same in every epoch of a generation.
 
     Attributes:
-        event_time: Column with the records' event time, or None.
+        reads_operator: Whether the main input is another operator's output, which comes with its event time.
+        event_time: Column with the event time of a source's records, or None.
+        key_fields: Empty for an operator without a key.
+        broadcast: The broadcast states, none without a broadcast input.
+        broadcast_event_time: As ``event_time``, of the broadcast input.
+        crossings: Outputs that other operators read.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
 
     """
 
     uid: str
-    function: KeyedProcessFunction
+    function: UserFunction
+    reads_operator: bool
     event_time: str | None
     key_fields: tuple[FieldRef, ...]
+    broadcast: tuple[MapStateDescriptor, ...]
+    broadcast_event_time: str | None
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
+    crossings: tuple[Crossing, ...]
     store_url: str
     allow_non_restored_state: bool
 
@@ -70,6 +99,8 @@ class EpochSpec:
     Attributes:
         now_ms: The epoch's time, as Spark recorded it.
         watermark_ms: Where event time stood after the epoch before; None before the first watermark.
+        watermark_before_ms: Where it stood after the one before that: rows that another operator made before its
+            watermark went on are met under it.
         previous: Path of the manifest with the operator's state; None when there is none.
         foreign_store: URL of the store in which that manifest and its files lie, when it is not the job's own: then
             all state is written anew into the job's store. None for the job's own.
@@ -82,6 +113,7 @@ class EpochSpec:
     epoch: int
     now_ms: int
     watermark_ms: int | None
+    watermark_before_ms: int | None
     previous: str | None
     foreign_store: str | None
     restores: bool
@@ -92,8 +124,13 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What one subtask did in an epoch; its last row.
 
     Attributes:
+        uid: The operator.
+        attempt: Number that this attempt drew.
+        read_from: Attempts of other operators that rows came from.
         replaces: Whether ``keyed`` replaces the files of earlier epochs.
-        max_event_time_ms: The newest event time among the records; None without one.
+        rows, broadcast_rows: Records of the two inputs.
+        max_event_time_ms: The newest event time among the records of a source; None without one.
+        max_broadcast_event_time_ms: Likewise, of the broadcast input.
         operator: All files of the operator state, or None when none of it changed.
         cached_key_groups: Key groups whose state was met in memory.
         load_ms, process_ms, write_ms: Duration of the phases.
@@ -101,7 +138,10 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     """
 
+    uid: str
     subtask: int
+    attempt: int
+    read_from: tuple[int, ...]
     keyed: tuple[KeyedFile, ...]
     replaces: bool
     operator: tuple[OperatorFile, ...] | None
@@ -109,13 +149,21 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     states: tuple[StateSchema, ...]
     outputs: tuple[StagedOutput, ...]
     rows: int
+    broadcast_rows: int
     max_event_time_ms: int | None
+    max_broadcast_event_time_ms: int | None
     cached_key_groups: int
     load_ms: int
     process_ms: int
     write_ms: int
     memory_used: int
     memory_limit: int
+
+
+def crossing_column(spec: OperatorSpec, tag: str) -> str:
+    """Return the column of an output among an operator's crossing rows."""
+    index = next(index for index, crossing in enumerate(spec.crossings) if crossing.tag == tag)
+    return f"__statecore_out_{index}"
 
 
 COMMIT_DECODER = msgspec.json.Decoder(SubtaskCommit)

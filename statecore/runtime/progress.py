@@ -11,12 +11,11 @@ Spark's checkpoint directory is disposable: a query without Spark-native state g
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.errors import ManifestError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, ProgressFile, SourcePositions
+from statecore.snapshot.manifest import Manifest, ProgressFile
 from statecore.storage import safe_path
 
 _COMPACT = ".compact"
@@ -39,21 +38,27 @@ def batch_timestamp_ms(directory: Path, epoch: int) -> int:
         ) from error
 
 
-def source_positions(directory: Path, epoch: int, names: Sequence[str]) -> tuple[SourcePositions, ...]:
-    """Return where each source stands after an epoch, as Spark wrote it down.
+def source_positions(directory: Path, epoch: int, sources: int) -> list[tuple[str, ...]]:
+    """Return where each source stands after an epoch, in the order in which the query reads them.
 
     Args:
         directory: Spark's checkpoint directory.
         epoch: The epoch.
-        names: The job's sources, in the order in which the query reads them.
+        sources: Number of sources.
+
+    Raises:
+        ManifestError: The offset log of this Spark reads otherwise than expected.
 
     """
-    offsets = (directory / "offsets" / str(epoch)).read_text().splitlines()[2:]
-    return tuple(
-        # A source that has not given anything yet is a dash.
-        SourcePositions(name=name, positions=() if offset == "-" else (offset,))
-        for name, offset in zip(names, offsets, strict=True)
-    )
+    path = directory / "offsets" / str(epoch)
+    offsets = path.read_text().splitlines()[2:]
+    if len(offsets) != sources:
+        raise ManifestError(
+            f"found {len(offsets)} offsets in {path}; expected one of each of {sources} sources; read every source "
+            "once in build(job), and run the Spark release this package is pinned to"
+        )
+    # A source that has not given anything yet is a dash.
+    return [() if offset == "-" else (offset,) for offset in offsets]
 
 
 def capture_progress(

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _NOTHING_COMMITTED = (
     "found no committed epoch; expected one to make a savepoint of; "
-    "stop the job without a savepoint, or wait for its first epoch"
+    "there is nothing to keep yet: wait for the job's first epoch"
 )
 _JOB_GROUP = "statecore-savepoints"
 
@@ -54,7 +54,7 @@ class SavepointTaker:
         return {request for request, thread in self._copies.items() if thread.is_alive()}
 
     def take(self, request: RequestRecord, manifest: Manifest | None) -> None:
-        """Carry out a request; its outcome goes to the catalog.
+        """Carry out a request; its outcome goes to the catalog. After ``close`` it is left to the next driver.
 
         Args:
             request: Its arguments are ``name``, and optionally ``reason`` and ``target``, the URL of the folder that a
@@ -65,15 +65,17 @@ class SavepointTaker:
             StatecoreError: It could not be carried out.
 
         """
+        if self._closing:
+            return
         if manifest is None:
             self._catalog.finish_request(request.id, error=_NOTHING_COMMITTED)
             return
         try:
             path = self._pin(request, manifest)
+            manifest = self._store.manifest(path)
         except StatecoreError as error:
             self._catalog.finish_request(request.id, error=str(error))
             raise
-        manifest = self._store.manifest(path)
         target = request.arguments.get("target")
         if target is None:
             self._finish(request, manifest, path, self._store.describe(path))
@@ -85,10 +87,11 @@ class SavepointTaker:
     def close(self) -> None:
         """Break off copies under way; the next driver takes their requests up again."""
         self._closing = True
-        if self.under_way():
-            self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
-        for thread in self._copies.values():
-            thread.join()
+        for thread in list(self._copies.values()):
+            while thread.is_alive():
+                # Again and again: a copy that has just begun may have no job to cancel yet.
+                self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
+                thread.join(1)
 
     def _pin(self, request: RequestRecord, manifest: Manifest) -> str:
         name, reason = request.arguments["name"], request.arguments.get("reason", "")

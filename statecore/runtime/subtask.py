@@ -6,34 +6,35 @@ names it.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
+from itertools import chain
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from statecore.model import DistributionMode, StateKind, key_encoder
-from statecore.model.values import row_class
+from statecore.model import DistributionMode, StateKind
 from statecore.runtime.cache import SubtaskStateLoader
+from statecore.runtime.crossing import CrossingRows
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.memory import worker_memory
 from statecore.runtime.messages import (
+    AFTER_WATERMARK,
     ANCHOR,
-    INTERNAL,
-    KEY_GROUP,
-    SUBTASK,
+    BEFORE_WATERMARK,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
 )
 from statecore.runtime.outputs import Outputs
 from statecore.runtime.state_writer import StateWriter
-from statecore.snapshot.arrow_values import from_arrow
-from statecore.snapshot.manifest import FileKind, StateSchema, TtlRef
+from statecore.runtime.subtask_input import Part, SubtaskInput
+from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
+from statecore.state.contexts import NO_WATERMARK
 from statecore.state.operator import HeldOperatorState
-from statecore.state.process import Record
 
 
 class _EpochClock:
@@ -49,129 +50,153 @@ class _EpochClock:
 def subtask_runner(
     spec: OperatorSpec, epoch: EpochSpec
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that ``mapInArrow`` runs in every subtask; its one output row is the subtask's commit."""
+    """Return the function that ``mapInArrow`` runs in every subtask.
+
+    It gives the outputs that other operators read, the commits of these operators, and last the subtask's own commit.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        commit = _run(spec, epoch, batches)
-        if commit is not None:
-            yield pa.RecordBatch.from_pydict({"commit": [msgspec.json.encode(commit).decode()]})
+        yield from _run(spec, epoch, batches)
 
     return run
 
 
-def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]) -> SubtaskCommit | None:
+def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         # Only a partition without marker row is empty; the driver misses its commit and fails the epoch.
-        return None
-    subtask = first.column(ANCHOR)[0].as_py()
-    clock = _EpochClock(epoch.now_ms)
-    started = time.monotonic()
-    loader = SubtaskStateLoader(spec, epoch, subtask, clock)
-    keyed = loader.keyed()
-    operator, old_files = loader.operator()
-    outputs = Outputs(spec.sinks)
-    process = ProcessOperator(
-        spec.function, keyed, operator, outputs.emit, clock=clock, subtask=subtask, parallelism=len(epoch.subtasks)
-    )
-    loaded = time.monotonic()
-    rows = _Counter()
-    try:
-        process.open(restored=loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
-        # The epoch before ends here: only now is it known how far event time went in all subtasks.
-        if epoch.watermark_ms is not None:
-            process.advance_watermark(epoch.watermark_ms)
-        process.fire_processing_time()
-        process.process(rows.count(_records(spec, first, batches)))
-        process.snapshot(epoch.epoch)
-    finally:
-        process.close()
-    processed = time.monotonic()
+        return
+    attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
+    yield from attempt.process(chain((first,), batches))
     fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
-    writer = StateWriter(spec, epoch, subtask)
-    moves_in = epoch.foreign_store is not None
-    replaces = moves_in or keyed.rewrite_needed
-    keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
-    keyed.clear_changes()
-    changed = operator.changed()
-    held = operator.detach()
-    if moves_in:
-        changed = sorted(held)
-    # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
-    kept = [] if moves_in else [item for item in old_files if item.state not in changed]
-    written = writer.operator({name: held[name] for name in changed})
-    operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
-    operator_token = epoch.subtasks[subtask].operator_token
-    if changed or not operator_token:
-        operator_token = writer.token
-    staged = outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{subtask:05d}-{writer.token}")
-    tokens = _versions(epoch, subtask, writer.token if keyed_files else "", replaces)
-    memory = worker_memory()
-    commit = SubtaskCommit(
-        subtask=subtask,
-        keyed=tuple(keyed_files),
-        replaces=replaces,
-        operator=operator_files if changed or moves_in else None,
-        operator_token=operator_token,
-        states=tuple(_schemas(keyed, held)),
-        outputs=tuple(staged),
-        rows=rows.value,
-        max_event_time_ms=rows.max_event_time_ms,
-        cached_key_groups=loader.cached_key_groups,
-        load_ms=_ms(loaded - started),
-        process_ms=_ms(processed - loaded),
-        write_ms=_ms(time.monotonic() - processed),
-        memory_used=memory.used,
-        memory_limit=memory.limit,
-    )
-    loader.keep_keyed(keyed, tokens)
-    loader.keep_operator(held, operator_token, operator_files)
-    fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
-    return commit
+    yield attempt.commit()
 
 
-def _records(spec: OperatorSpec, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[Record]:
-    """Yield the records; the marker row of a subtask without records is no record."""
-    names = [name for name in first.schema.names if name not in INTERNAL]
-    make = row_class(tuple(names))
-    key_positions = [names.index(field.name) for field in spec.key_fields]
-    encode = key_encoder([field.type for field in spec.key_fields])
-    for batch in _chain(first, rest):
-        if batch.num_rows == 0 or batch.column(SUBTASK).null_count:
-            continue
-        columns = [from_arrow(batch.column(name)) for name in names]
-        keys = map(encode, zip(*(columns[i] for i in key_positions), strict=True))
-        values = map(make, zip(*columns, strict=True))
-        times = _event_times_ms(batch, spec.event_time)
-        yield from zip(keys, batch.column(KEY_GROUP).to_pylist(), values, times, strict=True)
+class _Attempt:
+    """One try of a subtask at an epoch; its token is in the name of all it writes."""
 
+    def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int) -> None:
+        self._spec, self._epoch, self._subtask = spec, epoch, subtask
+        self._number = secrets.randbits(63)
+        self._started = time.monotonic()
+        clock = _EpochClock(epoch.now_ms)
+        self._loader = SubtaskStateLoader(spec, epoch, subtask, clock)
+        self._keyed = self._loader.keyed() if spec.key_fields else None
+        self._operator, self._old_files = self._loader.operator()
+        self._outputs = Outputs(spec.sinks)
+        self._crossing = CrossingRows(spec, subtask, self._number)
+        self._taken = SubtaskInput(spec)
+        self._process = ProcessOperator(
+            spec.function,
+            self._keyed,
+            self._operator,
+            self._emit if spec.crossings else self._outputs.emit,
+            clock=clock,
+            subtask=subtask,
+            parallelism=len(epoch.subtasks),
+            broadcast=spec.broadcast,
+            watermark=NO_WATERMARK if epoch.watermark_before_ms is None else epoch.watermark_before_ms,
+        )
+        self._loaded = self._processed = time.monotonic()
 
-def _event_times_ms(batch: pa.RecordBatch, column: str | None) -> Iterable[int | None]:
-    if column is None:
-        return repeat(None, batch.num_rows)
-    # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
-    return [None if us is None else us // 1000 for us in batch.column(column).cast(pa.int64()).to_pylist()]
+    def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the function over the epoch's rows; yield what goes on to other operators."""
+        spec, process = self._spec, self._process
+        try:
+            process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
+            advanced = not spec.reads_operator
+            if advanced:
+                yield from self._advance()
+            for batch in batches:
+                passed = self._taken.commits(batch)
+                if passed:
+                    yield self._crossing.commits(passed)
+                for part in self._taken.parts(batch):
+                    if part.phase == AFTER_WATERMARK and not advanced:
+                        # All that other operators made before their watermark went on has been dealt with.
+                        advanced = True
+                        yield from self._advance()
+                    self._process_part(part)
+                    yield from self._crossing.batches(part.phase)
+            if not advanced:
+                yield from self._advance()
+            process.snapshot(self._epoch.epoch)
+        finally:
+            process.close()
+        self._processed = time.monotonic()
 
+    def commit(self) -> pa.RecordBatch:
+        """Write what changed, keep the state in memory, and return the commit."""
+        spec, epoch, keyed = self._spec, self._epoch, self._keyed
+        writer = StateWriter(spec, epoch, self._subtask)
+        moves_in = epoch.foreign_store is not None
+        replaces = moves_in or (keyed is not None and keyed.rewrite_needed)
+        keyed_files: list[KeyedFile] = []
+        if keyed is not None:
+            keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
+            keyed.clear_changes()
+        changed = self._operator.changed()
+        held = self._operator.detach()
+        if moves_in:
+            changed = sorted(held)
+        # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
+        kept = [] if moves_in else [item for item in self._old_files if item.state not in changed]
+        written = writer.operator({name: held[name] for name in changed})
+        operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
+        operator_token = epoch.subtasks[self._subtask].operator_token
+        if changed or not operator_token:
+            operator_token = writer.token
+        staged = self._outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{self._subtask:05d}-{writer.token}")
+        memory, taken = worker_memory(), self._taken
+        commit = SubtaskCommit(
+            uid=spec.uid,
+            subtask=self._subtask,
+            attempt=self._number,
+            read_from=tuple(sorted(taken.read_from)),
+            keyed=tuple(keyed_files),
+            replaces=replaces,
+            operator=operator_files if changed or moves_in else None,
+            operator_token=operator_token,
+            states=tuple(_schemas(keyed, held)),
+            outputs=tuple(staged),
+            rows=taken.rows,
+            broadcast_rows=taken.broadcast_rows,
+            max_event_time_ms=taken.max_event_time_ms,
+            max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
+            cached_key_groups=self._loader.cached_key_groups,
+            load_ms=_ms(self._loaded - self._started),
+            process_ms=_ms(self._processed - self._loaded),
+            write_ms=_ms(time.monotonic() - self._processed),
+            memory_used=memory.used,
+            memory_limit=memory.limit,
+        )
+        if keyed is not None:
+            token = writer.token if keyed_files else ""
+            self._loader.keep_keyed(keyed, _versions(epoch, self._subtask, token, replaces))
+        self._loader.keep_operator(held, operator_token, operator_files)
+        fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
+        return self._crossing.commits([msgspec.json.encode(commit).decode()])
 
-def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+    def _emit(self, tag: str, value: Any) -> None:
+        self._outputs.emit(tag, value)
+        self._crossing.emit(tag, value, self._process.timestamp)
 
+    def _process_part(self, part: Part) -> None:
+        if part.broadcast:
+            for value, timestamp in self._taken.broadcast_records(part):
+                self._process.process_broadcast(value, timestamp)
+        else:
+            self._process.process(self._taken.records(part))
 
-class _Counter:
-    def __init__(self) -> None:
-        self.value = 0
-        self.max_event_time_ms: int | None = None
+    def _advance(self) -> Iterator[pa.RecordBatch]:
+        """Let event time go on and fire timers.
 
-    def count(self, records: Iterator[Record]) -> Iterator[Record]:
-        newest: int | None = None
-        for record in records:
-            self.value += 1
-            timestamp = record[3]
-            if timestamp is not None and (newest is None or timestamp > newest):
-                newest = timestamp
-            yield record
-        self.max_event_time_ms = newest
+        The epoch before ends here: only now is it known how far event time went in all subtasks.
+        """
+        if self._epoch.watermark_ms is not None:
+            self._process.advance_watermark(self._epoch.watermark_ms)
+        self._process.fire_processing_time()
+        yield from self._crossing.batches(BEFORE_WATERMARK)
 
 
 def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dict[int, str]:
@@ -183,8 +208,8 @@ def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dic
     return {key_group: head for start, end, head in spec.heads for key_group in range(start, end + 1)}
 
 
-def _schemas(keyed: HeapKeyedStateBackend, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:
-    for name, table in sorted(keyed.tables.items()):
+def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:
+    for name, table in sorted(keyed.tables.items() if keyed is not None else ()):
         yield StateSchema(
             name=name,
             scope="keyed",

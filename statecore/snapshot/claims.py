@@ -15,7 +15,7 @@ from datetime import timedelta
 import msgspec
 
 from statecore.errors import ManifestError, MissingFileError
-from statecore.storage import FileStore, safe_path
+from statecore.storage import FileStore
 
 _FOLDER = "claims"
 # Longer than any copy of a savepoint takes; a holder that died blocks clean-up of one manifest for so long.
@@ -42,12 +42,23 @@ _DECODER = msgspec.json.Decoder(Claim)
 
 @contextmanager
 def claimed(files: FileStore, manifest: str, holder: str) -> Iterator[None]:
-    """Keep a manifest and its files while the block runs."""
+    """Keep a manifest and its files while the block runs.
+
+    Raises:
+        MissingFileError: The manifest is not there any more.
+
+    """
     path = f"{_FOLDER}/{uuid.uuid4().hex}.json"
     expires_ms = int((time.time() + _LIFETIME.total_seconds()) * 1000)
-    claim = Claim(manifest=safe_path(manifest), holder=holder, expires_ms=expires_ms)
+    claim = Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)
     files.write(path, msgspec.json.encode(claim))
     try:
+        # Only now: who drops a savepoint looks for claims once more when it is gone, so one of the two notices.
+        if files.size(manifest) is None:
+            raise MissingFileError(
+                f"found no manifest {files.url}/{manifest}; expected it for {holder}; somebody dropped it, so take "
+                "another savepoint"
+            )
         yield
     finally:
         files.delete(path)

@@ -51,10 +51,12 @@ def clean_up(
         on_delete: Called before each deletion.
 
     Raises:
-        ManifestError: A manifest cannot be read, so nobody knows what it needs; no file is removed then.
+        ManifestError: A manifest or a claim cannot be read, so nobody knows what it needs; nothing is removed then.
 
     """
     manifests = _old_manifests(store, retained, before_ms)
+    # Once before anything goes: when one cannot be read, the older ones may be what the job must go back to.
+    store.referenced()
     for manifest in manifests:
         on_delete()
         store.files.delete(manifest.path)

@@ -2,7 +2,8 @@
 
 Every epoch adds a changelog to each state that changed. Two rules keep them few and short:
 
-* sixteen changelogs in a row of about the same size become one, so there are few of each size;
+* sixteen changelogs of about the same size become one, together with smaller ones between them, and so does one
+  with fifteen smaller ones right before it: there are few of each size, in whatever order sizes come;
 * once the changelogs of a state outweigh its base, all of it becomes a new base.
 
 Both work on files alone, beside the stream: the next commit names the merged file in the place of what went into it.
@@ -140,10 +141,11 @@ def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> 
 
 def _run(changelogs: Iterable[KeyedFile]) -> tuple[KeyedFile, ...]:
     """Return the first neighbours that are due, or nothing."""
-    # Each is a file behind those of smaller classes before it, which must not keep it apart from others of its own.
+    # Each is a file with those of smaller classes before it: they must not keep it apart from others of its own class,
+    # and what follows it must not have it written again.
     units: list[tuple[KeyedFile, ...]] = []
     for item in changelogs:
-        unit = (item,)
+        unit: tuple[KeyedFile, ...] = (item,)
         while units and _size_class(units[-1]) < _size_class(unit):
             unit = units.pop() + unit
         units.append(unit)

@@ -11,8 +11,12 @@ from statecore.errors import ManifestError, MissingFileError
 from statecore.storage import FileStore
 
 _PATH = "job.json"
-# Spark's own rule for what it keeps out of its logs and pages.
-_SECRET = re.compile(r"secret|password|token|access[.]?key|credential|dsn", re.IGNORECASE)
+# Spark's own rule for what it keeps out of its logs and pages, which looks at names and values, and what else
+# programs call a secret; last, a user and a password in a URL.
+_SECRET = re.compile(
+    r"secret|passw(or)?d|passphrase|token|(access|api|private|account)[._-]?key|credential|dsn|//[^/\s]*@",
+    re.IGNORECASE,
+)
 
 
 class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,8 +24,8 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         artifact, store, master_url, cluster: As registered.
-        conf, settings: As registered, without values whose name says that they are secret.
-        withheld: The names of these.
+        conf, settings: As registered, without what looks like a secret by its name or its value.
+        withheld: The names of what was left out.
 
     """
 
@@ -40,20 +44,11 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _DECODER = msgspec.json.Decoder(JobDefinition)
 
 
-def without_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the values whose names do not say that they are secret."""
-    return {name: value for name, value in values.items() if not _SECRET.search(name)}
-
-
 def write_definition(files: FileStore, definition: JobDefinition) -> None:
     """Write a definition, without its secrets, in the place of an older one."""
-    secret = [name for values in (definition.conf, definition.settings) for name in values if _SECRET.search(name)]
-    public = msgspec.structs.replace(
-        definition,
-        conf=without_secrets(definition.conf),
-        settings=without_secrets(definition.settings),
-        withheld=tuple(sorted(secret)),
-    )
+    conf, settings = _without_secrets(definition.conf), _without_secrets(definition.settings)
+    withheld = {*(definition.conf.keys() - conf.keys()), *(definition.settings.keys() - settings.keys())}
+    public = msgspec.structs.replace(definition, conf=conf, settings=settings, withheld=tuple(sorted(withheld)))
     files.write(_PATH, msgspec.json.format(msgspec.json.encode(public), indent=1))
 
 
@@ -72,8 +67,12 @@ def read_definition(files: FileStore) -> JobDefinition:
             f"found no {_PATH} in {files.url}; expected the definition of a job, which its driver writes there; "
             "give the root of a job's store, or register the job by hand"
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ManifestError(
             f"found {files.url}/{_PATH}, which is no definition of a job ({error}); expected what statecore wrote; "
             "register the job by hand"
         ) from error
+
+
+def _without_secrets(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if not (_SECRET.search(name) or _SECRET.search(value))}

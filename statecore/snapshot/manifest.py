@@ -10,6 +10,7 @@
      "parent": "manifests/000001-000000000041.json",
      "parallelism": 2, "max_parallelism": 128, "batch_timestamp_ms": …, "committed_ms": …,
      "watermark_ms": null | …,          where event time stood after the epoch
+     "watermark_before_ms": null | …,   and while the epoch's records were processed
      "rows": …, "rows_total": …,        records of this epoch, and since the job began
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files]}, …]}],
@@ -191,10 +192,16 @@ class Artifact(_Record, frozen=True, kw_only=True):
 
 
 class SourcePositions(_Record, frozen=True, kw_only=True):
-    """Where a source stands after the epoch: one offset as Spark writes it, as elements of a split list would be."""
+    """Where a source stands after the epoch: one offset as Spark writes it, as elements of a split list would be.
+
+    Attributes:
+        max_event_time_ms: The newest event time that it has given so far; None without one.
+
+    """
 
     name: str
     positions: tuple[str, ...]
+    max_event_time_ms: int | None = None
 
 
 class SavepointInfo(_Record, frozen=True, kw_only=True):
@@ -227,6 +234,7 @@ class Manifest(_Record, frozen=True, kw_only=True):
     batch_timestamp_ms: int
     committed_ms: int
     watermark_ms: int | None = None
+    watermark_before_ms: int | None = None
     rows: int
     rows_total: int
     operators: tuple[OperatorState, ...]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from statecore.errors import CorruptFileError
 from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import rows_per_key_group
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, SubtaskState
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest
 from statecore.snapshot.rescale import rescale_by_reference
 
 _Counts = npt.NDArray[np.int64]
+# What pyarrow raises for bytes that are not checked before it looks at them.
+_UNREADABLE = (pa.ArrowException, OSError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,8 @@ class RescalePlan:
 
     Attributes:
         method: ``by_reference``, or ``rewrite`` when max parallelism changes.
-        subtasks: What each will have; of a rewrite with another max parallelism an even share, because only hashing
-            every key anew could tell.
+        subtasks: What each will have; of keyed state an even share in a rewrite, because only hashing every key anew
+            could tell.
         bytes_written: State that the rescale itself writes: nothing by reference, all keyed state in a rewrite.
 
     """
@@ -92,6 +99,7 @@ def plan_rescale(
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
         MissingFileError: A file of the state is not there.
+        CorruptFileError: A file of the state cannot be read.
 
     """
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
@@ -99,11 +107,12 @@ def plan_rescale(
     check_parallelism(parallelism, groups)
     rehashed = groups != manifest.max_parallelism
     counted = _counted(store, manifest, progress)
-    keyed_bytes = sum({item.file.path: item.file.size for item in _keyed(manifest)}.values())
     if rehashed:
-        subtasks = _even(manifest, counted, keyed_bytes, parallelism, groups)
+        rescaled = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
+        keyed = _even_shares(manifest, counted, parallelism, groups)
     else:
-        subtasks = _by_reference(rescale_by_reference(manifest, parallelism), counted)
+        rescaled = rescale_by_reference(manifest, parallelism)
+        keyed = [_keyed_share(files, counted) for files in _keyed_files(rescaled)]
     return RescalePlan(
         job=manifest.job,
         lineage=manifest.lineage,
@@ -113,13 +122,19 @@ def plan_rescale(
         to_parallelism=parallelism,
         from_max_parallelism=manifest.max_parallelism,
         to_max_parallelism=groups,
-        subtasks=subtasks,
-        bytes_written=keyed_bytes if rehashed else 0,
+        subtasks=_subtasks(rescaled, keyed, _operator_shares(manifest, rescaled)),
+        bytes_written=sum(share.bytes for share in keyed) if rehashed else 0,
     )
 
 
 def rows_by_key_group(store: CheckpointStore, manifest: Manifest) -> dict[str, list[int]]:
-    """Return per operator the rows of each of its key groups, ``max_parallelism`` numbers."""
+    """Return per operator the rows of each of its key groups, ``max_parallelism`` numbers.
+
+    Raises:
+        MissingFileError: A file of the state is not there.
+        CorruptFileError: A file of the state cannot be read.
+
+    """
     counted = _counted(store, manifest, None)
     totals = {}
     for operator in manifest.operators:
@@ -132,69 +147,110 @@ def rows_by_key_group(store: CheckpointStore, manifest: Manifest) -> dict[str, l
     return totals
 
 
-def _keyed(manifest: Manifest) -> list[KeyedFile]:
-    return [item for operator in manifest.operators for subtask in operator.subtasks for item in subtask.keyed]
+class _Share(NamedTuple):
+    """What one subtask gets of some files."""
+
+    files: int
+    rows: int
+    bytes: int
 
 
 def _counted(
     store: CheckpointStore, manifest: Manifest, progress: Callable[[int, int], None] | None
 ) -> dict[str, _Counts]:
     """Return the rows per key group of each keyed file."""
-    files = {item.file.path: item.kind for item in _keyed(manifest)}
+    files = {item.file.path: item.kind for of_subtask in _keyed_files(manifest) for item in of_subtask}
     counted: dict[str, _Counts] = {}
     for done, (path, kind) in enumerate(files.items(), start=1):
         with store.files.open_input(path) as file:
-            counted[path] = rows_per_key_group(file, manifest.max_parallelism, base=kind is FileKind.BASE)
+            try:
+                counted[path] = rows_per_key_group(file, manifest.max_parallelism, base=kind is FileKind.BASE)
+            except _UNREADABLE as error:
+                raise CorruptFileError(
+                    f"found {store.describe(path)} unreadable ({error}); expected a {kind} of keyed state; "
+                    "verify the savepoint, and restore the file from a backup or use another savepoint"
+                ) from error
         if progress is not None:
             progress(done, len(files))
     return counted
 
 
-def _by_reference(rescaled: Manifest, counted: dict[str, _Counts]) -> tuple[SubtaskPlan, ...]:
-    plans = []
-    for index in range(rescaled.parallelism):
-        own = key_group_range(rescaled.max_parallelism, rescaled.parallelism, index)
-        states = [operator.subtasks[index] for operator in rescaled.operators]
-        keyed = [_share(item, counted[item.file.path]) for state in states for item in state.keyed]
-        elements = _elements(states)
-        plans.append(
-            SubtaskPlan(
-                subtask=index,
-                key_groups=(own.start, own.end),
-                files=len(keyed) + sum(len(state.operator) for state in states),
-                rows=sum(rows for rows, _ in keyed) + elements,
-                bytes=sum(size for _, size in keyed) + sum(i.file.size for state in states for i in state.operator),
-            )
-        )
-    return tuple(plans)
+def _keyed_files(manifest: Manifest) -> list[list[KeyedFile]]:
+    """Return the keyed files of each subtask, over all operators."""
+    return [
+        [item for operator in manifest.operators for item in operator.subtasks[index].keyed]
+        for index in range(manifest.parallelism)
+    ]
 
 
-def _share(item: KeyedFile, counts: _Counts) -> tuple[int, int]:
-    """Return the rows that a reference takes from its file, and their part of its bytes."""
-    start, end = item.key_groups
-    rows = int(counts[start : end + 1].sum())
-    return rows, item.file.size * rows // max(item.rows, 1)
+def _keyed_share(files: Iterable[KeyedFile], counted: dict[str, _Counts]) -> _Share:
+    shares = []
+    for item in files:
+        start, end = item.key_groups
+        rows = int(counted[item.file.path][start : end + 1].sum())
+        shares.append((rows, item.file.size * rows // max(item.rows, 1)))
+    return _Share(len(shares), sum(rows for rows, _ in shares), sum(size for _, size in shares))
 
 
-def _elements(states: Sequence[SubtaskState]) -> int:
-    return sum(len(item.partitions.offsets) for state in states for item in state.operator)
-
-
-def _even(
-    manifest: Manifest, counted: dict[str, _Counts], keyed_bytes: int, parallelism: int, max_parallelism: int
-) -> tuple[SubtaskPlan, ...]:
-    rows = sum(int(counts.sum()) for counts in counted.values())
-    states = len({(operator.uid, s.name) for operator in manifest.operators for s in operator.states})
-    plans = []
+def _even_shares(
+    manifest: Manifest, counted: dict[str, _Counts], parallelism: int, max_parallelism: int
+) -> list[_Share]:
+    of_subtasks = _keyed_files(manifest)
+    _, rows, size = (
+        sum(column) for column in zip(*(_keyed_share(files, counted) for files in of_subtasks), strict=True)
+    )
+    states = {
+        (operator.uid, item.state)
+        for operator in manifest.operators
+        for subtask in operator.subtasks
+        for item in subtask.keyed
+    }
+    shares = []
     for index in range(parallelism):
         own = key_group_range(max_parallelism, parallelism, index)
-        plans.append(
-            SubtaskPlan(
-                subtask=index,
-                key_groups=(own.start, own.end),
-                files=states,
-                rows=rows * len(own) // max_parallelism,
-                bytes=keyed_bytes * len(own) // max_parallelism,
+        start, end = own.start, own.end + 1
+        shares.append(
+            _Share(
+                len(states),
+                rows * end // max_parallelism - rows * start // max_parallelism,
+                size * end // max_parallelism - size * start // max_parallelism,
             )
         )
+    return shares
+
+
+def _without_keyed(manifest: Manifest, max_parallelism: int) -> Manifest:
+    """Return the manifest with operator state alone, which moves by reference in a rewrite, too."""
+    operators = tuple(
+        msgspec.structs.replace(
+            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
+        )
+        for operator in manifest.operators
+    )
+    return msgspec.structs.replace(manifest, operators=operators, max_parallelism=max_parallelism)
+
+
+def _operator_shares(manifest: Manifest, rescaled: Manifest) -> list[_Share]:
+    elements: dict[str, set[int]] = defaultdict(set)
+    for operator in manifest.operators:
+        for subtask in operator.subtasks:
+            for item in subtask.operator:
+                elements[item.file.path].update(item.partitions.offsets)
+    shares = []
+    for index in range(rescaled.parallelism):
+        files = [item for operator in rescaled.operators for item in operator.subtasks[index].operator]
+        rows = [len(item.partitions.offsets) for item in files]
+        sizes = [
+            item.file.size * n // max(len(elements[item.file.path]), 1) for item, n in zip(files, rows, strict=True)
+        ]
+        shares.append(_Share(len(files), sum(rows), sum(sizes)))
+    return shares
+
+
+def _subtasks(rescaled: Manifest, keyed: list[_Share], operator: list[_Share]) -> tuple[SubtaskPlan, ...]:
+    plans = []
+    for index, shares in enumerate(zip(keyed, operator, strict=True)):
+        own = key_group_range(rescaled.max_parallelism, rescaled.parallelism, index)
+        files, rows, size = (sum(column) for column in zip(*shares, strict=True))
+        plans.append(SubtaskPlan(index, (own.start, own.end), files, rows, size))
     return tuple(plans)

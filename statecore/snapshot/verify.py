@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StorageError
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.snapshot.manifest import FileRef, Manifest
 from statecore.storage import open_store, split_url
+from statecore.storage.urls import parse_url
 
 
 def verify(
@@ -25,11 +27,13 @@ def verify(
 
 
 def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
-    """Check that every file is there in its full size, without reading it: the cost does not grow with the state.
+    """Check that every file is there in its full size, without reading state: the cost does not grow with it.
+
+    State files and source positions are checked when they are read. The job file, which is not, is read here.
 
     Raises:
         MissingFileError: A file is not there.
-        CorruptFileError: A file has another size.
+        CorruptFileError: A file has another size, or the job file other bytes.
         ForeignFileError: In a savepoint's folder is a file that is not its own.
 
     """
@@ -47,6 +51,8 @@ def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
                 f"found {store.describe(ref.path)} with {size} bytes; expected {ref.size} bytes; "
                 "restore the file from a backup or resume from another savepoint"
             )
+    if manifest.artifact is not None:
+        store.read_file(manifest.artifact.file)
 
 
 def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFileError]:
@@ -54,18 +60,30 @@ def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFile
     if manifest.savepoint is None:
         return
     if manifest.root == ".":
-        parent, folder = split_url(store.files.url)
-        files, own = open_store(parent), {MANIFEST, *(ref.path for ref in manifest.files())}
+        found = _own_folder(store)
+        own = {MANIFEST, *(ref.path for ref in manifest.files())}
+        own |= {path for path in found if path.startswith("claims/")}
     else:
-        folder = store.savepoint_path(manifest.savepoint.name).removesuffix(f"/{MANIFEST}")
-        files, own = store.files, {MANIFEST}
-    for entry in files.list(folder):
-        name = entry.path.removeprefix(f"{folder}/")
-        if name not in own and not name.startswith("claims/"):
-            yield ForeignFileError(
-                f"found the file {files.url.rstrip('/')}/{entry.path}, which the savepoint does not name; expected its "
-                "own files alone; find out who writes there, and move the file away"
-            )
+        path = store.savepoint_path(manifest.savepoint.name)
+        found = {entry.path for entry in store.files.list(path.removesuffix(f"/{MANIFEST}"))}
+        own = {path}
+    for path in sorted(found - own):
+        yield ForeignFileError(
+            f"found the file {store.describe(path)}, which the savepoint does not name; expected its own files alone; "
+            "find out who writes there, and move the file away"
+        )
+
+
+def _own_folder(store: CheckpointStore) -> set[str]:
+    """Return the paths of all files in a store that is a savepoint's folder."""
+    url = store.files.url
+    # A store lists folders below its root alone, so its parent is asked, which would refuse a link.
+    place = parse_url(url if "://" in url else os.path.realpath(url))
+    if not place.parts:
+        # A whole bucket is nobody's own folder.
+        return set()
+    parent, folder = split_url(place.url)
+    return {entry.path.removeprefix(f"{folder}/") for entry in open_store(parent).list(folder)}
 
 
 def _problems(

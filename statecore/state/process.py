@@ -95,6 +95,11 @@ class ProcessOperator:
         """Where event time stands, in ms; -2^63 before the first watermark."""
         return self._moment.watermark
 
+    @property
+    def timestamp(self) -> int | None:
+        """Event time of the record or timer at work, in ms: that of what it emits."""
+        return self._moment.timestamp
+
     def open(self, *, restored: bool, allow_non_restored_state: bool = False) -> None:
         """Let the function get its states.
 

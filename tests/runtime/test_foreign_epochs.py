@@ -20,6 +20,7 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path)
     runner = EpochRunner(
         job=theirs.job,
         plan=cast(Any, None),
+        artifact=cast(Any, None),
         store=store,
         resume=ResumePoint(theirs.lineage, None, None),
         parallelism=2,
@@ -27,6 +28,8 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path)
         generation=theirs.generation + 1,
         checkpoint_directory=tmp_path,
         gate=cast(Any, None),
+        upkeep=cast(Any, None),
+        taken_up=lambda: None,
     )
     with pytest.raises(CommitConflictError, match=f"committed by generation {theirs.generation}"):
         runner(cast(Any, None), theirs.epoch)

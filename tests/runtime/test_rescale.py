@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -132,3 +133,35 @@ def test_a_rewritten_savepoint_holds_the_same_state_at_another_parallelism_and_m
         bench.wait_done()
     bench.assert_exact(spark)
     assert bench.catalog.job(JOB).max_parallelism == 128
+
+
+def test_a_job_takes_up_a_savepoint_rewritten_for_another_max_parallelism_and_stays_with_it(
+    spark: Any, bench: Bench
+) -> None:
+    for _ in range(3):
+        bench.feed()
+    with bench.running(3):
+        bench.wait_done()
+        savepoint = bench.stop("narrow")
+    wide = rewrite_savepoint(spark, bench.store / str(savepoint), name="wide", parallelism=4, max_parallelism=256)
+
+    # With the max parallelism that it is registered with, the job is not started at all.
+    with bench.running(4, start_from=wide):
+        bench.wait_failed()
+    assert re.search(
+        r"MaxParallelismError: found state of max parallelism 256; expected 128, .*; rewrite",
+        str(bench.generation().error),
+    )
+    assert (bench.newest().lineage, bench.newest().epoch) == (1, 2)
+
+    for parallelism, wishes in ((5, {"start_from": wide, "max_parallelism": 256}), (2, {})):
+        with bench.running(parallelism, **wishes):
+            bench.feed()
+            bench.wait_done()
+        assert (bench.newest().lineage, bench.newest().parallelism, bench.newest().max_parallelism) == (
+            1, parallelism, 256,
+        )  # fmt: skip
+        bench.assert_exact(spark)
+    assert bench.newest().epoch == 4
+    owned = [item.key_groups[1] for subtask in bench.newest().operators[0].subtasks for item in subtask.keyed]
+    assert max(owned) == 255

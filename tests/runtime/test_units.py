@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore import KeyedProcessFunction, OutputTag
+from statecore import KeyedProcessFunction, MapStateDescriptor, OutputTag
 from statecore.errors import (
     CorruptFileError,
     JobDefinitionError,
@@ -262,7 +262,7 @@ class TestJob:
         ),
         "a function that is none": (
             lambda j: j.source("in", read).key_by("k").process(len, output="n int", uid="op"),  # type: ignore[arg-type]
-            r"builtin_function_or_method for operator 'op'; expected a KeyedProcessFunction",
+            r"operator 'op': found <built-in function len> for a keyed stream .*; expected a KeyedProcessFunction",
         ),
         "a class instead of an object": (
             lambda j: j.source("in", read).key_by("k").process(Nothing, output="n int", uid="op"),  # type: ignore[arg-type]
@@ -289,14 +289,28 @@ class TestJob:
         with pytest.raises(UnsupportedTypeError, match="wrong"):
             Job().source("in", read).key_by("k").process(Nothing(), output="n wrong", uid="op")
 
-    def test_two_operators_or_sources_or_none_cannot_run_in_this_release(self) -> None:
-        two = job()
-        two.source("other", read).key_by("k").process(Nothing(), output="n int", uid="op2")
-        with pytest.raises(JobDefinitionError, match="2 sources and 2 operators; expected one of each"):
-            two.validated()
-        with pytest.raises(JobDefinitionError, match="0 sources and 0 operators"):
+    def test_a_job_without_operators_or_with_a_source_that_nobody_reads_is_refused(self) -> None:
+        idle = job()
+        idle.source("other", read)
+        with pytest.raises(JobDefinitionError, match=r"the sources \['other'\], which no operator reads; expected"):
+            idle.validated()
+        with pytest.raises(JobDefinitionError, match="0 sources and no operator; expected one at least"):
             Job().validated()
         assert job().validated().sources[0].name == "in"
+
+    def test_a_function_must_fit_its_streams(self) -> None:
+        made = Job()
+        stream, rules = made.source("in", read), made.source("rules", read)
+        state = MapStateDescriptor("rules", "string", "bigint")
+        connected = stream.key_by("k").connect(rules.broadcast(state))
+        with pytest.raises(
+            JobDefinitionError, match=r"operator 'op': .* with broadcast state; expected a KeyedBroadcast"
+        ):
+            connected.process(Nothing(), output="n int", uid="op")
+        with pytest.raises(JobDefinitionError, match=r"operator 'op': .* without broadcast state; expected a ProcessF"):
+            stream.process(Nothing(), output="n int", uid="op")
+        with pytest.raises(JobDefinitionError, match=r"found broadcast.*; expected one MapState"):
+            rules.broadcast()
 
 
 class TestLoadJob:

@@ -27,17 +27,19 @@ from statecore import (
 from statecore.errors import CorruptFileError
 from statecore.model import key_group_for, key_group_range, subtask_for_key_group
 from statecore.runtime import cache
-from statecore.runtime.epoch import merged_schemas, next_state
 from statecore.runtime.messages import (
     ANCHOR,
+    COMMIT,
     COMMIT_DECODER,
     KEY_GROUP,
+    MAIN,
     SUBTASK,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
     SubtaskSpec,
 )
+from statecore.runtime.operator_epoch import merged_schemas, next_state
 from statecore.runtime.subtask import subtask_runner
 from statecore.snapshot import compaction
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -115,8 +117,10 @@ class Cluster:
         monkeypatch.setattr(compaction, "_RUN", 2)
         self.newest: Manifest | None = None
         self.spec = OperatorSpec(
-            uid="totals", function=Totals(), event_time=None, key_fields=(FieldRef(name="k", type="string"),),
-            max_parallelism=GROUPS, sinks=(), store_url=self.store.files.url, allow_non_restored_state=False,
+            uid="totals", function=Totals(), reads_operator=False, event_time=None,
+            key_fields=(FieldRef(name="k", type="string"),), broadcast=(), broadcast_event_time=None,
+            max_parallelism=GROUPS, sinks=(), crossings=(), store_url=self.store.files.url,
+            allow_non_restored_state=False,
         )  # fmt: skip
         read_file = CheckpointStore.read_file
 
@@ -153,6 +157,7 @@ class Cluster:
             epoch=previous.epoch + 1 if previous else 0,
             now_ms=0,
             watermark_ms=None,
+            watermark_before_ms=None,
             previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
             foreign_store=None,
             restores=restores,
@@ -168,7 +173,7 @@ class Cluster:
         for index in range(parallelism):
             self._become(workers[index % len(workers)])
             ((row,),) = (
-                b.column(0).to_pylist() for b in subtask_runner(self.spec, epoch)(_batches(rows, index, epoch))
+                b.column(COMMIT).to_pylist() for b in subtask_runner(self.spec, epoch)(_batches(rows, index, epoch))
             )
             commits.append(COMMIT_DECODER.decode(row))
         if commit:
@@ -222,8 +227,10 @@ def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Itera
             mine.append((k, n, index, index, group))
     columns = list(zip(*(mine or [(None, None, index, None, None)]), strict=True))
     types = [pa.string(), pa.int64(), pa.int32(), pa.int32(), pa.int32()]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, names=["k", "n", ANCHOR, SUBTASK, KEY_GROUP])
+    k, n, *placed = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    marker = None if mine else pa.array([True])
+    records = pa.StructArray.from_arrays([k, n], names=["k", "n"], mask=marker)
+    yield pa.RecordBatch.from_arrays([records, *placed], names=[MAIN, ANCHOR, SUBTASK, KEY_GROUP])
 
 
 def _manifest(

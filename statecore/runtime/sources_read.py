@@ -1,0 +1,69 @@
+"""How far an epoch has read the job's sources: records, event time, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from statecore.runtime.job import Input, Job, Source
+from statecore.runtime.messages import SubtaskCommit
+from statecore.snapshot.manifest import SourcePositions
+
+
+class SourcesRead:
+    """Figures of an epoch's sources, gathered from the commits of the operators that read them.
+
+    Args:
+        job: The job.
+        commits: Per operator uid its subtasks' commits.
+        before: The sources after the epoch before.
+
+    """
+
+    def __init__(
+        self, job: Job, commits: Mapping[str, Sequence[SubtaskCommit]], before: Sequence[SourcePositions]
+    ) -> None:
+        self._sources = job.sources
+        self._newest = {source.name: source.max_event_time_ms for source in before}
+        rows: dict[str, int] = {}
+        for operator in job.operators:
+            found = commits[operator.uid]
+            if isinstance(operator.input, Source):
+                # Whoever else reads the source has read the same.
+                rows[operator.input.name] = sum(commit.rows for commit in found)
+                self._note(operator.input, [commit.max_event_time_ms for commit in found])
+            if operator.broadcast is not None and isinstance(operator.broadcast.input, Source):
+                # Every subtask has read all of it.
+                rows[operator.broadcast.input.name] = found[0].broadcast_rows
+                self._note(operator.broadcast.input, [commit.max_broadcast_event_time_ms for commit in found])
+        self.rows = sum(rows.values())
+
+    def watermark_ms(self, before: int | None) -> int | None:
+        """Return where event time stands after the epoch: as far as the source that is furthest behind.
+
+        It never goes back, and there is none until every source with event time has given a record that has one.
+        Sources without event time hold nobody back.
+        """
+        timed = [source for source in self._sources if source.event_time is not None]
+        stands = [self._stands(source) for source in timed]
+        if not stands or None in stands:
+            return before
+        reached = min(stand for stand in stands if stand is not None)
+        return reached if before is None else max(before, reached)
+
+    def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
+        """Return what the manifest says of the sources, whose positions are given in their order."""
+        return tuple(
+            SourcePositions(name=source.name, positions=found, max_event_time_ms=self._newest.get(source.name))
+            for source, found in zip(self._sources, positions, strict=True)
+        )
+
+    def _note(self, source: Input, times: Sequence[int | None]) -> None:
+        assert isinstance(source, Source)
+        seen = [time for time in (self._newest.get(source.name), *times) if time is not None]
+        self._newest[source.name] = max(seen, default=None)
+
+    def _stands(self, source: Source) -> int | None:
+        newest = self._newest.get(source.name)
+        # One millisecond behind, as in Flink: another record with the newest event time may still come.
+        return None if newest is None else newest - source.max_lateness // timedelta(milliseconds=1) - 1

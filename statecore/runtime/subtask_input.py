@@ -1,0 +1,158 @@
+"""What a subtask reads: Arrow batches taken apart into records, broadcast records and commits that are passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.model import key_encoder
+from statecore.model.key_hash import KeyEncoder
+from statecore.model.values import row_class
+from statecore.runtime.messages import (
+    AFTER_WATERMARK,
+    ATTEMPT,
+    BROADCAST,
+    COMMIT,
+    KEY_GROUP,
+    MAIN,
+    PHASE,
+    TIMESTAMP,
+    OperatorSpec,
+)
+from statecore.snapshot.arrow_values import from_arrow
+from statecore.state.process import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Neighbouring rows of one kind.
+
+    Attributes:
+        phase: Whether they were made before or after the watermark went on.
+        broadcast: Whether they are of the broadcast input.
+        rows: The rows.
+
+    """
+
+    phase: int
+    broadcast: bool
+    rows: pa.RecordBatch
+
+
+class SubtaskInput:
+    """Takes the batches of a subtask apart, in order.
+
+    Attributes:
+        read_from: Attempts of other operators that rows came from.
+        rows, broadcast_rows: Records so far.
+        max_event_time_ms, max_broadcast_event_time_ms: The newest event time so far among the records of sources.
+
+    """
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self._spec = spec
+        self._main: _Rows | None = None
+        self._broadcast: _Rows | None = None
+        self.read_from: set[int] = set()
+        self.rows = 0
+        self.broadcast_rows = 0
+        self.max_event_time_ms: int | None = None
+        self.max_broadcast_event_time_ms: int | None = None
+
+    def commits(self, batch: pa.RecordBatch) -> list[str]:
+        """Return the commits of other operators in a batch."""
+        if COMMIT not in batch.schema.names:
+            return []
+        return [commit for commit in batch.column(COMMIT).to_pylist() if commit is not None]
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
+        """Yield the records of a batch; marker rows and commits are none."""
+        is_main = batch.column(MAIN).is_valid()
+        if BROADCAST not in batch.schema.names and PHASE not in batch.schema.names:
+            # The usual case: one source, and all rows are records but for the marker of a subtask without any.
+            rows = batch if batch.column(MAIN).null_count == 0 else batch.filter(is_main)
+            if rows.num_rows:
+                yield Part(AFTER_WATERMARK, False, rows)
+            return
+        is_broadcast = pa.array(np.zeros(batch.num_rows, bool))
+        if BROADCAST in batch.schema.names:
+            is_broadcast = batch.column(BROADCAST).is_valid()
+        rows = batch.append_column("_broadcast", is_broadcast).filter(pc.or_(is_main, is_broadcast))
+        if ATTEMPT in rows.schema.names:
+            self.read_from.update(pc.unique(rows.column(ATTEMPT)).drop_null().to_pylist())
+        yield from _runs(rows)
+
+    def records(self, part: Part) -> Iterator[Record]:
+        """Yield the records of a part of the main input."""
+        if self._main is None:
+            spec = self._spec
+            keys = [field.name for field in spec.key_fields]
+            self._main = _Rows(part.rows.column(MAIN).type, spec.event_time, keys)
+            self._encode: KeyEncoder | None = key_encoder([f.type for f in spec.key_fields]) if keys else None
+        records = part.rows.column(MAIN)
+        times, newest = self._main.times(part.rows, records)
+        self.rows += part.rows.num_rows
+        self.max_event_time_ms = _later(self.max_event_time_ms, newest)
+        keys_of, values = self._main.taken(records)
+        if self._encode is None:
+            return zip(repeat(()), repeat(-1), values, times)
+        groups = part.rows.column(KEY_GROUP).to_pylist()
+        return zip(map(self._encode, keys_of), groups, values, times, strict=True)
+
+    def broadcast_records(self, part: Part) -> Iterator[tuple[Any, int | None]]:
+        """Yield the records of a part of the broadcast input, with their event time."""
+        if self._broadcast is None:
+            self._broadcast = _Rows(part.rows.column(BROADCAST).type, self._spec.broadcast_event_time, [])
+        records = part.rows.column(BROADCAST)
+        times, newest = self._broadcast.times(part.rows, records)
+        self.broadcast_rows += part.rows.num_rows
+        self.max_broadcast_event_time_ms = _later(self.max_broadcast_event_time_ms, newest)
+        _, values = self._broadcast.taken(records)
+        return zip(values, times, strict=False)
+
+
+class _Rows:
+    """Makes values of the rows of one input."""
+
+    def __init__(self, row_type: pa.StructType, event_time: str | None, keys: list[str]) -> None:
+        names = [row_type.field(i).name for i in range(row_type.num_fields)]
+        self._make = row_class(tuple(names))
+        self._keys = [names.index(key) for key in keys]
+        self._event_time = None if event_time is None else names.index(event_time)
+
+    def taken(self, records: pa.StructArray) -> tuple[Iterator[tuple[Any, ...]], Iterator[Any]]:
+        columns = [from_arrow(column) for column in records.flatten()]
+        return zip(*(columns[i] for i in self._keys), strict=True), map(self._make, zip(*columns, strict=True))
+
+    def times(self, rows: pa.RecordBatch, records: pa.StructArray) -> tuple[Iterable[int | None], int | None]:
+        """Return the event time of each row in ms, and the newest of a source's."""
+        if self._event_time is not None:
+            # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
+            column = records.flatten()[self._event_time].cast(pa.int64())
+            times = [None if us is None else us // 1000 for us in column.to_pylist()]
+            return times, max((time for time in times if time is not None), default=None)
+        if TIMESTAMP in rows.schema.names:
+            return rows.column(TIMESTAMP).to_pylist(), None
+        return repeat(None, rows.num_rows), None
+
+
+def _runs(rows: pa.RecordBatch) -> Iterator[Part]:
+    if not rows.num_rows:
+        return
+    broadcast = rows.column("_broadcast").to_numpy(zero_copy_only=False)
+    phases = np.full(rows.num_rows, AFTER_WATERMARK)
+    if PHASE in rows.schema.names:
+        phases = pc.fill_null(rows.column(PHASE), AFTER_WATERMARK).to_numpy(zero_copy_only=False)
+    starts = [0, *(np.flatnonzero((np.diff(phases) != 0) | (np.diff(broadcast.astype(int)) != 0)) + 1), rows.num_rows]
+    for start, end in pairwise(starts):
+        yield Part(int(phases[start]), bool(broadcast[start]), rows.slice(start, end - start))
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((time for time in (one, other) if time is not None), default=None)

@@ -1,0 +1,134 @@
+"""A chain of operators with a broadcast connection gives what its functions give alone, over rescales and restarts."""
+
+from __future__ import annotations
+
+from collections import Counter, namedtuple
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statecore.runtime import read_savepoint
+from statecore.snapshot.manifest import Manifest
+from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
+from tests.runtime.conftest import JOB, Bench, wait
+from tests.runtime.jobs import chain
+
+pytestmark = pytest.mark.spark
+
+Record = namedtuple("Record", ["k", "n", "at"])
+Rule = namedtuple("Rule", ["name", "factor", "version"])
+Weighed = namedtuple("Weighed", ["bucket", "amount", "what", "at"])
+Step = tuple[list[Rule], list[Record]]
+
+
+def feed(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
+    """Give one epoch its input, and wait until it is committed."""
+    before = bench.checkpoints.newest()
+    if rules:
+        folder = bench.input.parent / "rules"
+        staged = bench.input.parent / "staged-rules"
+        pq.write_table(pa.Table.from_pylist([rule._asdict() for rule in rules]), staged)
+        staged.rename(folder / f"{rules[-1].version}.parquet")
+    if records:
+        at = pa.array([record.at for record in records], pa.timestamp("us", "UTC"))
+        columns = {"k": [record.k for record in records], "n": pa.array([record.n for record in records], pa.int64())}
+        bench.feed_table(pa.table({**columns, "at": at}))
+    epoch = -1 if before is None else before.epoch
+
+    def committed() -> bool:
+        assert bench.generation().state != "failed", bench.generation().error
+        newest = bench.checkpoints.newest()
+        return newest is not None and newest.epoch > epoch
+
+    wait(committed, "the epoch")
+    return rules, records
+
+
+def records(*numbers: int) -> list[Record]:
+    return [Record(f"k{n % 7}", n, datetime.fromtimestamp(n, UTC)) for n in numbers]
+
+
+class Alone:
+    """The two functions without an engine."""
+
+    def __init__(self) -> None:
+        self.weighed = BroadcastOperatorHarness(chain.Weighed(), broadcast=[chain.FACTORS], key=lambda v: (v.k,))
+        self.sums = KeyedOperatorHarness(chain.BucketSums(), key=lambda v: (v.bucket,))
+        self.numbers: list[int] = []
+
+    def epoch(self, step: Step, watermark_ms: int | None) -> None:
+        rules, records = step
+        self._sum(self._fired(watermark_ms))
+        if watermark_ms is not None:
+            self.sums.watermark(watermark_ms)
+        for rule in rules:
+            self.weighed.process_broadcast(rule)
+        start = len(self.weighed.output)
+        for record in sorted(records, key=lambda record: record.n):
+            self.weighed.process(record, timestamp_ms=record.n * 1000)
+        self.numbers += [record.n for record in records]
+        self._sum(self.weighed.output[start:])
+
+    def _fired(self, watermark_ms: int | None) -> Sequence[Any]:
+        start = len(self.weighed.output)
+        if watermark_ms is not None:
+            self.weighed.watermark(watermark_ms)
+        return self.weighed.output[start:]
+
+    def _sum(self, outputs: Sequence[Any]) -> None:
+        for output in sorted((Weighed(*output) for output in outputs), key=lambda w: (w.amount, w.what, w.at)):
+            self.sums.process(output, timestamp_ms=output.at)
+
+
+def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
+    alone, before = Alone(), None
+    history: list[Manifest] = [
+        bench.checkpoints.manifest(bench.checkpoints.manifest_path(1, epoch)) for epoch in range(len(steps))
+    ]
+    for step, manifest in zip(steps, history, strict=True):
+        alone.epoch(step, before)
+        before = manifest.watermark_ms
+    assert bench.published("weighed", ("bucket", "amount", "what", "at")) == Counter(map(tuple, alone.weighed.output))
+    assert bench.published("sums", ("bucket", "sum", "what")) == Counter(map(tuple, alone.sums.output))
+    unknown = Counter(map(tuple, alone.weighed.side_output(chain.UNKNOWN)))
+    assert bench.published("unknown", ("k", "n")) == unknown
+    kinds = Counter(output[2] for output in alone.sums.output)
+    assert min(kinds[what] for what in ("record in time", "timer in time", "timer late", "due")) > 0 and unknown
+    path = bench.store / bench.checkpoints.manifest_path(1, history[-1].epoch)
+    sums = {row.bucket: row.value for row in read_savepoint(spark, path, "sums", "sum").collect()}
+    newest = {output[0]: output[1] for output in alone.sums.output}
+    assert sums == newest
+    factors = read_savepoint(spark, path, "weighed", "factors").collect()
+    assert [row.value for row in factors] == [{"even": 3, "odd": 5}] * history[-1].parallelism
+
+
+def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(spark: Any, bench: Bench) -> None:
+    (bench.input.parent / "rules").mkdir()
+    bench.register(artifact=Path(chain.__file__))
+    with bench.running(3):
+        steps = [
+            feed(bench, [Rule("even", 2, 1)], []),
+            feed(bench, [], records(*range(100, 160))),
+            feed(bench, [], records(*range(130, 200))),
+        ]
+        assert [operator.uid for operator in bench.newest().operators] == ["weighed", "sums"]
+        assert [(s.name, s.max_event_time_ms) for s in bench.newest().sources] == [
+            ("records", 199_000),
+            ("rules", None),
+        ]
+        assert bench.newest().rows_total == 131
+    with bench.running(2):
+        steps.append(
+            feed(bench, [Rule("even", 9, 2), Rule("even", 3, 3), Rule("odd", 5, 4)], records(*range(150, 260)))
+        )
+        steps.append(feed(bench, [], records(90, 300)))
+    with bench.running(4):
+        steps.append(feed(bench, [], records(*range(280, 330))))
+        steps.append(feed(bench, [], records(400)))
+    assert bench.catalog.newest_generation(JOB).error is None  # type: ignore[union-attr]
+    assert_as_alone(spark, bench, steps)
