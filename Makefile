@@ -8,7 +8,7 @@ SABOTAGE ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test lint lock clean
+.PHONY: help setup demo stop test lint invariants clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -16,6 +16,7 @@ help:
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make test            run all tests"
 	@echo "make lint            ruff, mypy, import-linter"
+	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make stop            end everything that demo left running"
 
 setup: $(VENV)/.installed
@@ -36,6 +37,9 @@ stop: setup
 
 test: setup
 	@$(BIN)/python -m pytest
+
+invariants: setup
+	@$(BIN)/python -m tests.invariants
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -10,7 +10,8 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -174,11 +175,8 @@ def verify_savepoint(path: SavepointPath) -> None:
     """Read every file of a savepoint and compare it with size and checksum in the manifest."""
     store, manifest_path = open_savepoint(path)
     manifest = store.manifest(manifest_path)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("checking files", total=None)
-        problems = verify_files(
-            store, manifest, progress=lambda done, total: bar.update(task, completed=done, total=total)
-        )
+    with _progress("checking files") as progress:
+        problems = verify_files(store, manifest, progress=progress)
     for problem in problems:
         _complain(problem)
     if problems:
@@ -324,15 +322,9 @@ def plan(
 ) -> None:
     """Show what a rescale of a savepoint or checkpoint will do; nothing is written or moved."""
     store, manifest_path = open_savepoint(path)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("counting rows", total=None)
-        planned = plan_rescale(
-            store,
-            store.manifest(manifest_path),
-            parallelism,
-            max_parallelism,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    manifest = store.manifest(manifest_path)
+    with _progress("counting rows") as progress:
+        planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=progress)
     if as_json:
         _print_json({**msgspec.to_builtins(planned), "rows": planned.rows, "skew": planned.skew})
         return
@@ -627,6 +619,15 @@ def _wait_until_ended(catalog: Catalog, job: str, timeout_s: float) -> None:
 def _log(catalog: Catalog, job: str) -> str:
     newest = catalog.newest_generation(job)
     return "" if newest is None else newest.log_path
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on a screen how far something is; give what to call with what is done and how much there is."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _complain(error: StatecoreError) -> None:

@@ -53,7 +53,9 @@ class SparkSubmit:
         entry_point = self.entry_point or Path(__file__).resolve().parents[1] / "sparkjobs" / "stream.py"
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", job.name]
         for key, value in job.conf.items():
-            command += ["--conf", f"{key}={value}"]
+            # Keys that are not Spark's are the driver's: it reads them from the catalog.
+            if key.startswith("spark."):
+                command += ["--conf", f"{key}={value}"]
         command += [str(entry_point), "--job", job.name]
         return [*command, "--generation", str(generation.generation)]
 

@@ -360,7 +360,7 @@ def test_a_driver_is_started_by_spark_submit_in_client_mode(slow_catalog: Catalo
         artifact="/a.py",
         store="/s",
         master_url="spark://h:1",
-        conf={"spark.cores.max": "2", "spark.x": "a=b c"},
+        conf={"spark.cores.max": "2", "spark.x": "a=b c", "statecore.cleanup.grace": "2h"},
         parallelism=2,
         max_parallelism=128,
     )

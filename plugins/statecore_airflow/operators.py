@@ -16,6 +16,7 @@ from statecore.errors import (
 )
 from statecore.model import key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence
@@ -208,12 +209,14 @@ class RescaleStateOperator(RescaleStep):
             raise _out_of_order(run, "savepoint", StopWithSavepointOperator.step)
         store = CheckpointStore.at(catalog.job(self.job).store)
         manifest = store.manifest(savepoint)
-        verify_presence(store, manifest)
-        rescaled = rescale_by_reference(manifest, int(self.parallelism))
-        for line in describe_plan(manifest, rescaled):
-            self.log.info("%s", line)
-        name = f"{savepoint_name(run)}-p{rescaled.parallelism}"
-        path = store.write_savepoint(rescaled, name, reason=self.reason, now_ms=now_ms())
+        # Until the new manifest names the files, too, nobody may drop the old one.
+        with claimed(store.files, savepoint, f"rescale run {run}"):
+            verify_presence(store, manifest)
+            rescaled = rescale_by_reference(manifest, int(self.parallelism))
+            for line in describe_plan(manifest, rescaled):
+                self.log.info("%s", line)
+            name = f"{savepoint_name(run)}-p{rescaled.parallelism}"
+            path = store.write_savepoint(rescaled, name, reason=self.reason, now_ms=now_ms())
         _record(catalog, rescaled, path, self.reason)
         catalog.update_rescale_run(run, rescaled=path)
         return path

@@ -6,13 +6,13 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
-from statecore.errors import CommitError, MaxParallelismError, StateMigrationError
+from statecore.errors import CommitError, MaxParallelismError, MissingFileError, StateMigrationError
 from statecore.runtime.control import Control
 from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
@@ -72,6 +72,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         after_generation=job.start_after_generation,
         roll_back=job.roll_back,
     )
+    job = _with_what_was_taken_up(catalog, job, store, resume)
     checkpoint_directory = directory / "spark"
     with ExitStack() as stack:
         spark = job_session(job.name)
@@ -141,6 +142,25 @@ def _definition(job: JobRecord) -> JobDefinition:
     )
 
 
+def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointStore, resume: ResumePoint) -> JobRecord:
+    """Bring to an end what a driver that died had begun: it took up a savepoint, and the newest epoch counts now."""
+    manifest = resume.manifest
+    if manifest is None or manifest.savepoint is not None:
+        return job
+    if job.claims_savepoint and job.start_from is not None and manifest.generation > job.start_after_generation:
+        with suppress(MissingFileError):
+            log.info(
+                "dropped the claimed savepoint %s, %d bytes",
+                job.start_from,
+                drop_savepoint(*store.open(job.start_from)),
+            )
+    if manifest.max_parallelism != job.max_parallelism:
+        # A wish for another one ends with the wish to start from the savepoint that has it.
+        log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)
+        return catalog.set_desired(job.name, max_parallelism=manifest.max_parallelism)
+    return job
+
+
 def _keep_until_taken_up(
     stack: ExitStack, store: CheckpointStore, resume: ResumePoint, job: JobRecord
 ) -> Callable[[], None]:
@@ -183,7 +203,8 @@ def check_restorable(
     if manifest.max_parallelism != max_parallelism:
         raise MaxParallelismError(
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
-            "which the job is registered with; rewrite the savepoint for that max parallelism"
+            "which the job is registered with; start from it with `job start --from`, which takes over its max "
+            "parallelism, or rewrite the savepoint"
         )
     gone = sorted({operator.uid for operator in manifest.operators}.difference(uids))
     if gone and not allow_non_restored_state:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
-from statecore.errors import CommitConflictError, CommitError
+from statecore.errors import CommitConflictError
 from statecore.model import Field, key_group_range, parse_type
+from statecore.runtime.commits import checked_commits
 from statecore.runtime.crossing import crossing_ddl
 from statecore.runtime.dataflow import Dataflow
 from statecore.runtime.faults import FaultPoint, fault_point
@@ -243,30 +244,7 @@ class EpochRunner:
         finally:
             flow.close()
         commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
-        return specs, self._checked(epoch, commits)
-
-    def _checked(self, epoch: int, commits: Sequence[SubtaskCommit]) -> dict[str, list[SubtaskCommit]]:
-        """Return the commits by operator, each subtask's once, and none that has read what does not count."""
-        by_operator = {
-            operator.uid: sorted((c for c in commits if c.uid == operator.uid), key=lambda commit: commit.subtask)
-            for operator in self._plan.operators
-        }
-        for uid, found in by_operator.items():
-            subtasks = [commit.subtask for commit in found]
-            if subtasks != list(range(self._parallelism)):
-                raise CommitError(
-                    f"found commits of the subtasks {subtasks} of {uid!r} in epoch {epoch}; "
-                    f"expected one of each of {self._parallelism}; the epoch is not committed and will be replayed"
-                )
-        counting = {commit.attempt for commit in commits}
-        for commit in commits:
-            if not counting.issuperset(commit.read_from):
-                raise CommitError(
-                    f"found rows of an attempt that was repeated in subtask {commit.subtask} of {commit.uid!r} in "
-                    f"epoch {epoch}; expected rows of one attempt of each subtask before it, because another may give "
-                    "other rows; the epoch is not committed and will be replayed"
-                )
-        return by_operator
+        return specs, checked_commits(commits, list(specs), self._parallelism, epoch)
 
     def _anchor_table(self, df: DataFrame) -> DataFrame:
         if self._anchor is None:

@@ -50,17 +50,20 @@ def find_resume_point(
         return _after(newest)
     source, path = store.open(start_from)
     asked = source.manifest(path)
-    if newest is not None and _same_epoch(asked, newest) and source is not store:
-        # A copy of what the store holds already.
-        return _after(newest)
-    if source is store:
+    foreign = None if source is store else source
+    if foreign is None:
         _check_job(store, asked, job)
-        if newest is None or _same_epoch(asked, newest):
+    if newest is not None and _same_epoch(asked, newest):
+        if foreign is not None and asked.max_parallelism == newest.max_parallelism:
+            # A copy of what the store holds already.
+            return _after(newest)
+        return ResumePoint(asked.lineage, asked, path, foreign)
+    if newest is None:
+        if foreign is None:
             return ResumePoint(asked.lineage, asked, path)
-    elif newest is None:
         log.info("starting from %s, which lies outside of the job's store", source.describe(path))
         return ResumePoint(asked.lineage + 1, asked, path, source)
-    elif asked.job != job and not roll_back:
+    if asked.job != job and not roll_back:
         raise ManifestError(
             f"found epochs of job {job!r} in {store.files.url}; expected an empty store to start from "
             f"{source.describe(path)}, a savepoint of job {asked.job!r}; register the job with a new store, "
@@ -69,7 +72,6 @@ def find_resume_point(
     if not roll_back:
         return _after(newest)
     log.warning("rolling back to %s: outputs published since then are not withdrawn", source.describe(path))
-    foreign = None if source is store else source
     return ResumePoint(max(newest.lineage, asked.lineage) + 1, asked, path, foreign)
 
 

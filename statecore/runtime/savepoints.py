@@ -80,6 +80,10 @@ class SavepointTaker:
         if target is None:
             self._finish(request, manifest, path, self._store.describe(path))
             return
+        if request.kind != "savepoint":
+            # The stream has ended; the driver ends when the copy is there.
+            self._copy(request, manifest, path, target)
+            return
         copy = threading.Thread(target=self._copy, args=(request, manifest, path, target), daemon=True)
         self._copies[request.id] = copy
         copy.start()

@@ -74,8 +74,10 @@ class BackgroundUpkeep:
         """End the thread; a merge at work is broken off, and what it wrote is removed by a later clean-up."""
         self._closed = True
         self._wake.set()
-        self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
-        self._thread.join()
+        while self._thread.is_alive():
+            # Again and again: a merge that has just begun may have no job to cancel yet.
+            self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
+            self._thread.join(1)
 
     def _run(self) -> None:
         self._spark.sparkContext.setJobGroup(_JOB_GROUP, "merges state files", interruptOnCancel=True)

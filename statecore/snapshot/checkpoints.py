@@ -132,15 +132,19 @@ class CheckpointStore:
         The catalog hands generations out; a catalog that was lost and made anew might do so twice.
 
         Raises:
-            CommitConflictError: Another driver runs, or ran, as this generation.
+            CommitConflictError: Another driver runs, or ran, as this generation or a later one.
 
         """
+        newest = self.newest_generation()
         try:
+            if newest is not None and newest >= generation:
+                raise AlreadyExistsError
             self.files.put_if_absent(f"{_GENERATIONS}/{generation:06d}", b"")
         except AlreadyExistsError:
             raise CommitConflictError(
-                f"found generation {generation} in {self.files.url} already; expected a new one; "
-                "this driver stops, and the next one gets a higher number"
+                f"found generation {newest or generation} in {self.files.url} already; expected one before "
+                f"{generation}; this driver stops, and the next one gets a higher number; a catalog that was lost "
+                "goes on counting after `catalog rebuild`"
             ) from None
         for older in self._generations():
             if older < generation:

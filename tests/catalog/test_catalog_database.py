@@ -54,6 +54,12 @@ def test_a_url_that_cannot_be_a_catalog_is_refused(url: str, found: str) -> None
         Catalog(url)
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"file/c\.db' cannot be used"):
+        Catalog(f"sqlite:///{tmp_path}/file/c.db")
+
+
 def test_a_catalog_without_tables_says_what_to_do(tmp_path: Path) -> None:
     with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError) as caught:
         catalog.jobs()

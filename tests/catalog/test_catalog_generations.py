@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.errors import GenerationClaimedError, UnknownRecordError
+from statecore.errors import CatalogError, GenerationClaimedError, UnknownJobError, UnknownRecordError
 
 
 def test_generations_are_numbered_and_know_their_log_and_parallelism(catalog: Catalog, job: str) -> None:
@@ -70,6 +70,32 @@ def test_the_first_end_of_a_generation_stays(catalog: Catalog, job: str, clock) 
     clock.advance(5)
     assert catalog.end_generation(job, 1, state="failed", error="late") == ended
     assert ended.ended
+
+
+def test_a_generation_of_a_lost_catalog_is_over_and_the_next_has_a_higher_number(
+    catalog: Catalog, job: str, clock
+) -> None:
+    catalog.import_generation(job, 7, parallelism=4, lineage=2, epoch=41)
+    newest = catalog.newest_generation(job)
+    assert newest is not None and newest.ended and not catalog.is_alive(newest)
+    assert (newest.generation, newest.parallelism, newest.lineage, newest.epoch) == (7, 4, 2, 41)
+    # Its driver, if it still runs, is told to stop.
+    assert not catalog.heartbeat(job, 7)
+    assert catalog.claim_generation(job, log_path="/l").generation == 8
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_generation_that_the_catalog_knows_is_not_written_over(catalog: Catalog, job: str, number: int) -> None:
+    for generation in (1, 2):
+        catalog.claim_generation(job, log_path="/l")
+        catalog.end_generation(job, generation, state="failed", error="no room")
+    before = catalog.generations(job)
+    with pytest.raises(CatalogError, match=f"found generation 2 of job 'flights'; expected none from {number} on"):
+        catalog.import_generation(job, number, parallelism=4, lineage=None, epoch=None)
+    assert catalog.generations(job) == before
+    catalog.import_generation(job, 3, parallelism=4, lineage=None, epoch=None)
+    with pytest.raises(UnknownJobError):
+        catalog.import_generation("typo", 1, parallelism=4, lineage=None, epoch=None)
 
 
 def test_a_generation_nobody_claimed_is_unknown(catalog: Catalog, job: str) -> None:

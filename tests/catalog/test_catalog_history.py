@@ -48,8 +48,32 @@ def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, 
     second = catalog.record_savepoint("/sp/2", lineage=1, epoch=9, **what)
     assert catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what) == first
     assert catalog.savepoints(job) == [second, first]
-    with pytest.raises(CatalogError, match="at epoch 3 of lineage 1; expected job 'flights', epoch 4"):
-        catalog.record_savepoint("/sp/1", lineage=1, epoch=4, **what)
+
+
+def test_another_savepoint_in_the_place_of_one_that_is_gone_replaces_it(catalog: Catalog, job: str, register) -> None:
+    register(catalog, "other")
+    catalog.record_savepoint("/sp/1", job=job, lineage=1, epoch=3, parallelism=2, reason="first")
+    replaced = catalog.record_savepoint("/sp/1", job=job, lineage=1, epoch=4, parallelism=2, reason="second")
+    assert (replaced.epoch, replaced.reason, catalog.savepoints(job)) == (4, "second", [replaced])
+    moved = catalog.record_savepoint("/sp/1", job="other", lineage=1, epoch=4, parallelism=2, reason="third")
+    assert (catalog.savepoints(job), catalog.savepoints("other")) == ([], [moved])
+
+
+def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(catalog: Catalog, job: str, clock) -> None:
+    what = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
+    now = catalog.record_savepoint("/sp/now", epoch=5, **what)
+    clock.advance(10)
+    late = catalog.record_savepoint("/sp/late", epoch=3, created_ms=now.created_ms - 1, **what)
+    assert catalog.savepoints(job) == [now, late]
+
+
+def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Catalog, job: str) -> None:
+    what = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
+    catalog.record_savepoint("/sp/1/manifest.json", **what)
+    kept = catalog.record_savepoint("/sp/2", **what)
+    assert catalog.forget_savepoint("/sp/1", "/sp/1/manifest.json")
+    assert catalog.savepoints(job) == [kept]
+    assert not catalog.forget_savepoint("/sp/1", "/sp/1/manifest.json")
 
 
 def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:

@@ -77,6 +77,31 @@ def test_set_desired_changes_what_is_given_and_nothing_else(catalog: Catalog, jo
     assert catalog.job(job) == record
 
 
+def test_a_savepoint_to_start_from_brings_its_wishes_and_the_newest_generation(catalog: Catalog, job: str) -> None:
+    for number in (1, 2):
+        assert catalog.claim_generation(job, log_path="/l").generation == number
+        catalog.end_generation(job, number, state="stopped")
+    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint=True, max_parallelism=256)
+    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, True)
+    assert (record.start_after_generation, record.max_parallelism, record.parallelism) == (2, 256, 2)
+    # Until the next one is given, all of it stays.
+    assert catalog.set_desired(job, state="running", parallelism=3).start_after_generation == 2
+    again = catalog.set_desired(job, start_from="/sp")
+    assert (again.roll_back, again.claims_savepoint, again.max_parallelism) == (False, False, 256)
+    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint=True)
+    assert (none.start_from, none.roll_back, none.claims_savepoint) == (None, False, False)
+
+
+@pytest.mark.parametrize("wanted", [{"parallelism": 0}, {"max_parallelism": 0}, {"max_parallelism": 1}])
+def test_an_impossible_parallelism_is_refused_and_nothing_is_changed(
+    catalog: Catalog, job: str, wanted: dict[str, int]
+) -> None:
+    before = catalog.job(job)
+    with pytest.raises(InvalidParallelismError, match="job 'flights'"):
+        catalog.set_desired(job, state="running", **wanted)
+    assert catalog.job(job) == before
+
+
 def test_a_cluster_keeps_the_size_seen_when_it_is_registered_again(catalog: Catalog) -> None:
     catalog.register_cluster("c", "standalone", {"a": 1}, 1)
     catalog.report_cluster("c", ready_workers=1, message="growing")

@@ -32,6 +32,37 @@ def test_requests_are_taken_in_order_and_again_until_finished(catalog: Catalog, 
     assert following is not None and following.id == second.id
 
 
+def test_what_a_driver_works_on_does_not_hold_up_what_comes_after(catalog: Catalog, job: str) -> None:
+    first = catalog.request(job, "savepoint", {"name": "a"}, "1")
+    second = catalog.request(job, "stop_with_savepoint", {"name": "b"}, "2")
+    assert catalog.next_request(job) is not None
+    following = catalog.next_request(job, under_way={first.id})
+    assert following is not None and (following.id, following.state) == (second.id, "taken")
+    assert catalog.next_request(job, under_way={first.id, second.id}) is None
+    # To a driver that does not know of it, it is a request of one that died.
+    given_again = catalog.next_request(job)
+    assert given_again is not None and given_again.id == first.id
+
+
+def test_a_stop_that_was_overtaken_by_a_start_does_not_stop_the_new_driver(catalog: Catalog, job: str) -> None:
+    stops = [catalog.request(job, "stop_with_savepoint", {"name": name}, name) for name in ("a", "b")]
+    kept = catalog.request(job, "savepoint", {"name": "c"}, "c")
+    assert catalog.next_request(job) is not None
+    catalog.set_desired(job, state="running")
+    catalog.claim_generation(job, log_path="/l", if_wanted=True)
+    assert [catalog.get_request(stop.id).state for stop in stops] == ["failed", "failed"]
+    assert "started again" in str(catalog.get_request(stops[0].id).error)
+    following = catalog.next_request(job)
+    assert following is not None and following.id == kept.id
+
+
+def test_a_stop_of_a_job_that_stays_stopped_is_kept_from_one_generation_to_the_next(catalog: Catalog, job: str) -> None:
+    # Airflow claims one to answer the request itself.
+    stop = catalog.request(job, "stop_with_savepoint", {"name": "a"}, "a")
+    catalog.claim_generation(job, log_path="/l")
+    assert catalog.get_request(stop.id).state == "pending"
+
+
 def test_the_first_outcome_of_a_request_stays(catalog: Catalog, job: str) -> None:
     made = catalog.request(job, "stop_with_savepoint", {}, "1")
     done = catalog.finish_request(made.id, error="no room")

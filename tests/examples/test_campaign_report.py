@@ -160,7 +160,7 @@ def test_build_wires_one_source_with_event_time_one_operator_and_two_sinks() -> 
     campaign_report.build(job)
     (operator,) = job.validated().operators
     assert (operator.uid, operator.key_columns) == ("campaign_report", ("campaign",))
-    assert (operator.source.event_time, operator.source.max_lateness) == ("viewed_at", timedelta(minutes=10))
+    assert (operator.input.event_time, operator.input.max_lateness) == ("viewed_at", timedelta(minutes=10))
     assert [(binding.name, binding.tag) for binding in operator.sinks] == [("reports", ""), ("late", "late")]
 
 

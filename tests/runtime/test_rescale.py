@@ -149,7 +149,7 @@ def test_a_job_takes_up_a_savepoint_rewritten_for_another_max_parallelism_and_st
     with bench.running(4, start_from=wide):
         bench.wait_failed()
     assert re.search(
-        r"MaxParallelismError: found state of max parallelism 256; expected 128, .*; rewrite",
+        r"MaxParallelismError: found state of max parallelism 256; expected 128, .*; start from it",
         str(bench.generation().error),
     )
     assert (bench.newest().lineage, bench.newest().epoch) == (1, 2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ import pytest
 
 from statecore import ListStateDescriptor, ValueStateDescriptor
 from statecore.errors import ConfigurationError, ManifestError, StorageError
-from statecore.runtime import read_savepoint, write_savepoint
+from statecore.runtime import read_savepoint, savepoints, write_savepoint
 from statecore.runtime.copy_savepoint import copy_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.verify import verify
+from tests.handmade import manifest
 from tests.runtime.conftest import Bench, wait
 
 pytestmark = pytest.mark.spark
@@ -80,18 +83,52 @@ def test_a_self_contained_savepoint_needs_nothing_but_its_folder_wherever_that_i
     bench.assert_exact(spark)
 
 
+def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_one(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def copy(spark: Any, source: str, target: str) -> str:
+        # What is done before its Spark job begins is nothing that a driver could cancel.
+        begun.set()
+        time.sleep(2)
+        spark.range(1).mapInArrow(lambda batches: time.sleep(60) or batches, "id bigint").collect()
+        raise AssertionError("nobody broke it off")
+
+    monkeypatch.setattr(savepoints, "copy_savepoint", copy)
+    request = bench.catalog.request("totals", "savepoint", {"name": "now", "target": "/nowhere"}, "now")
+    taker = savepoints.SavepointTaker(bench.catalog, "totals", bench.checkpoints, spark)
+    taker.take(request, manifest(job="totals"))
+    begun.wait(10)
+    assert taker.under_way() == {request.id}
+    asked = time.monotonic()
+    taker.close()
+    assert time.monotonic() - asked < 30
+    taker.take(request, manifest(job="totals"))
+    assert taker.under_way() == set()
+    assert bench.catalog.get_request(request.id).state == "pending"
+
+
 def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more(spark: Any, bench: Bench, tmp_path: Path) -> None:
     bench.feed()
     with bench.running(2):
         bench.wait_done()
         stopped = bench.stop("first")
-    copied = copy_savepoint(spark, str(bench.store / str(stopped)), str(tmp_path / "copy"))
+    source = str(bench.store / str(stopped))
+    copied = copy_savepoint(spark, source, str(tmp_path / "copy"))
     elsewhere(bench, tmp_path / "other-store")
+
+    def gone() -> bool:
+        return not any(file.is_file() for file in Path(copied).rglob("*"))
+
     with bench.running(2, start_from=copied, claims_savepoint=True):
         bench.feed()
         bench.wait_done()
-        wait(lambda: not list(Path(copied).rglob("*.json")), "the claimed savepoint to go")
-    assert [file for file in Path(copied).rglob("*") if file.is_file()] == []
+        wait(gone, "the claimed savepoint to go")
+    # As a driver leaves it that dies between its first commit and the drop.
+    copy_savepoint(spark, source, copied)
+    with bench.running(2):
+        wait(gone, "the claimed savepoint to go")
     bench.assert_exact(spark)
 
 

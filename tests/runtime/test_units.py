@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from statecore import KeyedProcessFunction, MapStateDescriptor, OutputTag
@@ -22,6 +23,7 @@ from statecore.runtime.job import load_job
 from statecore.runtime.progress import batch_timestamp_ms, capture_progress, lay_down_progress
 from statecore.runtime.resume import find_resume_point
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import encode_manifest
 from tests.handmade import manifest
 
 
@@ -94,6 +96,18 @@ class TestResumePoint:
         store.commit(manifest(epoch=6))
         path = self.savepoint(store, 1, 6)
         assert self.resume(store, path) == self.resume(store, path) == (1, 6, path)
+
+    def test_a_copy_of_the_newest_epoch_counts_only_when_it_was_laid_out_anew(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        made = manifest(epoch=6)
+        store.commit(made)
+        newest = (1, 6, CheckpointStore.manifest_path(1, 6))
+        for max_parallelism, expected in ((made.max_parallelism, newest), (99, (1, 6, "manifest.json"))):
+            copy = msgspec.structs.replace(manifest(epoch=6, max_parallelism=max_parallelism), root=".")
+            folder = tmp_path / f"copy-{max_parallelism}"
+            CheckpointStore.at(str(folder)).files.write("manifest.json", encode_manifest(copy))
+            assert self.resume(store, str(folder)) == expected
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_state_of_another_job_is_refused_with_the_store_that_holds_it(

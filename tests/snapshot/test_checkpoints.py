@@ -236,3 +236,13 @@ def test_a_file_that_is_no_manifest_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(ManifestError, match=r"x\.json"):
         open_savepoint(str(tmp_path / "x.json"))
+
+
+def test_generations_go_up_and_only_the_newest_is_remembered(store: CheckpointStore) -> None:
+    assert store.newest_generation() is None
+    for generation in (1, 2, 7):
+        store.claim_generation(generation)
+    assert (store.newest_generation(), len(store.files.list("generations"))) == (7, 1)
+    for older in (7, 3):
+        with pytest.raises(CommitConflictError, match=rf"generation 7 in .* one before {older}; .*rebuild"):
+            store.claim_generation(older)

@@ -1,0 +1,149 @@
+"""For each invariant of docs/guarantees.md: a line that keeps it, and a test that fails without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A change that takes an invariant's keeper away.
+
+    Attributes:
+        invariant: Its number.
+        file: Path in the repository.
+        kept: What stands there, once.
+        removed: What stands there without it.
+        test: The test that must fail then.
+
+    """
+
+    invariant: int
+    file: str
+    kept: str
+    removed: str
+    test: str
+
+
+REMOVALS = (
+    Removal(
+        1,
+        "statecore/runtime/driver.py",
+        "    lay_down_progress(manifest, source, directory)\n",
+        "",
+        "tests/runtime/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
+    ),
+    Removal(
+        1,
+        "statecore/runtime/publishing.py",
+        "    if markers.hold(staged):\n        return\n",
+        "",
+        "tests/runtime/sinks/test_function.py",
+    ),
+    Removal(
+        2,
+        "statecore/runtime/epoch.py",
+        "        if there is not None:\n",
+        "        if False:\n",
+        "tests/runtime/test_foreign_epochs.py",
+    ),
+    Removal(
+        2,
+        "statecore/runtime/commits.py",
+        "        if not counting.issuperset(commit.read_from):\n",
+        "        if False:\n",
+        "tests/runtime/test_commits.py::test_rows_of_an_attempt_that_was_repeated_are_never_committed",
+    ),
+    Removal(
+        3,
+        "statecore/storage/local.py",
+        "os.link(temporary, target)",
+        "os.replace(temporary, target)",
+        "tests/storage/test_storage_contract.py::test_a_lost_put_if_absent_changes_nothing",
+    ),
+    Removal(
+        3,
+        "statecore/snapshot/checkpoints.py",
+        "        if newest != (manifest.lineage, manifest.epoch):\n",
+        "        if False:\n",
+        "tests/snapshot/test_checkpoints.py"
+        "::test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_again",
+    ),
+    Removal(
+        4,
+        "statecore/runtime/cache.py",
+        "cached is not None and cached.token == head:",
+        "cached is not None:",
+        "tests/runtime/test_worker_state.py::test_going_back_to_an_older_epoch_drops_what_came_after_it",
+    ),
+    Removal(
+        5,
+        "statecore/runtime/epoch.py",
+        "rescale_by_reference(resume.manifest, parallelism)",
+        "resume.manifest",
+        "tests/runtime/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
+    ),
+    Removal(
+        6,
+        "statecore/snapshot/cleanup.py",
+        " and entry.path not in needed",
+        "",
+        "tests/snapshot/test_cleanup.py::test_a_savepoint_keeps_its_files_for_as_long_as_it_is_there",
+    ),
+    Removal(
+        6,
+        "statecore/snapshot/cleanup.py",
+        "entry.modified_ms < before_ms and entry.path not in needed",
+        "entry.path not in needed",
+        "tests/snapshot/test_cleanup.py::test_nothing_that_is_young_goes",
+    ),
+    Removal(
+        7,
+        "statecore/snapshot/verify.py",
+        "        size = store.files.size(ref.path)\n",
+        "        size = len(store.read_file(ref))\n",
+        "tests/snapshot/test_verify.py::test_presence_reads_no_file_so_that_its_cost_does_not_grow_with_the_state",
+    ),
+    Removal(
+        8,
+        "statecore/runtime/subtask.py",
+        "        return self._now_ms\n",
+        "        return int(time.time() * 1000)\n",
+        "tests/runtime/test_every_state.py",
+    ),
+    Removal(
+        9,
+        "statecore/runtime/dataflow.py",
+        "joined.sortWithinPartitions(*order) if order else joined",
+        "joined",
+        "tests/runtime/test_chain.py",
+    ),
+    Removal(
+        10,
+        "statecore/model/key_hash.py",
+        "return value + 0.0 if value == value else math.nan",
+        "return value",
+        "tests/model/test_key_hash.py::test_a_value_has_one_canonical_form",
+    ),
+    Removal(
+        11,
+        "statecore/snapshot/checkpoints.py",
+        "if len(data) != ref.size or found != ref.sha256:",
+        "if len(data) != ref.size:",
+        "tests/snapshot/test_checkpoints.py::test_a_file_that_changed_is_refused_with_its_path",
+    ),
+    Removal(
+        11,
+        "statecore/snapshot/manifest.py",
+        "        _check_checksum(data, header.checksum, name)\n",
+        "        pass\n",
+        "tests/snapshot/test_manifest.py::test_every_flipped_byte_is_refused",
+    ),
+    Removal(
+        12,
+        "statecore/snapshot/manifest.py",
+        "        problem = next(_contradictions(manifest), None)\n",
+        "        problem = None\n",
+        "tests/snapshot/test_manifest.py::test_a_manifest_that_does_not_fit_is_refused_with_its_name_and_the_reason",
+    ),
+)
