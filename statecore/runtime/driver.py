@@ -12,7 +12,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
-from statecore.errors import CommitError, MaxParallelismError, MissingFileError, StateMigrationError
+from statecore.errors import (
+    CommitError,
+    MaxParallelismError,
+    MissingFileError,
+    SavepointInUseError,
+    StateMigrationError,
+)
 from statecore.runtime.control import Control
 from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
@@ -149,11 +155,7 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
         return job
     if job.claims_savepoint and job.start_from is not None and manifest.generation > job.start_after_generation:
         with suppress(MissingFileError):
-            log.info(
-                "dropped the claimed savepoint %s, %d bytes",
-                job.start_from,
-                drop_savepoint(*store.open(job.start_from)),
-            )
+            _drop_claimed(*store.open(job.start_from))
     if manifest.max_parallelism != job.max_parallelism:
         # A wish for another one ends with the wish to start from the savepoint that has it.
         log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)
@@ -161,21 +163,32 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
     return job
 
 
+def _drop_claimed(store: CheckpointStore, path: str) -> None:
+    try:
+        freed = drop_savepoint(store, path)
+    except SavepointInUseError as error:
+        # The next driver tries again; the stream need not wait for that.
+        log.warning("the claimed savepoint stays for now: %s", error)
+    else:
+        log.info("dropped the claimed savepoint %s, %d bytes", store.describe(path), freed)
+
+
 def _keep_until_taken_up(
     stack: ExitStack, store: CheckpointStore, resume: ResumePoint, job: JobRecord
 ) -> Callable[[], None]:
     """Claim the savepoint that is resumed from; return what to call when an epoch was committed after it."""
-    if resume.manifest is None or resume.manifest.savepoint is None or resume.path is None:
+    manifest = resume.manifest
+    if manifest is None or resume.path is None or (resume.foreign is None and manifest.savepoint is None):
+        # The newest epoch of the job's own needs nobody's protection.
         return lambda: None
     source, path = resume.foreign or store, resume.path
     claim = stack.enter_context(ExitStack())
-    claim.enter_context(claimed(source.files, path, f"job {job.name}, which starts from it"))
+    claim.enter_context(claimed(source.files, path, f"job {job.name}, which starts from it", name=f"start-{job.name}"))
 
     def taken_up() -> None:
         claim.close()
-        if job.claims_savepoint:
-            freed = drop_savepoint(source, path)
-            log.info("dropped the claimed savepoint %s, %d bytes", source.describe(path), freed)
+        if job.claims_savepoint and manifest.savepoint is not None:
+            _drop_claimed(source, path)
 
     return taken_up
 

@@ -66,13 +66,15 @@ def rewrite_savepoint(
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
-    verify_presence(store, manifest)
     with claimed(store.files, manifest_path, f"the rewrite {name}"):
+        verify_presence(store, manifest)
         operators = _laid_out_anew(spark, store, manifest, name, parallelism, groups)
-    rewritten = msgspec.structs.replace(
-        manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
-    )
-    return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+        rewritten = msgspec.structs.replace(
+            manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
+        )
+        # Its first files may have become older than the grace period of a clean-up before it was done.
+        verify_presence(store, rewritten)
+        return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
 
 
 def _laid_out_anew(

@@ -104,8 +104,9 @@ class BackgroundUpkeep:
         at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
         while due and not self._closed:
             with self._lock:
-                under_way = {item for each in (*self._merged, *self._handed_out) for item in each.merge.inputs}
-            due = [merge for merge in due if under_way.isdisjoint(merge.inputs)]
+                known = (*self._merged, *self._handed_out)
+            under_way = {item.file.path for each in known for item in each.merge.inputs}
+            due = [merge for merge in due if under_way.isdisjoint(item.file.path for item in merge.inputs)]
             part, due = due[:at_once], due[at_once:]
             if part:
                 self._carry_out(manifest, part)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -159,11 +160,11 @@ class CheckpointStore:
         return [int(name) for name in names if name.isdigit()]
 
     def keep_artifact(self, name: str, data: bytes) -> Artifact:
-        """Store a job file under its hash, unless it is there, and return what a manifest must know of it."""
+        """Store a job file under its hash, and return what a manifest must know of it."""
         digest = hashlib.sha256(data).hexdigest()
         ref = FileRef(path=safe_path(f"{_ARTIFACTS}/{digest}/{name}"), size=len(data), sha256=digest)
-        if self.files.size(ref.path) != ref.size:
-            self.files.write(ref.path, data)
+        # Also when it is there: nobody may need it any more, and a clean-up be about to remove it.
+        self.files.write(ref.path, data)
         return Artifact(name=name, file=ref)
 
     def manifest(self, path: str) -> Manifest:
@@ -191,8 +192,8 @@ class CheckpointStore:
         """Return the paths of manifests that somebody reads."""
         return {claim.manifest for claim in claims(self.files)}
 
-    def referenced(self) -> set[str]:
-        """Return the paths of all files that a manifest in this store names.
+    def referenced(self, *, without: Collection[str] = ()) -> set[str]:
+        """Return the paths of all files that a manifest in this store names, but for those with the paths ``without``.
 
         Raises:
             ManifestError: A manifest cannot be read.
@@ -200,7 +201,8 @@ class CheckpointStore:
         """
         named: set[str] = set()
         for entry in self.checkpoints():
-            named |= self._named(entry.path, outputs=True)
+            if entry.path not in without:
+                named |= self._named(entry.path, outputs=True)
         for path in self.savepoints():
             named |= self._named(path, outputs=False)
         return named

@@ -41,14 +41,21 @@ _DECODER = msgspec.json.Decoder(Claim)
 
 
 @contextmanager
-def claimed(files: FileStore, manifest: str, holder: str) -> Iterator[None]:
+def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = None) -> Iterator[None]:
     """Keep a manifest and its files while the block runs.
+
+    Args:
+        files: The store.
+        manifest: Path of the manifest.
+        holder: Who needs it, for people.
+        name: Name of the claim, for a holder of whom there is one at a time: what it left when it was killed is its own
+            again. None for a name that nobody else has.
 
     Raises:
         MissingFileError: The manifest is not there any more.
 
     """
-    path = f"{_FOLDER}/{uuid.uuid4().hex}.json"
+    path = f"{_FOLDER}/{name or uuid.uuid4().hex}.json"
     expires_ms = int((time.time() + _LIFETIME.total_seconds()) * 1000)
     claim = Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)
     files.write(path, msgspec.json.encode(claim))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
+from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileEntry
 
@@ -55,14 +57,15 @@ def clean_up(
 
     """
     manifests = _old_manifests(store, retained, before_ms)
-    # Once before anything goes: when one cannot be read, the older ones may be what the job must go back to.
-    store.referenced()
+    # All are read before the first goes: when one cannot be, the older ones may be what the job must go back to.
+    for manifest in manifests:
+        with suppress(MissingFileError):
+            store.manifest(manifest.path)
+    # What is committed or pinned from now on names files that are too young to go, or that one of these names as well.
+    needed = {*keep, *store.referenced(without={manifest.path for manifest in manifests})}
     for manifest in manifests:
         on_delete()
         store.files.delete(manifest.path)
-    # Read after the manifests went, and before the files are listed: what is committed from now on names files that
-    # are too young to go, or files that the newest manifest names as well.
-    needed = {*keep, *store.referenced()}
     garbage = [
         entry
         for folder in _FOLDERS

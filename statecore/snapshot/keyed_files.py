@@ -140,10 +140,13 @@ def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]
     for data, wanted in zip(files, key_groups, strict=True):
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             tables.append(_within(reader.read_all(), wanted))
+    # A program may have renamed the key's columns since; their order is what counts.
+    names = _key_columns(tables[-1])
+    tables = [table.rename_columns(dict(zip(_key_columns(table), names, strict=True))) for table in tables]
     # One that was written before the state met its first window has no columns for windows.
     table = pa.concat_tables(tables, promote_options="default")
-    in_order = table.append_column("_order", pa.array(range(table.num_rows), pa.int64()))
-    return in_order.sort_by([(KEY_GROUP, "ascending"), ("_order", "ascending")]).select(table.column_names)
+    # Rows of a key group keep their order: the sort is stable.
+    return table.take(pc.sort_indices(table.column(KEY_GROUP)))
 
 
 def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
@@ -210,6 +213,10 @@ def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], 
                     "convert it before it is written, or declare another type"
                 ) from error
         raise
+
+
+def _key_columns(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name not in RESERVED]
 
 
 def _within(table: pa.Table, key_groups: KeyGroupRange) -> pa.Table:

@@ -100,11 +100,13 @@ def test_the_manifest_of_version_2_in_the_repository_stays_readable() -> None:
 def test_the_manifest_of_version_3_in_the_repository_stays_readable() -> None:
     read = decode_manifest(GOLDEN.read_bytes(), "golden")
 
-    assert (read.version, read.root) == (3, "../..")
+    assert (read.version, read.root, read.watermark_before_ms) == (3, "../..", 1_699_999_998_000)
     assert read.artifact == Artifact(
         name="flight_delays.py", file=FileRef(path=f"artifacts/{'9' * 64}/flight_delays.py", size=77, sha256="9" * 64)
     )
-    assert read.sources == (SourcePositions(name="flights", positions=('{"logOffset":42}',)),)
+    assert read.sources == (
+        SourcePositions(name="flights", positions=('{"logOffset":42}',), max_event_time_ms=1_699_999_999_001),
+    )
     assert read.operators[0].states[1].ttl == TtlRef(
         ttl_ms=60_000,
         update_type=UpdateType.ON_READ_AND_WRITE,
