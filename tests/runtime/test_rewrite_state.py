@@ -20,8 +20,8 @@ from statecore.model import (
 )
 from statecore.model.values import row_class
 from statecore.runtime import read_savepoint, rewrite_savepoint
-from statecore.runtime.epoch import merged_schemas
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
+from statecore.runtime.operator_epoch import merged_schemas
 from statecore.runtime.rewrite import base_writer
 from statecore.runtime.savepoint_tables import keyed_reader
 from statecore.snapshot import keyed_files
