@@ -5,16 +5,19 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 KEEP ?=
 SABOTAGE ?=
+ROUNDS ?=
+SEED ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test lint invariants clean
+.PHONY: help setup demo stop test chaos lint invariants clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
 	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make test            run all tests"
+	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make stop            end everything that demo left running"
@@ -40,6 +43,9 @@ test: setup
 
 invariants: setup
 	@$(BIN)/python -m tests.invariants
+
+chaos: setup
+	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 lint: setup
 	@$(BIN)/ruff check .

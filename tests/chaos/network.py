@@ -1,0 +1,144 @@
+"""The network between the job and its storage, and what can be done to it."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
+from random import Random
+from urllib.parse import urlsplit
+
+from tests.storage.proxy import Fault, Proxy, _Handler, lost_answer, passed_on, refusal
+
+Request = _Handler
+
+OUTAGE = refusal(503, "SlowDown")
+
+
+@dataclass
+class Network:
+    """Passes requests on, unless there is weather.
+
+    Attributes:
+        url: Its endpoint.
+        weather: What happens to every request.
+
+    """
+
+    url: str
+    weather: Fault = field(default=passed_on)
+
+    def __call__(self, request: Request) -> None:
+        # Whoever has sent the request may be dead by the time that its answer is there.
+        try:
+            self.weather(request)
+        except (OSError, http.client.HTTPException):
+            request.close_connection = True
+
+    def clear(self) -> None:
+        """Let the sun shine."""
+        self.weather = passed_on
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Connections of killed processes are no error here."""
+
+
+@contextmanager
+def network_to(endpoint: str) -> Iterator[Network]:
+    """Run a network on a free port."""
+    # An answer goes out in two pieces; the second must not wait until the first is acknowledged.
+    handler = type("Handler", (Request,), {"upstream": urlsplit(endpoint).netloc, "disable_nagle_algorithm": True})
+    server = _Server(("127.0.0.1", 0), handler)
+    network = Network(f"http://127.0.0.1:{server.server_port}")
+    handler.proxy = Proxy(network.url, always=network)  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield network
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def slow(random: Random, longest_s: float) -> Fault:
+    """Every request takes its time."""
+
+    def wait(request: Request) -> None:
+        time.sleep(random.uniform(0, longest_s))
+        passed_on(request)
+
+    return wait
+
+
+def torn(random: Random, share: float) -> Fault:
+    """Some requests never arrive, of some the answer is lost or half of it, some are refused."""
+    faults = [_lost_request, lost_answer, _torn_answer, refusal(500, "InternalError"), OUTAGE]
+
+    def tear(request: Request) -> None:
+        (random.choice(faults) if random.random() < share else passed_on)(request)
+
+    return tear
+
+
+def _lost_request(request: Request) -> None:
+    request.drop()
+
+
+def _torn_answer(request: Request) -> None:
+    status, headers, body = request.forward()
+    if not any(name.lower() == "content-length" for name, _ in headers):
+        headers.append(("Content-Length", str(len(body))))
+    request.answer(status, headers, body[: len(body) // 2])
+    request.drop()
+
+
+class Trap:
+    """Does something when a certain request is made, once.
+
+    Args:
+        method: Its HTTP method.
+        part: Text in its path.
+        action: What to do.
+        after: Whether to do it when the request was carried out, and its answer is not given yet.
+        hold: If given, the request goes no further until this is set.
+
+    """
+
+    def __init__(
+        self,
+        method: str,
+        part: str,
+        action: Callable[[], None],
+        *,
+        after: bool = False,
+        hold: threading.Event | None = None,
+    ) -> None:
+        self._method, self._part, self._action, self._after, self._hold = method, part, action, after, hold
+        self._lock = threading.Lock()
+        self._met = False
+        self.sprung = threading.Event()
+
+    def __call__(self, request: Request) -> None:
+        if not self._is_it(request):
+            passed_on(request)
+            return
+        answer = request.forward() if self._after else None
+        self._action()
+        self.sprung.set()
+        if self._hold is not None:
+            self._hold.wait()
+        request.answer(*(answer or request.forward()))
+
+    def _is_it(self, request: Request) -> bool:
+        with self._lock:
+            if self._met or request.command != self._method or self._part not in request.path:
+                return False
+            self._met = True
+            return True

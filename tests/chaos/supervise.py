@@ -1,0 +1,24 @@
+"""A supervisor in a process of its own: ``python -m tests.chaos.supervise LOGS``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from statecore.catalog import Catalog, Liveness
+from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+
+# Seconds, where people would give it more: a campaign has many who are silent.
+LIVENESS = Liveness(running_ms=6_000, launching_ms=45_000)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with Catalog(os.environ[CATALOG_VARIABLE], liveness=LIVENESS) as catalog:
+        Supervisor(catalog, Path(sys.argv[1]), launch=SparkSubmit(), poll_interval_s=0.2).run()
+
+
+if __name__ == "__main__":
+    main()
