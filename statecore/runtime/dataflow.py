@@ -122,7 +122,7 @@ class Dataflow:
             if consumers == 0:
                 ends.append(done)
             else:
-                self._crossing[operator.uid] = self._shared(done) if consumers > 1 else done
+                self._crossing[operator.uid] = self._made(done) if consumers > 1 else done
         union = ends[0]
         for end in ends[1:]:
             union = union.unionByName(end)
@@ -132,6 +132,12 @@ class Dataflow:
         """Let go of what was kept for a second reader."""
         for df in self._persisted:
             df.unpersist()
+
+    def _made(self, df: DataFrame) -> DataFrame:
+        """Run an operator now and keep what it gave: two readers at once might each run it, as two attempts."""
+        shared = self._shared(df)
+        shared.count()
+        return shared
 
     def _shared(self, df: DataFrame) -> DataFrame:
         shared = df.persist()

@@ -17,6 +17,7 @@ from statecore.errors import (
     MaxParallelismError,
     MissingFileError,
     SavepointInUseError,
+    StatecoreError,
     StateMigrationError,
 )
 from statecore.runtime.control import Control
@@ -45,9 +46,11 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     """Run one generation until it is asked to stop.
 
     Raises:
+        CommitError: Another driver has this generation, or a later one; it is left alone.
         StatecoreError: The job cannot run; the catalog knows why.
 
     """
+    _claim(catalog, job_name, generation)
     control = Control(catalog, job_name, generation)
     control.start()
     directory = Path(tempfile.mkdtemp(prefix=f"statecore-{job_name}-{generation}-"))
@@ -63,13 +66,24 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     catalog.end_generation(job_name, generation, state="stopped")
 
 
+def _claim(catalog: Catalog, job: str, generation: int) -> None:
+    """Become the one driver of a generation; who does not must not end it, because it is another driver's."""
+    try:
+        _claimed(catalog, job, generation)
+        CheckpointStore.at(catalog.job(job).store).claim_generation(generation)
+    except CommitError:
+        raise
+    except StatecoreError as error:
+        catalog.end_generation(job, generation, state="failed", error=f"{type(error).__name__}: {error}")
+        raise
+
+
 def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, directory: Path) -> None:
     settings = RuntimeSettings.from_conf(job.conf)
     artifact = fetch_artifact(job.artifact, directory)
     plan = load_job(artifact, job.settings)
     store = CheckpointStore.at(job.store)
     parallelism = _claimed(catalog, job.name, generation).parallelism
-    store.claim_generation(generation)
     write_definition(store.files, _definition(job))
     resume = find_resume_point(
         store,

@@ -75,6 +75,19 @@ def test_a_superseded_driver_stops_without_committing(spark: Any, bench: Bench) 
     bench.catalog.end_generation(JOB, newer.generation, state="stopped")
 
 
+def test_a_second_driver_of_the_same_generation_is_refused_and_the_first_runs_on(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2) as generation:
+        bench.wait_done()
+        with pytest.raises(CommitConflictError, match=r"found generation 1 in .* already"):
+            run_generation(bench.catalog, JOB, generation.generation)
+        assert bench.generation().state == "running"
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().generation == generation.generation
+    bench.assert_exact(spark)
+
+
 def test_commits_are_forbidden_once_the_job_is_stopping(bench: Bench) -> None:
     bench.catalog.set_desired(JOB, state="running")
     generation = bench.catalog.claim_generation(JOB, log_path="")
