@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from statecore.errors import AlreadyExistsError, CorruptFileError, ManifestError, MissingFileError, StorageError
+from statecore.errors import (
+    AlreadyExistsError,
+    ConfigurationError,
+    CorruptFileError,
+    ManifestError,
+    MissingFileError,
+    StorageError,
+)
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import FileRef, Manifest, SavepointInfo, encode_manifest
@@ -41,11 +48,17 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
         MissingFileError: There is no such savepoint.
         StorageError: The source is not whole; each file that is missing or damaged is named.
         ManifestError: The folder holds another savepoint.
+        ConfigurationError: The folder lies in the store that the savepoint is in.
 
     """
     store, path = open_savepoint(source)
     manifest = store.manifest(path)
     copy = open_store(target)
+    if store.holds(copy.url):
+        raise ConfigurationError(
+            f"found the target {copy.url} inside {store.files.url}, the store of {path}; expected a folder outside, "
+            "because a clean-up there would remove what is copied; choose another folder"
+        )
     with claimed(store.files, path, f"a copy to {copy.url}"):
         _copy_files(spark, store, CheckpointStore(copy), manifest.files())
     contained = _self_contained(manifest, store.describe(path), copy.url, reason)

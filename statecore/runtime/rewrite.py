@@ -24,7 +24,7 @@ from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema, SubtaskState
-from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.rescale import rescale_operator_state
 from statecore.snapshot.restore import table_schema
 from statecore.snapshot.verify import verify_presence
 
@@ -80,22 +80,11 @@ def rewrite_savepoint(
 def _laid_out_anew(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
 ) -> tuple[OperatorState, ...]:
-    moved = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
+    moved = rescale_operator_state(manifest, parallelism, groups)
     return tuple(
         _rewritten(spark, store, manifest, old, new, name, parallelism, groups)
         for old, new in zip(manifest.operators, moved.operators, strict=True)
     )
-
-
-def _without_keyed(manifest: Manifest, max_parallelism: int) -> Manifest:
-    """Return the manifest with operator state alone, which does not depend on key groups."""
-    operators = tuple(
-        msgspec.structs.replace(
-            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
-        )
-        for operator in manifest.operators
-    )
-    return msgspec.structs.replace(manifest, operators=operators, max_parallelism=max_parallelism)
 
 
 def _rewritten(

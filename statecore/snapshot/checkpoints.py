@@ -97,6 +97,11 @@ class CheckpointStore:
         """Tell whether the store's root is at ``url``."""
         return _canonical(self.files.url) == _canonical(url)
 
+    def holds(self, url: str) -> bool:
+        """Tell whether ``url`` is the store's root or lies below it."""
+        root, found = _canonical(self.files.url).rstrip("/"), _canonical(url).rstrip("/")
+        return found == root or found.startswith(f"{root}/")
+
     @staticmethod
     def manifest_path(lineage: int, epoch: int) -> str:
         """Return where the manifest of an epoch lies; the name holds nothing else, so two drivers collide."""
@@ -117,8 +122,9 @@ class CheckpointStore:
                 f"found epoch {manifest.epoch} of lineage {manifest.lineage} committed by another driver; "
                 f"expected generation {manifest.generation} to be the only one; this driver drops its attempt and stops"
             ) from error
-        newest = self.committed()[-1]
-        if newest != (manifest.lineage, manifest.epoch):
+        later = self.files.list(_MANIFESTS, after=path)
+        if later:
+            newest = _parse(later[-1].path)
             # A driver that slept so long that its successor's manifest of this epoch was cleaned up already: the name
             # was free, but what it committed is followed by nothing and counts for nobody.
             raise CommitConflictError(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,7 +17,7 @@ from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import rows_per_key_group
 from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest
-from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
 
 _Counts = npt.NDArray[np.int64]
 # What pyarrow raises for bytes that are not checked before it looks at them.
@@ -108,7 +107,7 @@ def plan_rescale(
     rehashed = groups != manifest.max_parallelism
     counted = _counted(store, manifest, progress)
     if rehashed:
-        rescaled = rescale_by_reference(_without_keyed(manifest, groups), parallelism)
+        rescaled = rescale_operator_state(manifest, parallelism, groups)
         keyed = _even_shares(manifest, counted, parallelism, groups)
     else:
         rescaled = rescale_by_reference(manifest, parallelism)
@@ -217,17 +216,6 @@ def _even_shares(
             )
         )
     return shares
-
-
-def _without_keyed(manifest: Manifest, max_parallelism: int) -> Manifest:
-    """Return the manifest with operator state alone, which moves by reference in a rewrite, too."""
-    operators = tuple(
-        msgspec.structs.replace(
-            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
-        )
-        for operator in manifest.operators
-    )
-    return msgspec.structs.replace(manifest, operators=operators, max_parallelism=max_parallelism)
 
 
 def _operator_shares(manifest: Manifest, rescaled: Manifest) -> list[_Share]:

@@ -39,6 +39,23 @@ def rescale_by_reference(manifest: Manifest, parallelism: int) -> Manifest:
     return msgspec.structs.replace(manifest, parallelism=parallelism, operators=operators)
 
 
+def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:
+    """Return the manifest rescaled with its operator state alone, which moves by reference in a rewrite, too.
+
+    Raises:
+        InvalidParallelismError: The parallelism is not within 1 and ``max_parallelism``.
+
+    """
+    operators = tuple(
+        msgspec.structs.replace(
+            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
+        )
+        for operator in manifest.operators
+    )
+    without_keyed = msgspec.structs.replace(manifest, operators=operators, max_parallelism=max_parallelism)
+    return rescale_by_reference(without_keyed, parallelism)
+
+
 def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -> tuple[SubtaskState, ...]:
     keyed = _keyed(operator, max_parallelism, parallelism)
     listed = _operator(operator, parallelism)

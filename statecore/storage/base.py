@@ -70,8 +70,8 @@ class FileStore(Protocol):
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
 
-    def list(self, prefix: str) -> list[FileEntry]:
-        """Return all files below the folder ``prefix``, sorted by path."""
+    def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
+        """Return all files below the folder ``prefix`` whose paths come after ``after``, sorted by path."""
 
     def move(self, source: str, target: str) -> None:
         """Give a file another path; a file at ``target`` is replaced.

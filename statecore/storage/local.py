@@ -91,10 +91,11 @@ class LocalFileStore:
                 return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
-    def list(self, prefix: str) -> list[FileEntry]:
+    def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder; temporary files of writers at work are left out."""
         with self._reported("list", prefix):
-            return sorted(self._files(self._resolve(prefix), PurePosixPath(prefix)))
+            found = self._files(self._resolve(prefix), PurePosixPath(prefix))
+            return sorted(entry for entry in found if entry.path > after)
 
     def move(self, source: str, target: str) -> None:
         """Rename a file durably."""

@@ -92,12 +92,16 @@ class S3FileStore:
         except MissingFileError:
             return None
 
-    def list(self, prefix: str) -> list[FileEntry]:
+    def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder; keys that are no path, such as a console's folder markers, are left out."""
         folder = f"{self._key(prefix)}/"
         root = folder.removesuffix(f"{_normal(prefix)}/")
         with self._reported(prefix):
-            pages = client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
+            pages = (
+                client()
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=self._bucket, Prefix=folder, StartAfter=f"{root}{after}")
+            )
             found = [
                 FileEntry(item["Key"].removeprefix(root), item["Size"], int(item["LastModified"].timestamp() * 1000))
                 for page in pages

@@ -12,9 +12,9 @@ from http.server import ThreadingHTTPServer
 from random import Random
 from urllib.parse import urlsplit
 
-from tests.storage.proxy import Fault, Proxy, _Handler, lost_answer, passed_on, refusal
+from tests.storage.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, refusal
 
-Request = _Handler
+Request = ProxyHandler
 
 OUTAGE = refusal(503, "SlowDown")
 
@@ -54,8 +54,7 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def network_to(endpoint: str) -> Iterator[Network]:
     """Run a network on a free port."""
-    # An answer goes out in two pieces; the second must not wait until the first is acknowledged.
-    handler = type("Handler", (Request,), {"upstream": urlsplit(endpoint).netloc, "disable_nagle_algorithm": True})
+    handler = type("Handler", (Request,), {"upstream": urlsplit(endpoint).netloc})
     server = _Server(("127.0.0.1", 0), handler)
     network = Network(f"http://127.0.0.1:{server.server_port}")
     handler.proxy = Proxy(network.url, always=network)  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ from tests.chaos import job
 from tests.chaos.network import network_to
 from tests.chaos.supervise import LIVENESS
 from tests.chaos.truth import MAX_PARALLELISM, SINKS, Fed, Kept, Record, Rule, differences, read_so_far
+from tests.processes import naming
 
 JOB = "chaos"
 REPO = Path(__file__).resolve().parents[2]
@@ -316,14 +317,12 @@ class World:
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Return the living processes that belong to the world, with these words in their command lines."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
-                    line = " ".join(process.cmdline())
-                    if all(word in line for word in words):
-                        found.append(process)
-        return found
+        return [process for process in naming(psutil.process_iter(), *words) if self._is_own(process)]
+
+    def _is_own(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            return bool(process.environ().get(_MARK) == self._mark)
+        return False
 
     def driver_jvm(self, generation: int) -> list[psutil.Process]:
         """Return the Java process of a driver."""
@@ -332,7 +331,7 @@ class World:
     def driver_program(self, generation: int) -> list[psutil.Process]:
         """Return the Python process of a driver."""
         found = self.processes("stream.py", f"--generation {generation}")
-        return [process for process in found if "SparkSubmit" not in " ".join(process.cmdline())]
+        return [process for process in found if process not in self.driver_jvm(generation)]
 
     def driver_session(self, generation: int) -> list[psutil.Process]:
         """Return a driver with all that it started on this machine."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from examples.demo.feeder import load_flights
 from examples.demo.flow import JOB, Demo
 from examples.stack import Stack
+from tests.processes import naming
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -22,12 +22,9 @@ FLIGHTS = 110_000
 
 def kill(stack: Stack, marks: tuple[str, ...]) -> int:
     """Kill -9 one process of the stack whose command line holds all marks, and return its pid."""
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if all(mark in line for mark in marks):
-            process.send_signal(signal.SIGKILL)
-            return process.pid
-    raise AssertionError(f"no process with {marks} to kill")
+    process = naming(psutil.process_iter(), *marks)[0]
+    process.kill()
+    return process.pid
 
 
 def wait(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:

@@ -117,10 +117,11 @@ class Bench:
         assert newest is not None
         return newest
 
-    def stop(self, name: str) -> str | None:
+    def stop(self, name: str, **arguments: str) -> str | None:
         """Stop with a savepoint; returns its path in the store, or None when there is nothing to save."""
         self.catalog.set_desired(JOB, state="stopped")
-        asked = self.catalog.request(JOB, "stop_with_savepoint", {"name": name, "reason": "test"}, name)
+        arguments = {"name": name, "reason": "test", **arguments}
+        asked = self.catalog.request(JOB, "stop_with_savepoint", arguments, name)
         wait(lambda: self.generation().ended, "the driver to stop")
         result = self.catalog.get_request(asked.id).result
         return None if result is None else result["savepoint"]

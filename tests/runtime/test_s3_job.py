@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
 from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from tests.processes import naming
 from tests.runtime.conftest import ARTIFACT, JOB, Bench, wait
 from tests.s3 import s3_endpoint, s3_url
 
@@ -90,11 +90,8 @@ def test_a_job_lives_in_s3_alone(
     bench.feed()
     with supervised(bench.catalog, tmp_path / "logs"):
         wait_done(bench, s3_url)
-        children = psutil.Process().children(recursive=True)
-        driver = next(
-            child for child in children if {"org.apache.spark.deploy.SparkSubmit", "--generation"} <= {*child.cmdline()}
-        )
-        os.kill(driver.pid, signal.SIGKILL)
+        (driver,) = naming(psutil.Process().children(recursive=True), "SparkSubmit", "--generation 1")
+        driver.kill()
         bench.feed()
         wait_done(bench, s3_url)
         arguments = {"name": "copied", "target": f"{folder}/elsewhere/copied", "reason": "a move"}

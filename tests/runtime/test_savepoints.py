@@ -162,6 +162,33 @@ def test_a_copy_of_a_damaged_savepoint_is_refused_with_the_file_and_leaves_no_sa
     assert not (tmp_path / "copy" / "manifest.json").exists()
 
 
+def test_a_copy_into_the_store_that_it_is_of_is_refused(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        stopped = bench.stop("first")
+    before = sorted(bench.checkpoints.files.list("savepoints"))
+    for target in (bench.store, bench.store / "savepoints/copy", bench.store / "state"):
+        with pytest.raises(ConfigurationError, match="expected a folder outside"):
+            copy_savepoint(spark, str(bench.store / str(stopped)), str(target))
+    assert sorted(bench.checkpoints.files.list("savepoints")) == before
+
+
+def test_a_job_stops_with_a_savepoint_that_is_self_contained(spark: Any, bench: Bench, tmp_path: Path) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        stopped = bench.stop("last", target=str(tmp_path / "copy"))
+    assert stopped == "savepoints/last/manifest.json"
+    assert [record.path for record in bench.catalog.savepoints("totals")] == [str(tmp_path / "copy")]
+    shutil.rmtree(bench.store)
+    elsewhere(bench, tmp_path / "other-store")
+    with bench.running(3, start_from=str(tmp_path / "copy")):
+        bench.feed()
+        bench.wait_done()
+    bench.assert_exact(spark)
+
+
 def test_tables_become_a_savepoint_that_a_job_starts_from(spark: Any, bench: Bench, tmp_path: Path) -> None:
     totals = spark.createDataFrame([("k1", 3, 7), ("k9", 1, -1)], "k string, count bigint, sum bigint")
     newest = spark.createDataFrame([("k1", [5, 2]), ("k2", []), ("k3", None)], "k string, value array<bigint>")

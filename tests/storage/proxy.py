@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-Fault = Callable[["_Handler"], None]
+Fault = Callable[["ProxyHandler"], None]
 
 
 @dataclass
@@ -36,8 +36,12 @@ class Proxy:
         return sum(seen[0] == method for seen in self.seen)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class ProxyHandler(BaseHTTPRequestHandler):
+    """One request on its way: forward it, answer it, drop it. Subclasses say to which ``upstream``."""
+
     protocol_version = "HTTP/1.1"
+    # An answer goes out in two pieces; the second must not wait until the first is acknowledged.
+    disable_nagle_algorithm = True
     proxy: Proxy
     upstream: str
 
@@ -78,17 +82,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
 
-def passed_on(request: _Handler) -> None:
+def passed_on(request: ProxyHandler) -> None:
     request.answer(*request.forward())
 
 
-def lost_answer(request: _Handler) -> None:
+def lost_answer(request: ProxyHandler) -> None:
     """What was asked for is done, and nobody hears of it."""
     request.forward()
     request.drop()
 
 
-def torn_answer(request: _Handler) -> None:
+def torn_answer(request: ProxyHandler) -> None:
     """Half of the body arrives."""
     status, headers, body = request.forward()
     assert len(body) > 1
@@ -99,7 +103,7 @@ def torn_answer(request: _Handler) -> None:
 def refusal(status: int, code: str) -> Fault:
     """An answer of S3 that is an error, given without asking the server."""
 
-    def refuse(request: _Handler) -> None:
+    def refuse(request: ProxyHandler) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>made up</Message></Error>".encode()
         request.answer(status, [], b"" if request.command == "HEAD" else body)
 
@@ -109,7 +113,7 @@ def refusal(status: int, code: str) -> Fault:
 @contextmanager
 def proxy_to(endpoint: str) -> Iterator[Proxy]:
     """Run a proxy on a free port."""
-    handler = type("Handler", (_Handler,), {"upstream": urlsplit(endpoint).netloc})
+    handler = type("Handler", (ProxyHandler,), {"upstream": urlsplit(endpoint).netloc})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     proxy = handler.proxy = Proxy(f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

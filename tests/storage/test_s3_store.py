@@ -18,7 +18,7 @@ import pytest
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError
 from statecore.storage import FileStore, open_store, s3_client
 from tests.s3 import SECRET
-from tests.storage.proxy import Fault, Proxy, lost_answer, passed_on, proxy_to, refusal, torn_answer
+from tests.storage.proxy import Fault, Proxy, ProxyHandler, lost_answer, proxy_to, refusal, torn_answer
 
 BUSY = refusal(503, "ServiceUnavailable")
 CONFLICT = refusal(409, "ConditionalRequestConflict")
@@ -92,8 +92,13 @@ class TestConditionalPuts:
         assert proxy.count("PUT") == 1 + 2
 
     def test_the_winner_may_be_moved_on_before_the_loser_looks(self, store: FileStore, proxy: Proxy) -> None:
+        def moved_on(request: ProxyHandler) -> None:
+            answer = request.forward()
+            store.delete("m/1")
+            request.answer(*answer)
+
         store.put_if_absent("m/1", b"first")
-        proxy.faults["PUT"].append(lambda request: (passed_on(request), store.delete("m/1"))[0])
+        proxy.faults["PUT"].append(moved_on)
         with pytest.raises(AlreadyExistsError):
             store.put_if_absent("m/1", b"second")
         assert store.size("m/1") is None

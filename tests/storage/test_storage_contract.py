@@ -130,6 +130,15 @@ def test_a_listing_holds_the_files_below_a_folder_sorted(store: FileStore) -> No
     assert paths(store, "nothing") == []
 
 
+def test_a_listing_may_begin_after_a_path(store: FileStore) -> None:
+    for path in ("m/1", "m/2", "m/deep/er/0", "n/1"):
+        store.write(path, b"")
+
+    assert [entry.path for entry in store.list("m", after="m/1")] == ["m/2", "m/deep/er/0"]
+    assert [entry.path for entry in store.list("m", after="m/15")] == ["m/2", "m/deep/er/0"]
+    assert store.list("m", after="m/deep/er/0") == []
+
+
 def test_a_long_listing_is_whole(store: FileStore) -> None:
     # S3 answers in pages, which are short in tests.
     names = [f"m/{number:03d}" for number in range(101)]
