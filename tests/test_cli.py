@@ -246,7 +246,7 @@ class Driver:
         claimed = self.catalog.claim_generation(self._job, log_path="/logs/driver-{generation}.log")
         self.generation = claimed.generation
         self._control = Control(self.catalog, self._job, self.generation)
-        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None)
+        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)
         self._control.start()
         self._control.running(self, self._store.newest(), self._taker)
         self._thread.start()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, record, records
-from statecore.catalog.records import GenerationRecord
+from statecore.catalog.records import GenerationRecord, RequestKind
 from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
@@ -22,7 +23,7 @@ class Generations(Queries):
 
         A predecessor that was not heard of for too long is marked failed in the same transaction. While the job is
         wanted to run, requests to stop that nobody carried out are failed, too: they were overtaken, and the new
-        driver would stop.
+        driver would stop. So are requests to rescale a running stream.
 
         Args:
             job: Name of the job.
@@ -52,7 +53,11 @@ class Generations(Queries):
             if newest is not None and not newest.ended:
                 _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
             if is_wanted:
-                _overtake_stops(connection, job, now_ms)
+                overtaken = "the job was started again before it was stopped"
+                _overtake(connection, job, "stop_with_savepoint", overtaken, now_ms)
+            # It was asked of a stream that runs; how the next one begins is a wish that the job has.
+            overtaken = "the driver ended before it took up the parallelism, and the next one begins with the job's"
+            _overtake(connection, job, "rescale", overtaken, now_ms)
             number = 1 if newest is None else newest.generation + 1
             parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
             connection.execute(
@@ -98,6 +103,44 @@ class Generations(Queries):
             if epoch is not None:
                 values["epoch"] = epoch
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
+            return True
+
+    def take_up_parallelism(
+        self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
+    ) -> bool:
+        """Note that a running driver goes on at another parallelism, as it was requested; so will the next driver.
+
+        Args:
+            job: Name of the job.
+            generation: The driver's.
+            parallelism: Of the epochs to come.
+            request: Id of the request, which is done with this.
+            result: What came of it.
+
+        Returns:
+            False when there is a higher generation, this one was ended, the job is wanted stopped, or the request is
+            finished: nothing is changed.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            UnknownRecordError: The generation was never claimed.
+
+        """
+        with self._write_job(job) as connection:
+            found, newest = _get(connection, job, generation), _newest(connection, job)
+            jobs, requests = tables.jobs.c, tables.requests.c
+            state = connection.execute(select(jobs.desired_state).where(jobs.name == job)).scalar_one()
+            if found.ended or newest is None or newest.generation > generation or state != "running":
+                return False
+            done = connection.execute(
+                update(tables.requests)
+                .where(requests.id == request, requests.state.in_(["pending", "taken"]))
+                .values(state="done", result=dict(result), updated_ms=self._clock.now_ms())
+            )
+            if done.rowcount == 0:
+                return False
+            connection.execute(update(tables.jobs).where(jobs.name == job).values(parallelism=parallelism))
+            connection.execute(update(generations).where(_is(job, generation)).values(parallelism=parallelism))
             return True
 
     def end_generation(
@@ -211,16 +254,16 @@ def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
     return found
 
 
-def _overtake_stops(connection: Connection, job: str, now_ms: int) -> None:
+def _overtake(connection: Connection, job: str, kind: RequestKind, error: str, now_ms: int) -> None:
     requests = tables.requests.c
     connection.execute(
         update(tables.requests)
         .where(
             requests.job == job,
-            requests.kind == "stop_with_savepoint",
+            requests.kind == kind,
             requests.state.in_(["pending", "taken"]),
         )
-        .values(state="failed", error="the job was started again before it was stopped", updated_ms=now_ms)
+        .values(state="failed", error=error, updated_ms=now_ms)
     )
 
 

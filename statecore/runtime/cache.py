@@ -16,7 +16,7 @@ from statecore.model import KeyGroupRange
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
-from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.rescale import rescale_operator
 from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
 from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
 from statecore.state.operator import HeldOperatorState
@@ -97,8 +97,18 @@ class SubtaskStateLoader:
         """Whether the operator has state of an earlier epoch."""
         return self._epoch.previous is not None
 
-    def keep_keyed(self, keyed: HeapKeyedStateBackend, tokens: Mapping[int, str]) -> None:
-        """Put keyed state back, each key group as the version that the subtask has just written."""
+    def keep_keyed(self, keyed: HeapKeyedStateBackend, tokens: Mapping[int, str] | None = None) -> None:
+        """Put keyed state back.
+
+        Args:
+            keyed: The state.
+            tokens: Per key group the version that the subtask has just written; None when it is what the epoch starts
+                from.
+
+        """
+        if tokens is None:
+            heads = self._epoch.subtasks[self._subtask].heads
+            tokens = {group: head for first, last, head in heads for group in range(first, last + 1)}
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
             states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
@@ -126,10 +136,11 @@ class SubtaskStateLoader:
         if self._restored is None:
             assert self._epoch.previous is not None
             manifest = self._store.manifest(self._epoch.previous)
+            restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
             if self._epoch.restores:
                 # What this epoch's subtasks get follows from the manifest alone, so a replay gets the same.
-                manifest = rescale_by_reference(manifest, len(self._epoch.subtasks))
-            self._restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
+                restored = rescale_operator(restored, manifest.max_parallelism, len(self._epoch.subtasks))
+            self._restored = restored
         return self._restored
 
     def _evict(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from statecore.errors import CommitError
 from statecore.runtime.messages import SubtaskCommit
 
 
 def checked_commits(
-    commits: Sequence[SubtaskCommit], uids: Sequence[str], parallelism: int, epoch: int
+    commits: Sequence[SubtaskCommit], parallelism: Mapping[str, int], epoch: int
 ) -> dict[str, list[SubtaskCommit]]:
     """Return the commits per operator, in the order of its subtasks.
+
+    Args:
+        commits: Of all subtasks.
+        parallelism: Per operator uid the number of its subtasks.
+        epoch: The epoch.
 
     Raises:
         CommitError: A subtask's is missing or there twice, or one has read rows of an attempt that does not count.
@@ -19,14 +24,14 @@ def checked_commits(
     """
     by_operator = {
         uid: sorted((commit for commit in commits if commit.uid == uid), key=lambda commit: commit.subtask)
-        for uid in uids
+        for uid in parallelism
     }
     for uid, found in by_operator.items():
         subtasks = [commit.subtask for commit in found]
-        if subtasks != list(range(parallelism)):
+        if subtasks != list(range(parallelism[uid])):
             raise CommitError(
                 f"found commits of the subtasks {subtasks} of {uid!r} in epoch {epoch}; "
-                f"expected one of each of {parallelism}; the epoch is not committed and will be replayed"
+                f"expected one of each of {parallelism[uid]}; the epoch is not committed and will be replayed"
             )
     counting = {commit.attempt for commit in commits}
     for commit in commits:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from statecore.catalog import Catalog, EpochRecord, RequestRecord
@@ -19,12 +20,23 @@ from statecore.runtime.epoch import EpochReport
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from statecore.runtime.live import LiveRescaler
     from statecore.runtime.savepoints import SavepointTaker
+    from statecore.runtime.side_jobs import SideJobs
     from statecore.snapshot.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Takers:
+    """Who carries out requests while the stream runs."""
+
+    savepoints: SavepointTaker
+    rescales: LiveRescaler
+    side_jobs: SideJobs
 
 
 class Control:
@@ -44,7 +56,7 @@ class Control:
         self._gate = threading.Lock()
         self._forbidden: str | None = None
         self._query: StreamingQuery | None = None
-        self._savepoints: SavepointTaker | None = None
+        self._takers: Takers | None = None
         self._published: Manifest | None = None
         self._ended = threading.Event()
         self._newest: tuple[int, int] | None = None
@@ -56,11 +68,11 @@ class Control:
         """Begin to send heartbeats, as a generation that is launching."""
         self._thread.start()
 
-    def running(self, query: StreamingQuery, resumed: Manifest | None, savepoints: SavepointTaker) -> None:
+    def running(self, query: StreamingQuery, resumed: Manifest | None, takers: Takers) -> None:
         """Report the generation running, from a committed epoch in its store, and take requests from now on."""
         self._published = resumed
         self._newest = None if resumed is None else (resumed.lineage, resumed.epoch)
-        self._savepoints = savepoints
+        self._takers = takers
         self._query = query
         self._beat()
         if self._forbidden is not None:
@@ -129,14 +141,16 @@ class Control:
                 log.exception("the catalog cannot be reached")
 
     def _take_request(self) -> None:
-        assert self._savepoints is not None
-        request = self._catalog.next_request(self._job, under_way=self._savepoints.under_way())
+        assert self._takers is not None
+        request = self._catalog.next_request(self._job, under_way=self._takers.side_jobs.under_way())
         if request is None:
             return
         if request.kind == "savepoint":
             # What came of it is in the catalog; the stream goes on.
             with suppress(StatecoreError):
-                self._savepoints.take(request, self._published)
+                self._takers.savepoints.take(request, self._published)
+        elif request.kind == "rescale":
+            self._takers.rescales.take(request)
         else:
             self.request = request
             self._stop(f"request {request.id} asks to {request.kind}")

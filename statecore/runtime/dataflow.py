@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from statecore.runtime.anchor import Anchor
 from statecore.runtime.job import Input, OperatorPlan, Output, Source
 from statecore.runtime.messages import (
-    ANCHOR,
     ATTEMPT,
     BROADCAST,
     COMMIT,
     KEY_GROUP,
     MAIN,
     PHASE,
+    SLOT,
     SOURCE,
     SUBTASK,
     TIMESTAMP,
@@ -72,8 +73,7 @@ class Dataflow:
         df: The micro-batch, as ``read_sources`` laid it out.
         sources: The job's.
         operators: The job's, each after those that it reads from.
-        anchor: One row per subtask.
-        parallelism: Number of subtasks.
+        anchors: Per operator uid the layout of its subtasks.
         max_parallelism: Number of key groups.
 
     """
@@ -83,14 +83,12 @@ class Dataflow:
         df: DataFrame,
         sources: Sequence[Source],
         operators: Sequence[OperatorPlan],
-        anchor: DataFrame,
-        parallelism: int,
+        anchors: Mapping[str, Anchor],
         max_parallelism: int,
     ) -> None:
         self._operators = operators
         self._sources = [source.name for source in sources]
-        self._anchor = anchor
-        self._parallelism = parallelism
+        self._anchors = anchors
         self._max_parallelism = max_parallelism
         self._persisted: list[DataFrame] = []
         uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
@@ -145,13 +143,12 @@ class Dataflow:
         return shared
 
     def _input(self, operator: OperatorPlan, specs: Mapping[str, OperatorSpec], passed_on: set[str]) -> DataFrame:
-        rows = self._rows(operator.input, MAIN, specs, passed_on, operator.key_columns)
+        anchor = self._anchors[operator.uid]
+        rows = self._rows(operator.input, MAIN, specs, passed_on, operator.key_columns, anchor.parallelism)
         if operator.broadcast is not None:
-            broadcast = self._rows(operator.broadcast.input, BROADCAST, specs, passed_on, ())
+            broadcast = self._rows(operator.broadcast.input, BROADCAST, specs, passed_on, (), anchor.parallelism)
             rows = rows.unionByName(broadcast, allowMissingColumns=True)
-        placed = rows.repartitionById(self._parallelism, SUBTASK)
-        anchor = self._anchor
-        joined = placed.join(anchor.hint("shuffle_hash"), placed[SUBTASK] == anchor[ANCHOR], "full_outer")
+        joined = anchor.join(rows.withColumn(SLOT, anchor.slot_of(F.col(SUBTASK))).drop(SUBTASK))
         order = self._order(operator, joined.columns)
         return joined.sortWithinPartitions(*order) if order else joined
 
@@ -162,22 +159,30 @@ class Dataflow:
         specs: Mapping[str, OperatorSpec],
         passed_on: set[str],
         keys: Sequence[str],
+        parallelism: int,
     ) -> DataFrame:
         """Return rows with the record in the column ``into``, and the subtask that each goes to."""
         if isinstance(read, Source):
             df = self.records(read)
             record = F.struct(*(column(name) for name in df.columns))
             if into == BROADCAST:
-                return df.select(record.alias(into), self._everywhere())
+                return df.select(record.alias(into), F.explode(_every(parallelism)).alias(SUBTASK))
             if keys:
                 group = key_group_of([column(name) for name in keys], self._max_parallelism)
                 placed = df.select(record.alias(into), group.alias(KEY_GROUP))
-                return placed.withColumn(SUBTASK, subtask_of(self._max_parallelism, self._parallelism))
-            return df.select(record.alias(into), self._somewhere(df.schema.simpleString(), record).alias(SUBTASK))
-        return self._crossed(read, into, specs[read.uid], passed_on, keys)
+                return placed.withColumn(SUBTASK, subtask_of(self._max_parallelism, parallelism))
+            anywhere = _anywhere(df.schema.simpleString(), record, parallelism)
+            return df.select(record.alias(into), anywhere.alias(SUBTASK))
+        return self._crossed(read, into, specs[read.uid], passed_on, keys, parallelism)
 
     def _crossed(
-        self, read: Output, into: str, spec: OperatorSpec, passed_on: set[str], keys: Sequence[str]
+        self,
+        read: Output,
+        into: str,
+        spec: OperatorSpec,
+        passed_on: set[str],
+        keys: Sequence[str],
+        parallelism: int,
     ) -> DataFrame:
         name = crossing_column(spec, read.tag)
         df = self._crossing[read.uid]
@@ -187,27 +192,17 @@ class Dataflow:
         wanted = F.col(name).isNotNull()
         df = df.where(wanted | is_commit if carries else wanted)
         columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
-        home = F.col(SUBTASK) % self._parallelism
+        home = F.col(SUBTASK) % parallelism
         if into == BROADCAST:
-            everywhere = F.sequence(F.lit(0), F.lit(self._parallelism - 1))
-            targets = F.when(is_commit, F.array(home)).otherwise(everywhere)
+            targets = F.when(is_commit, F.array(home)).otherwise(_every(parallelism))
             return df.select(*columns, F.explode(targets).alias(SUBTASK))
         if keys:
             group = key_group_of([F.col(name)[key] for key in keys], self._max_parallelism)
             df = df.withColumn(KEY_GROUP, F.when(~is_commit, group))
-            owner = subtask_of(self._max_parallelism, self._parallelism)
+            owner = subtask_of(self._max_parallelism, parallelism)
             return df.select(*columns, KEY_GROUP, F.when(is_commit, home).otherwise(owner).cast("int").alias(SUBTASK))
-        elsewhere = self._somewhere(read.schema, F.col(name))
-        return df.select(*columns, F.when(is_commit, home).otherwise(elsewhere).cast("int").alias(SUBTASK))
-
-    def _everywhere(self) -> Column:
-        targets = F.sequence(F.lit(0), F.lit(self._parallelism - 1))
-        return F.explode(targets).alias(SUBTASK)
-
-    def _somewhere(self, schema: str, record: Column) -> Column:
-        """Return a subtask that follows from the record alone, so that every attempt sends it to the same one."""
-        text = F.to_json(record) if "map<" in schema else record
-        return F.pmod(F.xxhash64(text), F.lit(self._parallelism)).cast("int")
+        anywhere = _anywhere(read.schema, F.col(name), parallelism)
+        return df.select(*columns, F.when(is_commit, home).otherwise(anywhere).cast("int").alias(SUBTASK))
 
     @staticmethod
     def _order(operator: OperatorPlan, columns: Sequence[str]) -> list[Column]:
@@ -216,6 +211,16 @@ class Dataflow:
             order.append(F.col(BROADCAST).isNull())
             order += [F.col(BROADCAST)[name] for name in operator.broadcast.order_by]
         return order + [F.col(MAIN)[name] for name in operator.order_by]
+
+
+def _every(parallelism: int) -> Column:
+    return F.sequence(F.lit(0), F.lit(parallelism - 1))
+
+
+def _anywhere(schema: str, record: Column, parallelism: int) -> Column:
+    """Return a subtask that follows from the record alone, so that every attempt sends it to the same one."""
+    text = F.to_json(record) if "map<" in schema else record
+    return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
 
 
 def _origin(read: Input) -> str | None:

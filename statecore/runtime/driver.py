@@ -20,15 +20,17 @@ from statecore.errors import (
     StatecoreError,
     StateMigrationError,
 )
-from statecore.runtime.control import Control
+from statecore.runtime.control import Control, Takers
 from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
 from statecore.runtime.job import Job, fetch_artifact, load_job
+from statecore.runtime.live import LiveRescaler
 from statecore.runtime.progress import lay_down_progress
 from statecore.runtime.publishing import publish
 from statecore.runtime.resume import find_resume_point
 from statecore.runtime.savepoints import SavepointTaker
 from statecore.runtime.settings import RuntimeSettings
+from statecore.runtime.side_jobs import SideJobs
 from statecore.runtime.upkeep import BackgroundUpkeep
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
@@ -100,8 +102,9 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         _prepare(plan, store, resume, job, checkpoint_directory, spark)
         upkeep = BackgroundUpkeep(spark, store, settings)
         stack.callback(upkeep.close)
-        savepoints = SavepointTaker(catalog, job.name, store, spark)
-        stack.callback(savepoints.close)
+        side_jobs = SideJobs(spark)
+        stack.callback(side_jobs.close)
+        savepoints = SavepointTaker(catalog, job.name, store, spark, side_jobs)
         runner = EpochRunner(
             job=job.name,
             plan=plan,
@@ -126,7 +129,8 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
             .start()
         )
         resumed = resume.manifest if resume.foreign is None else None
-        control.running(query, resumed, savepoints)
+        rescales = LiveRescaler(catalog, job.name, generation, runner, spark, side_jobs)
+        control.running(query, resumed, Takers(savepoints, rescales, side_jobs))
         log.info("generation %d runs at parallelism %d", generation, parallelism)
         try:
             query.awaitTermination()

@@ -5,31 +5,33 @@
     df ─► key group, subtask ─► repartitionById ⟗ anchor ─► sort ─► mapInArrow(subtask) ─► commit rows
        ─► manifest of (lineage, epoch), put if absent ─► publish staged outputs
 
-The anchor is a persisted table of one row per subtask. Joined in, it gives every subtask its marker row in an epoch
-without rows, and its place draws the subtask's task to the worker that holds the subtask's state.
+Parallelism belongs to the epoch: between two epochs, ``take_up`` gives the same state files to another number of
+subtasks.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.sql import functions as F
-
 from statecore.errors import CommitConflictError
 from statecore.model import Field, key_group_range, parse_type
+from statecore.model.key_groups import check_parallelism
+from statecore.runtime.anchor import Anchor, active_executors, lay_anchor
 from statecore.runtime.commits import checked_commits
 from statecore.runtime.crossing import crossing_ddl
 from statecore.runtime.dataflow import Dataflow
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import Job, OperatorPlan
+from statecore.runtime.load_ahead import load_ahead
 from statecore.runtime.memory import NEARLY_FULL
-from statecore.runtime.messages import ANCHOR, COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit
+from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit, SubtaskSpec
 from statecore.runtime.operator_epoch import (
     Schemas,
     check_key,
@@ -48,7 +50,7 @@ from statecore.snapshot.manifest import WRITER, Artifact, Manifest
 from statecore.snapshot.rescale import rescale_by_reference
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -152,12 +154,9 @@ class EpochRunner:
         self._artifact = artifact
         self._store = store
         self._lineage = resume.lineage
-        # Redistribution is for restores alone; within a generation every epoch goes on from where the last one was.
-        self._previous = None if resume.manifest is None else rescale_by_reference(resume.manifest, parallelism)
-        self._previous_path = resume.path
+        self._head = _Head(resume.manifest, resume.path)
         self._foreign = resume.foreign
-        self._restores = True
-        self._parallelism = parallelism
+        self._taking_up = True
         self._max_parallelism = max_parallelism
         self._generation = generation
         self._checkpoint_directory = checkpoint_directory
@@ -165,17 +164,89 @@ class EpochRunner:
         self._upkeep = upkeep
         self._taken_up = taken_up
         self._allow_non_restored_state = allow_non_restored_state
-        self._anchor: DataFrame | None = None
+        self._own = {operator.uid: operator.parallelism for operator in plan.operators}
+        self._specs: dict[str, OperatorSpec] = {}
+        # Per parallelism that the job file fixes the layout of those subtasks; of all others under None.
+        self._anchors: dict[int | None, Anchor] = {}
+        self._boundary = threading.Lock()
         self.failure: BaseException | None = None
+        self._redistribute(parallelism)
 
     def __call__(self, df: DataFrame, epoch: int) -> None:
         """Process one micro-batch, exactly once however often it is called."""
         try:
-            self._epoch(df, epoch)
+            with self._boundary:
+                self._epoch(df, epoch)
         except BaseException as error:
             # Spark hands on the text of an error alone; the driver reports the error itself.
             self.failure = error
             raise
+
+    @property
+    def parallelism(self) -> int:
+        """The job's, for the next epoch."""
+        return self._parallelism
+
+    @property
+    def newest_epoch(self) -> int | None:
+        """The newest epoch committed."""
+        manifest = self._head.manifest
+        return None if manifest is None else manifest.epoch
+
+    @contextmanager
+    def between_epochs(self) -> Iterator[None]:
+        """Wait until no epoch is in flight, and hold off the next."""
+        with self._boundary:
+            yield
+
+    def prepare(self, spark: SparkSession, parallelism: int) -> Anchor:
+        """Get another parallelism ready while epochs go on: subtasks have their places, and state is in memory there.
+
+        Raises:
+            InvalidParallelismError: The parallelism is not within 1 and max parallelism.
+
+        """
+        check_parallelism(parallelism, self._max_parallelism)
+        before = self._anchors.get(None)
+        anchor = lay_anchor(spark, parallelism, self._max_parallelism, before)
+        if before is not None and not self._restores:
+            self._load_ahead(anchor, anchor.moved(before, self._max_parallelism))
+        return anchor
+
+    def take_up(self, anchor: Anchor) -> None:
+        """Let the epochs to come have another parallelism; to be called between epochs.
+
+        Args:
+            anchor: What ``prepare`` has returned.
+
+        """
+        before = self._anchors.get(None)
+        self._anchors[None] = anchor
+        if before is not None:
+            before.close()
+        self._redistribute(anchor.parallelism)
+
+    def _redistribute(self, parallelism: int) -> None:
+        """Give the state of the newest epoch to another number of subtasks."""
+        manifest = self._head.manifest
+        # Union state is redistributed here alone: its elements would multiply with every epoch.
+        self._previous = None if manifest is None else rescale_by_reference(manifest, parallelism, self._own)
+        self._parallelism = parallelism
+        self._restores = True
+
+    def _load_ahead(self, anchor: Anchor, subtasks: Sequence[int]) -> None:
+        """Bring the state of subtasks into the memory of the executors that they are going to work on."""
+        head = self._head
+        if not subtasks or head.manifest is None:
+            return
+        rescaled = rescale_by_reference(head.manifest, anchor.parallelism, self._own)
+        for operator in self._plan.operators:
+            spec = self._specs[operator.uid]
+            restored = restored_operator(rescaled, operator.uid)
+            if operator.parallelism is None and spec.key_fields and restored is not None:
+                states = subtask_specs(restored, anchor.parallelism, self._max_parallelism)
+                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, head.path, states, restores=True)
+                load_ahead(anchor, subtasks, spec, epoch)
 
     def _epoch(self, df: DataFrame, epoch: int) -> None:
         there = self._store.find(self._lineage, epoch)
@@ -209,6 +280,7 @@ class EpochRunner:
         for phase in ("load_ms", "process_ms", "write_ms"):
             phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
         hits = sum(commit.cached_key_groups == self._owned(specs[commit.uid], commit.subtask) for commit in every)
+        self._specs = specs
         fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
         share = fullest.memory_used / fullest.memory_limit
         if share >= NEARLY_FULL:
@@ -218,40 +290,55 @@ class EpochRunner:
 
     def _owned(self, spec: OperatorSpec, subtask: int) -> int:
         """Return how many key groups a subtask has state of."""
-        return len(key_group_range(self._max_parallelism, self._parallelism, subtask)) if spec.key_fields else 0
+        if not spec.key_fields:
+            return 0
+        return len(key_group_range(self._max_parallelism, self._parallelism_of(spec.uid), subtask))
+
+    def _parallelism_of(self, uid: str) -> int:
+        return self._own[uid] or self._parallelism
 
     def _go_on_from(self, manifest: Manifest, path: str) -> None:
-        if self._restores:
+        if self._taking_up:
             self._taken_up()
-        self._previous, self._previous_path, self._restores, self._foreign = manifest, path, False, None
+        self._head, self._previous = _Head(manifest, path), manifest
+        self._taking_up, self._restores, self._foreign = False, False, None
 
     def _run(
         self, df: DataFrame, epoch: int, now_ms: int
     ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
         """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
         plan = self._plan
-        anchor = self._anchor_table(df)
-        flow = Dataflow(df, plan.sources, plan.operators, anchor, self._parallelism, self._max_parallelism)
+        anchors = {operator.uid: self._anchor(df.sparkSession, operator.uid) for operator in plan.operators}
+        flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism)
         try:
             schemas = {source.name: _fields(flow.records(source)) for source in plan.sources}
             specs = {operator.uid: self._spec(operator, schemas) for operator in plan.operators}
 
             def run(operator: OperatorPlan, rows: DataFrame) -> DataFrame:
                 spec = specs[operator.uid]
-                return rows.mapInArrow(subtask_runner(spec, self._epoch_spec(spec, epoch, now_ms)), crossing_ddl(spec))
+                restored = restored_operator(self._previous, spec.uid)
+                parallelism = self._parallelism_of(spec.uid)
+                states = subtask_specs(restored, parallelism, self._max_parallelism)
+                path = None if restored is None else self._head.path
+                told = self._epoch_spec(epoch, now_ms, self._previous, path, states, restores=self._restores)
+                return rows.mapInArrow(subtask_runner(spec, told), crossing_ddl(spec))
 
             rows = flow.commits(run, specs).collect()
         finally:
             flow.close()
         commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
-        return specs, checked_commits(commits, list(specs), self._parallelism, epoch)
+        return specs, checked_commits(commits, {uid: self._parallelism_of(uid) for uid in specs}, epoch)
 
-    def _anchor_table(self, df: DataFrame) -> DataFrame:
-        if self._anchor is None:
-            ids = df.sparkSession.range(self._parallelism).select(F.col("id").cast("int").alias(ANCHOR))
-            self._anchor = ids.repartitionById(self._parallelism, ANCHOR).persist()
-            self._anchor.count()
-        return self._anchor
+    def _anchor(self, spark: SparkSession, uid: str) -> Anchor:
+        """Return the layout of an operator's subtasks; a new one when executors came or went."""
+        own = self._own[uid]
+        anchor = self._anchors.get(own)
+        if anchor is None or anchor.is_overtaken(active_executors(spark)):
+            laid = lay_anchor(spark, self._parallelism_of(uid), self._max_parallelism, anchor)
+            if anchor is not None:
+                anchor.close()
+            self._anchors[own] = anchor = laid
+        return anchor
 
     def _spec(self, operator: OperatorPlan, schemas: Schemas) -> OperatorSpec:
         spec = operator_spec(
@@ -265,18 +352,26 @@ class EpochRunner:
         check_key(spec, restored_operator(self._previous, operator.uid))
         return spec
 
-    def _epoch_spec(self, spec: OperatorSpec, epoch: int, now_ms: int) -> EpochSpec:
-        restored = restored_operator(self._previous, spec.uid)
+    def _epoch_spec(
+        self,
+        epoch: int,
+        now_ms: int,
+        before: Manifest | None,
+        path: str | None,
+        subtasks: tuple[SubtaskSpec, ...],
+        *,
+        restores: bool,
+    ) -> EpochSpec:
         return EpochSpec(
             lineage=self._lineage,
             epoch=epoch,
             now_ms=now_ms,
-            watermark_ms=None if self._previous is None else self._previous.watermark_ms,
-            watermark_before_ms=None if self._previous is None else self._previous.watermark_before_ms,
-            previous=None if restored is None else self._previous_path,
+            watermark_ms=None if before is None else before.watermark_ms,
+            watermark_before_ms=None if before is None else before.watermark_before_ms,
+            previous=path,
             foreign_store=None if self._foreign is None else self._foreign.files.url,
-            restores=self._restores,
-            subtasks=subtask_specs(restored, self._parallelism, self._max_parallelism),
+            restores=restores,
+            subtasks=subtasks,
         )
 
     def _manifest(
@@ -294,6 +389,7 @@ class EpochRunner:
         operators = tuple(
             next_operator(
                 specs[uid],
+                self._own[uid],
                 restored_operator(previous, uid),
                 found,
                 [each for each in merged if each.merge.uid == uid],
@@ -309,7 +405,7 @@ class EpochRunner:
             generation=self._generation,
             artifact=self._artifact,
             root="..",
-            parent=self._previous_path if self._foreign is None else self._foreign.describe(self._previous_path or ""),
+            parent=self._head.path if self._foreign is None else self._foreign.describe(self._head.path or ""),
             parallelism=self._parallelism,
             max_parallelism=self._max_parallelism,
             batch_timestamp_ms=now_ms,
@@ -323,6 +419,14 @@ class EpochRunner:
             sources=read.positions(source_positions(directory, epoch, len(self._plan.sources))),
             progress=progress,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The newest epoch as it lies in its store, and where; nothing before a job's first."""
+
+    manifest: Manifest | None
+    path: str | None
 
 
 def _fields(df: DataFrame) -> tuple[Field, ...]:

@@ -24,6 +24,8 @@ class FaultPoint(StrEnum):
     CLEANING_UP = "cleaning_up"
     SAVEPOINT_PINNED = "savepoint_pinned"
     SAVEPOINT_COPIED = "savepoint_copied"
+    RESCALE_PREPARED = "rescale_prepared"
+    RESCALE_TAKEN_UP = "rescale_taken_up"
 
 
 def fault_point(point: FaultPoint, epoch: int) -> None:

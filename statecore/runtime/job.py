@@ -92,7 +92,13 @@ class BroadcastInput:
 
 @dataclass(slots=True)
 class OperatorPlan:
-    """One operator: its inputs, key, function and outputs; without key columns it has no key."""
+    """One operator: its inputs, key, function and outputs.
+
+    Attributes:
+        key_columns: None of them for an operator without a key.
+        parallelism: Number of its subtasks; None for the job's.
+
+    """
 
     uid: str
     input: Input
@@ -101,6 +107,7 @@ class OperatorPlan:
     broadcast: BroadcastInput | None
     function: UserFunction
     output: str
+    parallelism: int | None = None
     sinks: list[SinkBinding] = field(default_factory=list)
 
     @property
@@ -231,9 +238,11 @@ class Stream:
         """Process these records, without a key, beside broadcast ones."""
         return ConnectedStream(self._job, self._input, (), (), broadcast)
 
-    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+    def process(
+        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+    ) -> ProcessedStream:
         """Run a ``ProcessFunction`` over every record, without a key; see ``KeyedStream.process``."""
-        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output))
+        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output, parallelism))
 
 
 class BroadcastStream:
@@ -257,20 +266,25 @@ class KeyedStream:
         """Process these records beside broadcast ones."""
         return ConnectedStream(self._job, self._input, self._columns, self._order_by, broadcast)
 
-    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+    def process(
+        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+    ) -> ProcessedStream:
         """Run a ``KeyedProcessFunction`` over every record.
 
         Args:
             function: What to run.
             output: Schema of its main output, as Spark DDL.
             uid: Stable identity of the operator in savepoints.
+            parallelism: Number of subtasks of this operator, which a rescale of the job leaves as it is; by default
+                the job's.
 
         Raises:
-            JobDefinitionError: The function is none, or the uid is taken or not usable.
+            JobDefinitionError: The function is none, the uid is taken or not usable, or the parallelism is not
+                positive.
             UnsupportedTypeError: The output schema cannot be parsed.
 
         """
-        plan = OperatorPlan(uid, self._input, self._columns, self._order_by, None, function, output)
+        plan = OperatorPlan(uid, self._input, self._columns, self._order_by, None, function, output, parallelism)
         return _processed(self._job, plan)
 
 
@@ -288,12 +302,14 @@ class ConnectedStream:
         self._job = job
         self._plan = (stream_input, columns, order_by, broadcast.broadcast)
 
-    def process(self, function: UserFunction, output: str, uid: str) -> ProcessedStream:
+    def process(
+        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+    ) -> ProcessedStream:
         """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, over both streams.
 
         See ``KeyedStream.process``.
         """
-        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output))
+        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism))
 
 
 class OutputStream(Stream):
@@ -333,6 +349,11 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
         raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
     _check_name("operator uid", plan.uid, [operator.uid for operator in job.operators])
     parse_row(plan.output)
+    if plan.parallelism is not None and plan.parallelism < 1:
+        raise JobDefinitionError(
+            f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; leave it out for the "
+            "job's parallelism"
+        )
     job.operators.append(plan)
     return ProcessedStream(job, plan)
 

@@ -13,6 +13,7 @@ from statecore.storage import FileStore
 
 ANCHOR = "__statecore_anchor"
 SUBTASK = "__statecore_subtask"
+SLOT = "__statecore_slot"
 KEY_GROUP = "__statecore_key_group"
 # A row is a record of the main input, or one of the broadcast input, or another operator's commit that is passed on.
 MAIN = "__statecore_main"
@@ -24,7 +25,7 @@ PHASE = "__statecore_phase"
 TIMESTAMP = "__statecore_timestamp_ms"
 SOURCE = "__statecore_source"
 INTERNAL = frozenset(
-    {ANCHOR, SUBTASK, KEY_GROUP, MAIN, BROADCAST, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE, "__statecore_out"}
+    {ANCHOR, SUBTASK, SLOT, KEY_GROUP, MAIN, BROADCAST, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE, "__statecore_out"}
 )
 BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1
 

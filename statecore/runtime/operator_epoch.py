@@ -129,6 +129,7 @@ def _subtask_spec(index: int, state: SubtaskState, parallelism: int, max_paralle
 
 def next_operator(
     spec: OperatorSpec,
+    own_parallelism: int | None,
     restored: OperatorState | None,
     commits: Sequence[SubtaskCommit],
     merged: Sequence[Merged],
@@ -137,6 +138,7 @@ def next_operator(
 
     Args:
         spec: The operator.
+        own_parallelism: The number of subtasks that the job file gives it; None for the job's.
         restored: Its state before.
         commits: Of its subtasks, in order.
         merged: Which of its files were laid together meanwhile.
@@ -151,6 +153,7 @@ def next_operator(
     before = _subtasks(restored, len(commits))
     return OperatorState(
         uid=spec.uid,
+        own_parallelism=own_parallelism,
         key_fields=spec.key_fields,
         # A state that no subtask has touched yet is still part of what was restored.
         states=merged_schemas(() if restored is None else restored.states, [commit.states for commit in commits]),

@@ -82,7 +82,7 @@ def _laid_out_anew(
 ) -> tuple[OperatorState, ...]:
     moved = rescale_operator_state(manifest, parallelism, groups)
     return tuple(
-        _rewritten(spark, store, manifest, old, new, name, parallelism, groups)
+        _rewritten(spark, store, manifest, old, new, name, groups)
         for old, new in zip(manifest.operators, moved.operators, strict=True)
     )
 
@@ -94,9 +94,9 @@ def _rewritten(
     old: OperatorState,
     new: OperatorState,
     name: str,
-    parallelism: int,
     max_parallelism: int,
 ) -> OperatorState:
+    parallelism = len(new.subtasks)
     keyed: list[list[KeyedFile]] = [[] for _ in range(parallelism)]
     token = uuid.uuid4().hex
     for state in old.states:

@@ -94,7 +94,7 @@ def _keyed(
 ) -> DataFrame:
     fields = [Field(field.name, parse_type(field.type)) for field in operator.key_fields]
     reader = keyed_reader(store.files.url, manifest, operator, schema, into_form)
-    return _per_subtask(spark, manifest.parallelism, reader, [*fields, *stored_fields(form)])
+    return _per_subtask(spark, len(operator.subtasks), reader, [*fields, *stored_fields(form)])
 
 
 def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: Sequence[Field]) -> DataFrame:
@@ -118,7 +118,7 @@ def keyed_reader(
     store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema, into_form: _Form
 ) -> _Reader:
     """Return what reads one state of a subtask into a table of the columns that its form has."""
-    max_parallelism, parallelism = manifest.max_parallelism, manifest.parallelism
+    max_parallelism, parallelism = manifest.max_parallelism, len(operator.subtasks)
 
     def read(subtask: int) -> pa.Table:
         own = key_group_range(max_parallelism, parallelism, subtask)

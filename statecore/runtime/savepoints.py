@@ -7,7 +7,6 @@ costs the same at any size of state. A self-contained one is then copied by a Sp
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import StatecoreError
 from statecore.runtime.copy_savepoint import copy_savepoint
 from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 
@@ -27,7 +27,6 @@ _NOTHING_COMMITTED = (
     "found no committed epoch; expected one to make a savepoint of; "
     "there is nothing to keep yet: wait for the job's first epoch"
 )
-_JOB_GROUP = "statecore-savepoints"
 
 
 class SavepointTaker:
@@ -38,23 +37,21 @@ class SavepointTaker:
         job: Name of the job.
         store: Its store.
         spark: Runs copies.
+        side_jobs: Copies while the stream runs; those that are broken off are taken up by the next driver.
 
     """
 
-    def __init__(self, catalog: Catalog, job: str, store: CheckpointStore, spark: SparkSession) -> None:
+    def __init__(
+        self, catalog: Catalog, job: str, store: CheckpointStore, spark: SparkSession, side_jobs: SideJobs
+    ) -> None:
         self._catalog = catalog
         self._job = job
         self._store = store
         self._spark = spark
-        self._copies: dict[int, threading.Thread] = {}
-        self._closing = False
-
-    def under_way(self) -> set[int]:
-        """Return the ids of requests whose copy is under way."""
-        return {request for request, thread in self._copies.items() if thread.is_alive()}
+        self._side_jobs = side_jobs
 
     def take(self, request: RequestRecord, manifest: Manifest | None) -> None:
-        """Carry out a request; its outcome goes to the catalog. After ``close`` it is left to the next driver.
+        """Carry out a request; its outcome goes to the catalog.
 
         Args:
             request: Its arguments are ``name``, and optionally ``reason`` and ``target``, the URL of the folder that a
@@ -65,8 +62,6 @@ class SavepointTaker:
             StatecoreError: It could not be carried out.
 
         """
-        if self._closing:
-            return
         if manifest is None:
             self._catalog.finish_request(request.id, error=_NOTHING_COMMITTED)
             return
@@ -83,19 +78,8 @@ class SavepointTaker:
         if request.kind != "savepoint":
             # The stream has ended; the driver ends when the copy is there.
             self._copy(request, manifest, path, target)
-            return
-        copy = threading.Thread(target=self._copy, args=(request, manifest, path, target), daemon=True)
-        self._copies[request.id] = copy
-        copy.start()
-
-    def close(self) -> None:
-        """Break off copies under way; the next driver takes their requests up again."""
-        self._closing = True
-        for thread in list(self._copies.values()):
-            while thread.is_alive():
-                # Again and again: a copy that has just begun may have no job to cancel yet.
-                self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
-                thread.join(1)
+        else:
+            self._side_jobs.start(request.id, lambda: self._copy(request, manifest, path, target))
 
     def _pin(self, request: RequestRecord, manifest: Manifest) -> str:
         name, reason = request.arguments["name"], request.arguments.get("reason", "")
@@ -113,11 +97,10 @@ class SavepointTaker:
         return pinned is not None and pinned.created_ms >= request.created_ms
 
     def _copy(self, request: RequestRecord, manifest: Manifest, path: str, target: str) -> None:
-        self._spark.sparkContext.setJobGroup(_JOB_GROUP, f"copies savepoint {path}", interruptOnCancel=True)
         try:
             copied = copy_savepoint(self._spark, self._store.describe(path), target)
         except Exception as error:
-            if self._closing:
+            if self._side_jobs.closing:
                 log.info("the copy of savepoint %s is left to the next driver", path)
                 return
             log.exception("savepoint %s could not be copied", path)

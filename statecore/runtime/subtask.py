@@ -37,13 +37,14 @@ from statecore.state.contexts import NO_WATERMARK
 from statecore.state.operator import HeldOperatorState
 
 
-class _EpochClock:
-    """The epoch's time, the same on every worker and on replay."""
+class EpochClock:
+    """The epoch's time, the same on every worker and on replay; in ms since 1970-01-01 UTC."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
+        """Return it."""
         return self._now_ms
 
 
@@ -79,7 +80,7 @@ class _Attempt:
         self._spec, self._epoch, self._subtask = spec, epoch, subtask
         self._number = secrets.randbits(63)
         self._started = time.monotonic()
-        clock = _EpochClock(epoch.now_ms)
+        clock = EpochClock(epoch.now_ms)
         self._loader = SubtaskStateLoader(spec, epoch, subtask, clock)
         self._keyed = self._loader.keyed() if spec.key_fields else None
         self._operator, self._old_files = self._loader.operator()
@@ -172,7 +173,9 @@ class _Attempt:
         )
         if keyed is not None:
             token = writer.token if keyed_files else ""
-            self._loader.keep_keyed(keyed, _versions(epoch, self._subtask, token, replaces))
+            groups = epoch.subtasks[self._subtask].key_groups
+            tokens = dict.fromkeys(range(groups[0], groups[1] + 1), token) if token or replaces else None
+            self._loader.keep_keyed(keyed, tokens)
         self._loader.keep_operator(held, operator_token, operator_files)
         fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
         return self._crossing.commits([msgspec.json.encode(commit).decode()])
@@ -197,15 +200,6 @@ class _Attempt:
             self._process.advance_watermark(self._epoch.watermark_ms)
         self._process.fire_processing_time()
         yield from self._crossing.batches(BEFORE_WATERMARK)
-
-
-def _versions(epoch: EpochSpec, subtask: int, token: str, replaces: bool) -> dict[int, str]:
-    """Return the version that each key group has after this attempt."""
-    spec = epoch.subtasks[subtask]
-    if token or replaces:
-        start, end = spec.key_groups
-        return dict.fromkeys(range(start, end + 1), token)
-    return {key_group: head for start, end, head in spec.heads for key_group in range(start, end + 1)}
 
 
 def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:

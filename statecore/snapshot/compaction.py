@@ -106,7 +106,7 @@ class _Place:
     state: StateSchema
 
     def key_groups(self) -> KeyGroupRange:
-        return key_group_range(self.manifest.max_parallelism, self.manifest.parallelism, self.subtask)
+        return key_group_range(self.manifest.max_parallelism, len(self.operator.subtasks), self.subtask)
 
     def merge(self, inputs: tuple[KeyedFile, ...], kind: FileKind) -> Merge:
         own = self.key_groups()

@@ -13,6 +13,7 @@
      "watermark_before_ms": null | …,   and while the epoch's records were processed
      "rows": …, "rows_total": …,        records of this epoch, and since the job began
      "operators": [{"uid": …, "key_fields": […], "states": […],
+                    "own_parallelism": null | 4,        when the job file fixes it
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files]}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
      "sources": [{"name": "flights", "positions": ["{…}"]}],    what a resume reads on from, for people
@@ -161,12 +162,18 @@ class StateSchema(_Record, frozen=True, kw_only=True):
 
 
 class OperatorState(_Record, frozen=True, kw_only=True):
-    """State of one operator, per subtask."""
+    """State of one operator, per subtask.
+
+    Attributes:
+        own_parallelism: Number of its subtasks when the job file fixes it; None for the job's parallelism.
+
+    """
 
     uid: str
     key_fields: tuple[FieldRef, ...]
     states: tuple[StateSchema, ...]
     subtasks: tuple[SubtaskState, ...]
+    own_parallelism: int | None = None
 
 
 class StagedOutput(_Record, frozen=True, kw_only=True):
@@ -369,9 +376,9 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     if not 1 <= manifest.parallelism <= manifest.max_parallelism:
         yield f"parallelism {manifest.parallelism} of at most {manifest.max_parallelism}"
     for operator in manifest.operators:
-        count = len(operator.subtasks)
-        if count != manifest.parallelism:
-            yield f"{count} subtasks of operator {operator.uid!r} at parallelism {manifest.parallelism}"
+        count, parallelism = len(operator.subtasks), operator.own_parallelism or manifest.parallelism
+        if count != parallelism or not 1 <= count <= manifest.max_parallelism:
+            yield f"{count} subtasks of operator {operator.uid!r} at parallelism {parallelism}"
         known = {(state.scope, state.name) for state in operator.states}
         modes = {state.name: state.mode for state in operator.states if state.scope == "operator"}
         for state in operator.states:

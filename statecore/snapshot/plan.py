@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -50,8 +51,9 @@ class RescalePlan:
 
     Attributes:
         method: ``by_reference``, or ``rewrite`` when max parallelism changes.
-        subtasks: What each will have; of keyed state an even share in a rewrite, because only hashing every key anew
-            could tell.
+        subtasks: What each will have of the operators that follow the job's parallelism; of keyed state an even share
+            in a rewrite, because only hashing every key anew could tell.
+        fixed: The operators whose parallelism the job file fixes, with that parallelism.
         bytes_written: State that the rescale itself writes: nothing by reference, all keyed state in a rewrite.
 
     """
@@ -65,6 +67,7 @@ class RescalePlan:
     from_max_parallelism: int
     to_max_parallelism: int
     subtasks: tuple[SubtaskPlan, ...]
+    fixed: tuple[tuple[str, int], ...]
     bytes_written: int
 
     @property
@@ -106,6 +109,10 @@ def plan_rescale(
     check_parallelism(parallelism, groups)
     rehashed = groups != manifest.max_parallelism
     counted = _counted(store, manifest, progress)
+    stored_bytes = sum(_keyed_share(files, counted).bytes for files in _keyed_files(manifest))
+    fixed = tuple((each.uid, each.own_parallelism) for each in manifest.operators if each.own_parallelism is not None)
+    follow = tuple(operator for operator in manifest.operators if operator.own_parallelism is None)
+    manifest = msgspec.structs.replace(manifest, operators=follow)
     if rehashed:
         rescaled = rescale_operator_state(manifest, parallelism, groups)
         keyed = _even_shares(manifest, counted, parallelism, groups)
@@ -122,7 +129,8 @@ def plan_rescale(
         from_max_parallelism=manifest.max_parallelism,
         to_max_parallelism=groups,
         subtasks=_subtasks(rescaled, keyed, _operator_shares(manifest, rescaled)),
-        bytes_written=sum(share.bytes for share in keyed) if rehashed else 0,
+        fixed=fixed,
+        bytes_written=stored_bytes if rehashed else 0,
     )
 
 
@@ -176,10 +184,12 @@ def _counted(
 
 def _keyed_files(manifest: Manifest) -> list[list[KeyedFile]]:
     """Return the keyed files of each subtask, over all operators."""
-    return [
-        [item for operator in manifest.operators for item in operator.subtasks[index].keyed]
-        for index in range(manifest.parallelism)
-    ]
+    subtasks = max((len(operator.subtasks) for operator in manifest.operators), default=0)
+    files: list[list[KeyedFile]] = [[] for _ in range(max(subtasks, manifest.parallelism))]
+    for operator in manifest.operators:
+        for index, subtask in enumerate(operator.subtasks):
+            files[index] += subtask.keyed
+    return files
 
 
 def _keyed_share(files: Iterable[KeyedFile], counted: dict[str, _Counts]) -> _Share:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from statecore.model import (
@@ -12,6 +15,7 @@ from statecore.model import (
     redistribute_keyed_state,
     redistribute_operator_state,
 )
+from statecore.model.key_groups import check_parallelism
 from statecore.snapshot.manifest import (
     KeyedFile,
     Manifest,
@@ -22,21 +26,36 @@ from statecore.snapshot.manifest import (
 )
 
 
-def rescale_by_reference(manifest: Manifest, parallelism: int) -> Manifest:
+def rescale_by_reference(
+    manifest: Manifest, parallelism: int, own: Mapping[str, int | None] = MappingProxyType({})
+) -> Manifest:
     """Return the manifest with its state files given to ``parallelism`` subtasks; no file is read or written.
 
     This is what a restore takes up, at unchanged parallelism too: everything stays where it was then, but union state
     goes to every subtask. Doing it twice changes nothing more, so a restore can be repeated.
 
+    Args:
+        manifest: The epoch to restore.
+        parallelism: The job's to be.
+        own: Per operator uid the parallelism that the job file fixes now, or None; of operators that are not named, the
+            manifest knows.
+
     Raises:
-        InvalidParallelismError: The parallelism is not within 1 and the job's max parallelism.
+        InvalidParallelismError: A parallelism is not within 1 and the job's max parallelism.
 
     """
-    operators = tuple(
-        msgspec.structs.replace(operator, subtasks=_subtasks(operator, manifest.max_parallelism, parallelism))
-        for operator in manifest.operators
-    )
-    return msgspec.structs.replace(manifest, parallelism=parallelism, operators=operators)
+    check_parallelism(parallelism, manifest.max_parallelism)
+    operators = []
+    for operator in manifest.operators:
+        fixed = own.get(operator.uid, operator.own_parallelism)
+        given = msgspec.structs.replace(operator, own_parallelism=fixed)
+        operators.append(rescale_operator(given, manifest.max_parallelism, parallelism if fixed is None else fixed))
+    return msgspec.structs.replace(manifest, parallelism=parallelism, operators=tuple(operators))
+
+
+def rescale_operator(operator: OperatorState, max_parallelism: int, parallelism: int) -> OperatorState:
+    """Return one operator with its state files given to ``parallelism`` subtasks, see ``rescale_by_reference``."""
+    return msgspec.structs.replace(operator, subtasks=_subtasks(operator, max_parallelism, parallelism))
 
 
 def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:

@@ -17,6 +17,7 @@ from statecore.snapshot.manifest import Manifest
 from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import chain
+from tests.runtime.test_live_rescale import ask
 
 pytestmark = pytest.mark.spark
 
@@ -85,12 +86,15 @@ class Alone:
             self.sums.process(output, timestamp_ms=output.at)
 
 
+def history(bench: Bench, epochs: int) -> list[Manifest]:
+    paths = [bench.checkpoints.manifest_path(1, epoch) for epoch in range(epochs)]
+    return [bench.checkpoints.manifest(path) for path in paths]
+
+
 def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
     alone, before = Alone(), None
-    history: list[Manifest] = [
-        bench.checkpoints.manifest(bench.checkpoints.manifest_path(1, epoch)) for epoch in range(len(steps))
-    ]
-    for step, manifest in zip(steps, history, strict=True):
+    manifests = history(bench, len(steps))
+    for step, manifest in zip(steps, manifests, strict=True):
         alone.epoch(step, before)
         before = manifest.watermark_ms
     assert bench.published("weighed", ("bucket", "amount", "what", "at")) == Counter(map(tuple, alone.weighed.output))
@@ -99,12 +103,12 @@ def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
     assert bench.published("unknown", ("k", "n")) == unknown
     kinds = Counter(output[2] for output in alone.sums.output)
     assert min(kinds[what] for what in ("record in time", "timer in time", "timer late", "due")) > 0 and unknown
-    path = bench.store / bench.checkpoints.manifest_path(1, history[-1].epoch)
+    path = bench.store / bench.checkpoints.manifest_path(1, manifests[-1].epoch)
     sums = {row.bucket: row.value for row in read_savepoint(spark, path, "sums", "sum").collect()}
     newest = {output[0]: output[1] for output in alone.sums.output}
     assert sums == newest
     factors = read_savepoint(spark, path, "weighed", "factors").collect()
-    assert [row.value for row in factors] == [{"even": 3, "odd": 5}] * history[-1].parallelism
+    assert [row.value for row in factors] == [{"even": 3, "odd": 5}] * manifests[-1].parallelism
 
 
 def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(spark: Any, bench: Bench) -> None:
@@ -130,5 +134,11 @@ def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(
     with bench.running(4):
         steps.append(feed(bench, [], records(*range(280, 330))))
         steps.append(feed(bench, [], records(400)))
+        assert ask(bench, 1).error is None
+        steps.append(feed(bench, [Rule("odd", 5, 5)], records(*range(390, 420))))
+        steps.append(feed(bench, [], records(500)))
+    # One operator follows the job, the job file fixes the other's.
+    subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench, len(steps))]
+    assert subtasks == [[3, 2]] * 3 + [[2, 2]] * 2 + [[4, 2]] * 2 + [[1, 2]] * 2
     assert bench.catalog.newest_generation(JOB).error is None  # type: ignore[union-attr]
     assert_as_alone(spark, bench, steps)

@@ -15,6 +15,7 @@ from statecore import ListStateDescriptor, ValueStateDescriptor
 from statecore.errors import ConfigurationError, ManifestError, StorageError
 from statecore.runtime import read_savepoint, savepoints, write_savepoint
 from statecore.runtime.copy_savepoint import copy_savepoint
+from statecore.runtime.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.verify import verify
 from tests.handmade import manifest
@@ -97,15 +98,16 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
 
     monkeypatch.setattr(savepoints, "copy_savepoint", copy)
     request = bench.catalog.request("totals", "savepoint", {"name": "now", "target": "/nowhere"}, "now")
-    taker = savepoints.SavepointTaker(bench.catalog, "totals", bench.checkpoints, spark)
+    side_jobs = SideJobs(spark)
+    taker = savepoints.SavepointTaker(bench.catalog, "totals", bench.checkpoints, spark, side_jobs)
     taker.take(request, manifest(job="totals"))
     begun.wait(10)
-    assert taker.under_way() == {request.id}
+    assert side_jobs.under_way() == {request.id}
     asked = time.monotonic()
-    taker.close()
+    side_jobs.close()
     assert time.monotonic() - asked < 30
     taker.take(request, manifest(job="totals"))
-    assert taker.under_way() == set()
+    assert side_jobs.under_way() == set()
     assert bench.catalog.get_request(request.id).state == "pending"
 
 

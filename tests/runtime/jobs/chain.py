@@ -82,7 +82,7 @@ def build(job: Job) -> None:
         .process(Weighed(), output="bucket bigint, amount bigint, what string, at bigint", uid="weighed")
     )
     sums = weighed.key_by("bucket", order_by=("amount", "what", "at")).process(
-        BucketSums(), output="bucket bigint, sum bigint, what string", uid="sums"
+        BucketSums(), output="bucket bigint, sum bigint, what string", uid="sums", parallelism=2
     )
     weighed.sink("weighed", ParquetSink(f"{output}/weighed"))
     weighed.side_output(UNKNOWN).sink("unknown", ParquetSink(f"{output}/unknown"))

@@ -1,0 +1,209 @@
+"""Where subtasks run: on the executors that hold their state in memory.
+
+An anchor is a persisted table of one row per slot, and a slot is a partition that one subtask works in. Spark runs a
+task where the persisted partition that it reads lies; so rows that are joined to the anchor meet the same executor in
+every epoch, and the anchor's row gives a subtask its marker in an epoch without rows.
+
+Which executor gets which slot is Spark's choice. Which subtask takes which slot is ours: when an anchor is laid anew,
+because the parallelism or the executors changed, a subtask goes where most of its key groups are already.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from statecore.model import KeyGroupRange, key_group_range
+from statecore.runtime.messages import ANCHOR, SLOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+# A slot goes to whichever core is free first; another try may spread them more evenly.
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """One layout of subtasks.
+
+    Attributes:
+        table: One row per slot, persisted in the partition of its number.
+        slots: Per subtask its slot.
+        homes: Per subtask the executor that it works on.
+        executors: Those that took tasks when it was laid.
+
+    """
+
+    table: DataFrame
+    slots: tuple[int, ...]
+    homes: tuple[str, ...]
+    executors: frozenset[str]
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks."""
+        return len(self.slots)
+
+    def join(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the slot of each in the column ``SLOT`` where their subtasks are; one without rows has one.
+
+        The subtask's number is in the column ``ANCHOR``.
+        """
+        placed, table = rows.repartitionById(self.parallelism, SLOT), self.table
+        # As it is: with a column more or renamed, Spark would not know its partitions again, and shuffle it.
+        joined = placed.join(table.hint("shuffle_hash"), placed[SLOT] == table[SLOT], "full_outer")
+        return joined.select(*(placed[name] for name in rows.columns if name != SLOT), self._subtask_of(table[SLOT]))
+
+    def rows(self) -> DataFrame:
+        """Return one row per subtask, where it is, with its number in the column ``ANCHOR``."""
+        return self.table.select(self._subtask_of(self.table[SLOT]))
+
+    def _subtask_of(self, slot: Column) -> Column:
+        subtasks = sorted(range(self.parallelism), key=self.slots.__getitem__)
+        return _looked_up(subtasks, slot).alias(ANCHOR)
+
+    def slot_of(self, subtask: Column) -> Column:
+        """Return the slot of a subtask."""
+        return _looked_up(self.slots, subtask)
+
+    def is_overtaken(self, executors: frozenset[str]) -> bool:
+        """Tell whether to lay another: an executor has left, or new ones would take a load off the fullest."""
+        if executors == self.executors:
+            return False
+        return not executors.issuperset(self.homes) or _fullest(self.homes) > _fair(self.parallelism, executors)
+
+    def moved(self, before: Anchor, max_parallelism: int) -> list[int]:
+        """Return the subtasks some of whose key groups lie on another executor, as they were laid before."""
+        homes = _homes_of_groups(before, max_parallelism)
+        return [
+            subtask
+            for subtask, home in enumerate(self.homes)
+            if any(homes[group] != home for group in _groups(max_parallelism, self.parallelism, subtask))
+        ]
+
+    def close(self) -> None:
+        """Let go of the table."""
+        self.table.unpersist()
+
+
+def lay_anchor(spark: SparkSession, parallelism: int, max_parallelism: int, before: Anchor | None = None) -> Anchor:
+    """Lay an anchor over the executors that take tasks now.
+
+    Args:
+        spark: The session of the stream.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+        before: The layout that the key groups in memory follow.
+
+    """
+    executors = active_executors(spark)
+    table, places = _spread(spark, parallelism, executors)
+    slots = _assigned(places, max_parallelism, before)
+    homes = tuple(places[slot] for slot in slots)
+    log.info("subtasks are laid out over executors as %s", dict(Counter(homes)))
+    return Anchor(table, slots, homes, executors)
+
+
+def active_executors(spark: SparkSession) -> frozenset[str]:
+    """Return the ids of executors that take tasks: there, and not about to leave; none on a local master."""
+    context = spark.sparkContext._jsc.sc()
+    if context.isLocal():
+        return frozenset()
+    backend, ids = context.schedulerBackend(), context.getExecutorIds()
+    names = [ids.apply(index) for index in range(ids.size())]
+    return frozenset(name for name in names if backend.isExecutorActive(name))
+
+
+def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) -> tuple[DataFrame, list[str]]:
+    """Persist the slots; return where each lies. The most even of a few tries counts."""
+    best: tuple[DataFrame, list[str]] | None = None
+    for _ in range(_TRIES):
+        found = _persisted(spark, parallelism)
+        if best is not None and _fullest(found[1]) >= _fullest(best[1]):
+            found[0].unpersist()
+        else:
+            if best is not None:
+                best[0].unpersist()
+            best = found
+        if not executors or _fullest(best[1]) <= _fair(parallelism, executors):
+            break
+    assert best is not None
+    return best
+
+
+def _persisted(spark: SparkSession, parallelism: int) -> tuple[DataFrame, list[str]]:
+    # The mark tells its blocks from those of any other table that this session persists.
+    mark = uuid.uuid4().hex
+    slots = spark.range(parallelism).select(F.col("id").cast("int").alias(SLOT), F.lit(mark).alias("mark"))
+    table = slots.repartitionById(parallelism, SLOT).persist()
+    table.count()
+    context = spark.sparkContext._jsc
+    persisted = context.getPersistentRDDs()
+    rdd = next(rdd for rdd in (persisted.get(id) for id in persisted.keySet()) if mark in str(rdd.name()))
+    places = []
+    for index in range(parallelism):
+        locations = context.sc().getPreferredLocs(rdd.rdd(), index)
+        # "executor_<host>_<id>"; nothing when the block is lost already.
+        places.append("" if locations.isEmpty() else str(locations.apply(0).toString()).rsplit("_", 1)[-1])
+    return table, places
+
+
+def _assigned(places: Sequence[str], max_parallelism: int, before: Anchor | None) -> tuple[int, ...]:
+    """Return per subtask a slot, such that many key groups stay where they are."""
+    parallelism = len(places)
+    if before is None:
+        return tuple(range(parallelism))
+    homes = _homes_of_groups(before, max_parallelism)
+    held = [
+        Counter(homes[group] for group in _groups(max_parallelism, parallelism, subtask))
+        for subtask in range(parallelism)
+    ]
+    free: dict[str, list[int]] = {}
+    for slot, place in enumerate(places):
+        free.setdefault(place, []).append(slot)
+    slots: dict[int, int] = {}
+    # Those with the most to lose choose first.
+    wishes = sorted(
+        ((count, subtask, home) for subtask, counts in enumerate(held) for home, count in counts.items()),
+        key=lambda wish: (-wish[0], wish[1], wish[2]),
+    )
+    for _, subtask, home in wishes:
+        if subtask not in slots and free.get(home):
+            slots[subtask] = free[home].pop(0)
+    left = sorted(slot for of_place in free.values() for slot in of_place)
+    return tuple(slots[subtask] if subtask in slots else left.pop(0) for subtask in range(parallelism))
+
+
+def _homes_of_groups(anchor: Anchor, max_parallelism: int) -> list[str]:
+    return [
+        home for subtask, home in enumerate(anchor.homes) for _ in _groups(max_parallelism, anchor.parallelism, subtask)
+    ]
+
+
+def _groups(max_parallelism: int, parallelism: int, subtask: int) -> range:
+    own: KeyGroupRange = key_group_range(max_parallelism, parallelism, subtask)
+    return range(own.start, own.end + 1)
+
+
+def _fullest(places: Sequence[str]) -> int:
+    return max(Counter(places).values())
+
+
+def _fair(parallelism: int, executors: frozenset[str]) -> int:
+    """Return how many subtasks the fullest executor has when they are spread evenly."""
+    return -(-parallelism // max(len(executors), 1))
+
+
+def _looked_up(values: Sequence[int], index: Column) -> Column:
+    if list(values) == list(range(len(values))):
+        return index
+    return F.element_at(F.array(*(F.lit(value) for value in values)), index + 1)

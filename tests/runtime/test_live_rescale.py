@@ -1,0 +1,93 @@
+"""Another parallelism while the stream runs: the same driver, the same query, no record lost or doubled."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from statecore.catalog import RequestRecord
+from tests.runtime.alone import ARTIFACT, assert_as_alone
+from tests.runtime.conftest import JOB, Bench, wait
+from tests.runtime.test_upkeep import EAGER
+
+pytestmark = pytest.mark.spark
+
+
+def ask(bench: Bench, parallelism: int) -> RequestRecord:
+    """Ask for another parallelism and wait for the answer."""
+    key = f"live-{len(bench.fed)}-{parallelism}"
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": parallelism}, key)
+    wait(lambda: bench.catalog.get_request(asked.id).state in ("done", "failed"), "the answer")
+    return bench.catalog.get_request(asked.id)
+
+
+def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: Any, bench: Bench) -> None:
+    # State of every kind, and merges at every epoch.
+    bench.register(artifact=ARTIFACT, conf=EAGER)
+    manifests = []
+    with bench.running(2) as generation:
+        for parallelism in (None, 4, 1, 3, 3):
+            if parallelism is not None:
+                # Asked of a job that waits for records.
+                answer = ask(bench, parallelism)
+                assert answer.result is not None, answer.error
+                assert answer.result["after_epoch"] == bench.newest().epoch
+            for _ in range(2):
+                bench.feed()
+                bench.wait_done()
+                manifests.append(bench.newest())
+        assert bench.generation().generation == generation.generation
+    assert [manifest.parallelism for manifest in manifests] == [2, 2, 4, 4, 1, 1, 3, 3, 3, 3]
+    assert len({manifest.generation for manifest in manifests}) == 1
+    assert_as_alone(spark, bench, manifests)
+    # What the job had last is what it begins with next time.
+    assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
+
+
+def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> None:
+    for _ in range(8):
+        bench.feed()
+    with bench.running(1):
+        wait(lambda: bench.rows_done() > 0, "the first epoch")
+        answer = ask(bench, 3)
+        assert answer.result is not None, answer.error
+        bench.wait_done()
+    found = {epoch.epoch: epoch.parallelism for epoch in bench.catalog.epochs(JOB, limit=50)}
+    after = answer.result["after_epoch"]
+    assert 0 <= after < 7
+    assert found == {epoch: 1 if epoch <= after else 3 for epoch in range(8)}
+    bench.assert_exact(spark)
+
+
+@pytest.mark.parametrize("parallelism", [0, 129])
+def test_a_parallelism_that_cannot_be_is_refused_and_the_stream_goes_on(
+    spark: Any, bench: Bench, parallelism: int
+) -> None:
+    with bench.running(2):
+        answer = ask(bench, parallelism)
+        assert "InvalidParallelismError" in str(answer.error)
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == 2
+
+
+def test_what_the_next_driver_would_do_unasked_is_not_left_to_it(spark: Any, bench: Bench) -> None:
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 4}, "asked while nothing ran")
+    with bench.running(2):
+        assert "the driver ended before" in str(bench.catalog.get_request(asked.id).error)
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().parallelism == 2
+
+
+def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> None:
+    with bench.running(2):
+        for parallelism in (2, 3, 2):
+            ask(bench, parallelism)
+            bench.feed()
+            bench.wait_done()
+    epochs = sorted(epoch.epoch for epoch in bench.catalog.epochs(JOB, limit=50))
+    assert all(after == before + 1 for before, after in pairwise(epochs))
+    bench.assert_exact(spark)
