@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OWN_SLOT = "__statecore_anchor_slot"
 # A slot goes to whichever core is free first; another try may spread them more evenly.
 _TRIES = 4
 
@@ -58,18 +59,18 @@ class Anchor:
 
         The subtask's number is in the column ``ANCHOR``.
         """
-        placed, table = rows.repartitionById(self.parallelism, SLOT), self.table
-        # As it is: with a column more or renamed, Spark would not know its partitions again, and shuffle it.
-        joined = placed.join(table.hint("shuffle_hash"), placed[SLOT] == table[SLOT], "full_outer")
-        return joined.select(*(placed[name] for name in rows.columns if name != SLOT), self._subtask_of(table[SLOT]))
+        placed = rows.repartitionById(self.parallelism, SLOT)
+        # The table as it is: with a column more or renamed, Spark would not know its partitions, and shuffle it.
+        joined = placed.join(self.table.hint("shuffle_hash"), F.col(SLOT) == F.col(_OWN_SLOT), "full_outer")
+        return joined.select(*(name for name in rows.columns if name != SLOT), self._subtask())
 
     def rows(self) -> DataFrame:
         """Return one row per subtask, where it is, with its number in the column ``ANCHOR``."""
-        return self.table.select(self._subtask_of(self.table[SLOT]))
+        return self.table.select(self._subtask())
 
-    def _subtask_of(self, slot: Column) -> Column:
+    def _subtask(self) -> Column:
         subtasks = sorted(range(self.parallelism), key=self.slots.__getitem__)
-        return _looked_up(subtasks, slot).alias(ANCHOR)
+        return _looked_up(subtasks, F.col(_OWN_SLOT)).alias(ANCHOR)
 
     def slot_of(self, subtask: Column) -> Column:
         """Return the slot of a subtask."""
@@ -143,8 +144,8 @@ def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) ->
 def _persisted(spark: SparkSession, parallelism: int) -> tuple[DataFrame, list[str]]:
     # The mark tells its blocks from those of any other table that this session persists.
     mark = uuid.uuid4().hex
-    slots = spark.range(parallelism).select(F.col("id").cast("int").alias(SLOT), F.lit(mark).alias("mark"))
-    table = slots.repartitionById(parallelism, SLOT).persist()
+    slots = spark.range(parallelism).select(F.col("id").cast("int").alias(_OWN_SLOT), F.lit(mark).alias("mark"))
+    table = slots.repartitionById(parallelism, _OWN_SLOT).persist()
     table.count()
     context = spark.sparkContext._jsc
     persisted = context.getPersistentRDDs()

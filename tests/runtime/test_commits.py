@@ -20,7 +20,7 @@ def commit(uid: str, subtask: int, attempt: int, *read_from: int) -> SubtaskComm
 
 def test_commits_are_given_by_operator_in_the_order_of_subtasks() -> None:
     found = [commit("b", 1, 4, 1, 2), commit("a", 1, 2), commit("b", 0, 3, 1), commit("a", 0, 1)]
-    checked = checked_commits(found, ["a", "b"], 2, 7)
+    checked = checked_commits(found, {"a": 2, "b": 2}, 7)
     assert {uid: [each.attempt for each in of_uid] for uid, of_uid in checked.items()} == {"a": [1, 2], "b": [3, 4]}
 
 
@@ -30,7 +30,7 @@ def test_rows_of_an_attempt_that_was_repeated_are_never_committed() -> None:
     with pytest.raises(
         CommitError, match=r"attempt that was repeated in subtask 1 of 'b' in epoch 7; expected .* replay"
     ):
-        checked_commits(found, ["a", "b"], 2, 7)
+        checked_commits(found, {"a": 2, "b": 2}, 7)
 
 
 @pytest.mark.parametrize("subtasks", [[0], [0, 0], [0, 1, 1], [1, 2], []])
@@ -39,4 +39,4 @@ def test_a_subtask_that_is_missing_or_there_twice_is_refused(subtasks: list[int]
     with pytest.raises(
         CommitError, match=r"found commits of the subtasks \[.*\] of 'a' in epoch 7; expected one of each"
     ):
-        checked_commits(found, ["a"], 2, 7)
+        checked_commits(found, {"a": 2}, 7)
