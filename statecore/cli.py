@@ -312,6 +312,39 @@ def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def rescale(
+    name: JobName,
+    catalog: CatalogUrl,
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 600.0,
+) -> None:
+    """Give a running job another parallelism without stopping it, and wait until it is taken up.
+
+    Operators whose parallelism the job file fixes keep it. A job that is stopped takes it with `job start`.
+    """
+    with Catalog(catalog) as opened:
+        job = opened.job(name)
+        if parallelism > job.max_parallelism:
+            raise ConfigurationError(
+                f"found parallelism {parallelism} for {name}; expected at most {job.max_parallelism}, its max "
+                "parallelism; choose less, or rewrite a savepoint for another max parallelism"
+            )
+        if not opened.is_alive(opened.newest_generation(name)):
+            raise RequestFailedError(
+                f"found no live driver of {name}; expected one to take it up; run `job start {name} --parallelism "
+                f"{parallelism}`"
+            )
+        request = opened.request(name, "rescale", {"parallelism": parallelism}, f"{name}/{uuid.uuid4().hex}")
+        doing = f"waiting for parallelism {parallelism} to be taken up"
+        result = _wait_for(opened, request, timeout_s, doing, f"{name} was not rescaled")
+    print(f"{name}: parallelism {result['from_parallelism']} -> {result['parallelism']} after epoch {_epoch(result)}")
+
+
+def _epoch(result: dict[str, Any]) -> str:
+    return "none yet" if result["after_epoch"] is None else str(result["after_epoch"])
+
+
+@app.command()
 def plan(
     path: SavepointPath,
     parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
@@ -333,6 +366,8 @@ def plan(
         f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
         f"{planned.method}; {planned.bytes_written} bytes to write, skew {planned.skew:.2f}"
     )
+    for uid, fixed in planned.fixed:
+        print(f"operator {uid} keeps its own parallelism, {fixed}")
     table = _table("subtask", "key groups", "files", "rows", "bytes", "of the average")
     average = planned.rows / len(planned.subtasks) or 1
     for each in planned.subtasks:
@@ -580,7 +615,7 @@ def _wait_for(catalog: Catalog, request: RequestRecord, timeout_s: float, doing:
             if time.monotonic() > deadline:
                 raise RequestFailedError(
                     f"{failed}: found no answer after {timeout_s:g} s; expected the driver to give one; look at its "
-                    f"log {_log(catalog, request.job)}; it was not told to give up, so the savepoint may still come"
+                    f"log {_log(catalog, request.job)}; it was not told to give up, so it may still come"
                 )
             time.sleep(_POLL_S)
             # In this order: a driver answers before it ends.

@@ -21,8 +21,9 @@ import pytest
 
 from statecore.catalog import Catalog, EpochRecord, Liveness, RequestRecord
 from statecore.cli import main
-from statecore.runtime.control import Control
+from statecore.runtime.control import Control, Takers
 from statecore.runtime.savepoints import SavepointTaker
+from statecore.runtime.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
 from statecore.snapshot.manifest import Manifest, SourcePositions
@@ -228,6 +229,18 @@ class TestPlan:
         assert "parallelism" in done.stderr
 
 
+class TestRescale:
+    def test_a_job_that_does_not_run_is_started_at_its_parallelism(self, job: str) -> None:
+        done = run("rescale", job, "--parallelism", 4)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "run `job start orders --parallelism 4`" in done.stderr
+
+    def test_more_than_max_parallelism_is_refused(self, job: str) -> None:
+        done = run("rescale", job, "--parallelism", 17)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "expected at most 16" in done.stderr
+
+
 class Driver:
     """All of a driver but the stream: its heartbeats, what it answers, and what it leaves behind."""
 
@@ -248,7 +261,7 @@ class Driver:
         self._control = Control(self.catalog, self._job, self.generation)
         self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)
         self._control.start()
-        self._control.running(self, self._store.newest(), self._taker)
+        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)))
         self._thread.start()
         return self
 

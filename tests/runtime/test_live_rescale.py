@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -80,6 +82,15 @@ def test_what_the_next_driver_would_do_unasked_is_not_left_to_it(spark: Any, ben
         bench.feed()
         bench.wait_done()
     assert bench.newest().parallelism == 2
+
+
+def test_it_is_asked_for_from_a_shell(spark: Any, bench: Bench) -> None:
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+        command = [sys.executable, "-m", "statecore", "rescale", JOB, "--parallelism", "3"]
+        done = subprocess.run([*command, "--catalog", bench.catalog_url], capture_output=True, text=True, check=True)
+        assert done.stdout == "totals: parallelism 2 -> 3 after epoch 0\n"
 
 
 def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> None:

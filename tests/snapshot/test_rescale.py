@@ -12,8 +12,17 @@ import pytest
 from statecore.errors import InvalidParallelismError
 from statecore.model import DistributionMode, StateKind, key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import FileKind, Manifest, OperatorFile, StateSchema, SubtaskState
+from statecore.snapshot.manifest import (
+    FileKind,
+    Manifest,
+    OperatorFile,
+    StateSchema,
+    SubtaskState,
+    decode_manifest,
+    encode_manifest,
+)
 from statecore.snapshot.operator_files import elements_table, encode_elements
+from statecore.snapshot.plan import plan_rescale
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files, operator_snapshots, read_elements
 from statecore.state import HeapKeyedStateBackend, OperatorStateBackend
@@ -273,3 +282,35 @@ def test_a_state_without_elements_is_restored_too_with_its_mode(store: Checkpoin
         "rules": (DistributionMode.BROADCAST, ({},)),
         "waiting": (DistributionMode.SPLIT, ()),
     }
+
+
+class TestAParallelismOfItsOwn:
+    """Of an operator whose number of subtasks the job file fixes."""
+
+    @pytest.fixture
+    def fixed(self, of_three: Manifest) -> Manifest:
+        free = msgspec.structs.replace(of_three.operators[0], uid="free")
+        own = msgspec.structs.replace(of_three.operators[0], own_parallelism=3)
+        return msgspec.structs.replace(of_three, operators=(own, free))
+
+    def test_a_rescale_of_the_job_leaves_it_as_it_is(self, fixed: Manifest) -> None:
+        rescaled = rescale_by_reference(fixed, 5)
+        assert rescaled.operators[0] == fixed.operators[0]
+        assert [len(operator.subtasks) for operator in rescaled.operators] == [3, 5]
+        assert decode_manifest(encode_manifest(rescaled), "made") == rescaled
+
+    def test_a_job_file_that_changes_it_is_followed(self, store: CheckpointStore, fixed: Manifest) -> None:
+        for own, expected in ((4, 4), (None, 5)):
+            rescaled = rescale_by_reference(fixed, 5, {"totals": own})
+            assert (rescaled.operators[0].own_parallelism, len(rescaled.operators[0].subtasks)) == (own, expected)
+            assert keyed_references(rescaled) == keyed_references(fixed)
+
+    def test_a_plan_tells_it_apart(self, store: CheckpointStore, fixed: Manifest) -> None:
+        planned = plan_rescale(store, fixed, 5)
+        free = msgspec.structs.replace(fixed, operators=fixed.operators[1:])
+        assert planned.fixed == (("totals", 3),)
+        assert planned.subtasks == plan_rescale(store, free, 5).subtasks
+
+    def test_more_subtasks_than_key_groups_are_refused(self, fixed: Manifest) -> None:
+        with pytest.raises(InvalidParallelismError):
+            rescale_by_reference(fixed, 2, {"totals": MAX_PARALLELISM + 1})
