@@ -7,10 +7,11 @@ KEEP ?=
 SABOTAGE ?=
 ROUNDS ?=
 SEED ?=
+ONLY ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test chaos lint invariants clean
+.PHONY: help setup demo stop test chaos bench lint invariants clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -18,6 +19,7 @@ help:
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make test            run all tests"
 	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
+	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make stop            end everything that demo left running"
@@ -46,6 +48,9 @@ invariants: setup
 
 chaos: setup
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
+
+bench: setup
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 lint: setup
 	@$(BIN)/ruff check .

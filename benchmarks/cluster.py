@@ -1,0 +1,113 @@
+"""The cluster that all rows share: two standalone workers of one core on this machine, and one application on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+
+from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
+from statecore.cluster.spark_home import spark_environment
+
+WORKERS = 2
+PARALLELISM = WORKERS
+MAX_PARALLELISM = 128
+
+APPLICATION: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.driver.memory": "2g",
+        "spark.executor.memory": "3g",
+        "spark.executor.cores": "1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(PARALLELISM),
+        "spark.sql.session.timeZone": "UTC",
+        # What jobs of ours set themselves; one application has one setting, so both sides have it.
+        "spark.shuffle.reduceLocality.enabled": "false",
+    }
+)
+"""Configuration of the application, for both sides."""
+
+
+@contextmanager
+def application(folder: Path) -> Iterator[SparkSession]:
+    """Start the cluster and the application; both end with the block.
+
+    What a run that was killed has left in the folder is ended and removed first.
+    """
+    os.environ.update(spark_environment(), SPARK_LOCAL_IP="127.0.0.1")
+    StandaloneMaster(folder / "master").stop()
+    _workers(folder, "spark://none:0", "http://none").stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    with StandaloneMaster(folder / "master") as master:
+        workers = _workers(folder, master.master_url, master.web_url)
+        try:
+            workers.resize(WORKERS)
+            until(lambda: workers.size().ready == WORKERS, "workers")
+            builder = SparkSession.builder.master(master.master_url).appName("statecore-bench")
+            spark = builder.config(map=dict(APPLICATION)).getOrCreate()
+            try:
+                spark.sparkContext.setLogLevel("ERROR")
+                yield spark
+            finally:
+                spark.stop()
+        finally:
+            workers.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _workers(folder: Path, master_url: str, master_web_url: str) -> StandaloneCluster:
+    settings = StandaloneSettings(
+        master_url=master_url,
+        master_web_url=master_web_url,
+        run_dir=str(folder / "workers"),
+        log_dir=str(folder / "logs"),
+        memory_per_worker=APPLICATION["spark.executor.memory"],
+    )
+    return StandaloneCluster("bench", settings)
+
+
+def end_python_workers(folder: Path) -> None:
+    """End the Python workers of an application's executors, and with them all state in their memory.
+
+    Spark starts new ones when it needs them.
+    """
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            parent = process.parent()
+            if (
+                _is_daemon(process)
+                and parent is not None
+                and _is_daemon(parent)
+                and folder in Path(process.cwd()).parents
+            ):
+                process.kill()
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    return "pyspark.daemon" in process.cmdline()
+
+
+def until(condition: Callable[[], Any], what: str, *, timeout_s: float = 600, every_s: float = 0.02) -> None:
+    """Wait for a condition.
+
+    Raises:
+        TimeoutError: It did not come true.
+
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"found no end of waiting for {what} in {timeout_s:g} s; expected it sooner; see the logs"
+            )
+        time.sleep(every_s)

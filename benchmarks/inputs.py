@@ -1,0 +1,62 @@
+"""Input of both sides: folders of Parquet files, each of them one epoch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+_SPLITS = 4
+"""Row groups in a file, so that both cores read it."""
+
+
+class Input:
+    """A folder that a file source reads, one file an epoch.
+
+    Args:
+        folder: The folder, which is made.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = 0
+        folder.mkdir(parents=True)
+
+    def feed(self, rows: int, keys: int, *, files: int = 1) -> None:
+        """Make files visible, each with so many records of keys drawn at random; the same in every run."""
+        for _ in range(files):
+            drawn = np.random.default_rng(self.files).integers(0, keys, rows)
+            self._add(drawn)
+
+    def feed_each_key(self, keys: int) -> None:
+        """Make one file visible that has each key once, in no order."""
+        self._add(np.random.default_rng(self.files).permutation(keys))
+
+    def _add(self, drawn: np.ndarray) -> None:
+        table = pa.table({"k": key_names(pa.array(drawn)), "n": pa.array(drawn % 1000, pa.int64())})
+        staged = self.folder.parent / f"{self.folder.name}-{self.files}.staged"
+        pq.write_table(table, staged, row_group_size=max(1, len(drawn) // _SPLITS))
+        # The file source goes by modification time, which must grow from file to file.
+        stamp = time.time_ns() // 1_000_000_000 - 10_000 + self.files
+        os.utime(staged, (stamp, stamp))
+        staged.rename(self.folder / f"{self.files:05d}.parquet")
+        self.files += 1
+
+
+def key_names(numbers: pa.Array) -> pa.Array:
+    """Return a string key for each number, all of one length."""
+    digits = pc.utf8_lpad(pc.cast(numbers, pa.string()), 8, "0")
+    return pc.binary_join_element_wise("customer-", digits, "")
+
+
+def key_column(number: Column) -> Column:
+    """Return the same keys in Spark."""
+    return F.concat(F.lit("customer-"), F.lpad(number.cast("string"), 8, "0"))

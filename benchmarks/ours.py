@@ -1,0 +1,145 @@
+"""Our side: the real runtime, with a driver in a thread of this process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM, until
+from statecore.catalog import Catalog, EpochRecord
+from statecore.runtime.driver import run_generation
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.verify import verify_presence
+
+RUNNING_SUM = Path(__file__).parent / "jobs" / "running_sum.py"
+
+
+class OurJob:
+    """A job with a catalog, a store and a sink of its own.
+
+    Args:
+        spark: Session of the application that runs it.
+        folder: For all it writes; made.
+        source: Folder of its input.
+        artifact: Its job file.
+        start_from: Savepoint to begin with.
+
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        source: Path,
+        *,
+        artifact: Path = RUNNING_SUM,
+        start_from: str | None = None,
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.name = folder.name
+        self.folder = folder
+        self.store = CheckpointStore.at(str(folder / "store"))
+        self._spark = spark
+        self._catalog_url = f"sqlite:///{folder / 'catalog.db'}"
+        self.catalog = Catalog(self._catalog_url)
+        self.catalog.create_schema()
+        self.catalog.register_job(
+            self.name,
+            artifact=str(artifact),
+            store=self.store.files.url,
+            master_url=spark.sparkContext.master,
+            settings={"input": str(source), "output": str(folder / "output")},
+            parallelism=PARALLELISM,
+            max_parallelism=MAX_PARALLELISM,
+        )
+        if start_from is not None:
+            self.catalog.set_desired(self.name, start_from=start_from)
+
+    @contextmanager
+    def running(self, parallelism: int | None = None, *, start_from: str | None = None) -> Iterator[StreamingQuery]:
+        """Run a generation; it is stopped when the block ends, if it was not before.
+
+        Raises:
+            Exception: What the driver failed with.
+
+        """
+        if start_from is not None:
+            self.catalog.set_desired(self.name, start_from=start_from)
+        self.catalog.set_desired(self.name, state="running", parallelism=parallelism)
+        generation = self.catalog.claim_generation(self.name, log_path="").generation
+        failures: list[BaseException] = []
+        driver = threading.Thread(target=self._drive, args=(generation, failures))
+        driver.start()
+        try:
+            until(lambda: failures or self._query() is not None, f"driver of {self.name}")
+            query = self._query()
+            if query is not None:
+                yield query
+        finally:
+            if driver.is_alive():
+                self.stop()
+            driver.join()
+        if failures:
+            raise failures[0]
+
+    def stop(self) -> str:
+        """Stop with a savepoint, return its path in the store when the driver has ended."""
+        self.catalog.set_desired(self.name, state="stopped")
+        name = f"stop-{uuid.uuid4().hex}"
+        asked = self.catalog.request(self.name, "stop_with_savepoint", {"name": name}, name)
+        until(self._ended, f"end of job {self.name}")
+        answer = self.catalog.get_request(asked.id)
+        if answer.result is None:
+            raise RuntimeError(f"found no savepoint of job {self.name}: {answer.error}; expected one; see the logs")
+        return str(answer.result["savepoint"])
+
+    def rescale(self, savepoint: str, parallelism: int) -> str:
+        """Rescale a savepoint by reference, as the step of a rescale does; return the new one's path in the store."""
+        manifest = self.store.manifest(savepoint)
+        verify_presence(self.store, manifest)
+        rescaled = rescale_by_reference(manifest, parallelism)
+        now_ms = int(time.time() * 1000)
+        return self.store.write_savepoint(rescaled, f"rescaled-{uuid.uuid4().hex}", reason="bench", now_ms=now_ms)
+
+    def epochs(self) -> list[EpochRecord]:
+        """Return the figures of all epochs."""
+        return self.catalog.epochs(self.name)
+
+    def close(self) -> None:
+        """Remove what it wrote."""
+        self.catalog.close()
+        shutil.rmtree(self.folder)
+
+    def _ended(self) -> bool:
+        newest = self.catalog.newest_generation(self.name)
+        return newest is not None and newest.ended
+
+    def _query(self) -> StreamingQuery | None:
+        return next((query for query in self._spark.streams.active if query.name == self.name), None)
+
+    def _drive(self, generation: int, failures: list[BaseException]) -> None:
+        # A connection of SQLite belongs to the thread that made it.
+        catalog = Catalog(self._catalog_url)
+        try:
+            run_generation(catalog, self.name, generation)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            catalog.close()
+
+
+def phases(epochs: list[EpochRecord]) -> str:
+    """Return the median of each phase."""
+    names = ("load", "process", "write", "run", "commit", "publish")
+    middle = {name: median(epoch.phases[name] for epoch in epochs) for name in names}
+    return ", ".join(f"{name} {ms:,.0f}" for name, ms in middle.items()) + " ms"

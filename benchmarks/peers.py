@@ -1,0 +1,111 @@
+"""The other side: Spark's own stateful operators, as someone who knows them would run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
+
+from statecore.runtime.driver import TRIGGER
+
+_STORE = "spark.sql.streaming.stateStore"
+STATE_STORE: Mapping[str, str] = MappingProxyType(
+    {
+        f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+)
+"""Configuration of Spark's stateful operators."""
+
+OUTPUT = "k string, total bigint"
+Operator = Callable[[DataFrame], DataFrame]
+
+
+def peer_session(spark: SparkSession) -> SparkSession:
+    """Return a session of the same application with the state store set."""
+    session = spark.newSession()
+    for key, value in STATE_STORE.items():
+        session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def running(
+    spark: SparkSession, operator: Operator, source: Path, folder: Path, *, published: Callable[[], None] | None = None
+) -> Iterator[StreamingQuery]:
+    """Run a query; it is stopped when the block ends.
+
+    Args:
+        spark: Of ``peer_session``.
+        operator: What it does.
+        source: Folder of its input.
+        folder: For its checkpoint and its output.
+        published: Called when an epoch's output is written.
+
+    """
+
+    def write(df: DataFrame, epoch: int) -> None:
+        df.write.mode("overwrite").parquet(f"{folder}/output/epoch={epoch}")
+        if published is not None:
+            published()
+
+    records = spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).parquet(str(source))
+    writer = operator(records).writeStream.outputMode("update").foreachBatch(write)
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime=TRIGGER).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def grouped_sum(records: DataFrame) -> DataFrame:
+    """Sum per key with Spark's aggregation."""
+    return records.groupBy("k").agg(F.sum("n").alias("total"))
+
+
+def tws_row(records: DataFrame) -> DataFrame:
+    """Sum per key with ``transformWithState``."""
+    return records.groupBy("k").transformWithState(RunningSum(), OUTPUT, "Update", "none")
+
+
+def tws_pandas(records: DataFrame) -> DataFrame:
+    """Sum per key with ``transformWithStateInPandas``."""
+    return records.groupBy("k").transformWithStateInPandas(RunningSumInPandas(), OUTPUT, "Update", "none")
+
+
+class RunningSum(StatefulProcessor):
+    """The function of ``benchmarks/jobs/running_sum.py``; state is read and written once per key and epoch."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._total = handle.getValueState("total", "total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        found = self._total.get()
+        total = found[0] if found else 0
+        for row in rows:
+            total += row.n
+            yield Row(k=key[0], total=total)
+        self._total.update((total,))
+
+    def close(self) -> None:
+        pass
+
+
+class RunningSumInPandas(RunningSum):
+    """The same on pandas."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        found = self._total.get()
+        total = found[0] if found else 0
+        for frame in rows:
+            totals = total + frame["n"].cumsum()
+            total = int(totals.iloc[-1])
+            yield pd.DataFrame({"k": key[0], "total": totals})
+        self._total.update((total,))

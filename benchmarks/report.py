@@ -1,0 +1,62 @@
+"""What came of it: a table and a plot for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from rich import box
+from rich.table import Table
+
+from benchmarks.harness import Figure, Target
+
+
+def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
+    """Return the rows measured beside their targets."""
+    drawn = Table(title="Benchmark", box=box.SIMPLE_HEAD)
+    drawn.add_column("row")
+    for heading in ("ratio", "target"):
+        drawn.add_column(heading, justify="right")
+    drawn.add_column("")
+    for heading in ("first", "second"):
+        drawn.add_column(heading, justify="right")
+    drawn.add_column("note", overflow="fold")
+    for figure in figures:
+        target = targets[figure.name]
+        verdict = "[green]met[/]" if target.met(figure.ratio) else "[red]MISSED[/]"
+        ratio = f"{figure.ratio:.2f}"
+        drawn.add_row(figure.name, ratio, str(target), verdict, figure.first, figure.second, figure.note)
+    return drawn
+
+
+def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
+    """Write a list of ``{name, ratio, target}``."""
+    rows = [{"name": each.name, "ratio": each.ratio, "target": targets[each.name].bound} for each in figures]
+    path.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
+    """Draw how far each row is beyond its target, on a logarithmic axis: to the right of 1 it is met."""
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = [figure.name for figure in figures]
+    shares = [_share(figure, targets[figure.name]) for figure in figures]
+    colours = ["tab:green" if share >= 1 else "tab:red" for share in shares]
+    drawn, axes = plt.subplots(figsize=(9, 1 + 0.4 * len(names)), layout="constrained")
+    bars = axes.barh(names, [share - 1 for share in shares], left=1, color=colours)
+    labels = [f" {figure.ratio:.2f} ({targets[figure.name]}) " for figure in figures]
+    axes.bar_label(bars, labels)
+    axes.set_xscale("log")
+    axes.margins(x=0.25)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xlabel("times as good as its target; beside each bar the ratio and the target")
+    drawn.savefig(path)
+    plt.close(drawn)
+
+
+def _share(figure: Figure, target: Target) -> float:
+    return figure.ratio / target.bound if target.at_least else target.bound / figure.ratio

@@ -1,0 +1,83 @@
+"""What must not grow with the state: an epoch, and a stop with a savepoint and a rescale by reference."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import functions as F
+
+from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM
+from benchmarks.epochs import seconds_of
+from benchmarks.harness import Bench, Figure, median_ratio
+from benchmarks.inputs import Input, key_column
+from benchmarks.jobs.running_sum import TOTAL, UID
+from benchmarks.ours import OurJob, phases
+from statecore.runtime import write_savepoint
+
+EPOCH_KEYS = (100_000, 5_000_000)
+SAVEPOINT_KEYS = (50_000, 5_000_000)
+ROWS = 10_000
+WARM_UP = 3
+EPOCHS = 15
+
+
+def epoch_growth(bench: Bench) -> list[Figure]:
+    """Measure the median epoch with few and with many keys."""
+    with bench.workspace("epoch_growth") as folder:
+        few, many = (_Job(bench, folder, keys) for keys in EPOCH_KEYS)
+        taken = bench.rounds({few.name: few.epoch_s, many.name: many.epoch_s}, unit="s an epoch")
+        ratio = median_ratio(taken[many.name], taken[few.name])
+        note = f"{few.name}: {few.note}\n{many.name}: {many.note}"
+        return [Figure("epoch_growth", ratio, _ms(taken[many.name]), _ms(taken[few.name]), note)]
+
+
+def savepoint_growth(bench: Bench) -> list[Figure]:
+    """Measure from the request to stop until the rescaled manifest is written."""
+    with bench.workspace("savepoint_growth") as folder:
+        few, many = (_Job(bench, folder, keys) for keys in SAVEPOINT_KEYS)
+        taken = bench.rounds({few.name: few.stop_s, many.name: many.stop_s}, unit="s")
+        ratio = median_ratio(taken[many.name], taken[few.name])
+        return [Figure("savepoint_growth", ratio, _ms(taken[many.name]), _ms(taken[few.name]))]
+
+
+class _Job:
+    """A job that begins with so many keys."""
+
+    def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
+        self._bench, self._keys = bench, keys
+        self.name = f"{keys:,} keys"
+        self.note = ""
+        self._input = Input(folder / f"input-{keys}")
+        self._stops = 0
+        bench.say(f"making state of {self.name}")
+        ids = bench.spark.range(keys)
+        rows = ids.select(key_column(F.col("id")).alias("k"), (F.col("id") % 1000).alias("value"))
+        state = {UID: {TOTAL: (rows, ["k"])}}
+        savepoint = write_savepoint(folder / f"savepoint-{keys}", state, MAX_PARALLELISM, PARALLELISM)
+        self._job = OurJob(bench.spark, folder / f"job-{keys}", self._input.folder, start_from=savepoint)
+
+    def epoch_s(self) -> float:
+        """Return the median seconds of an epoch, once the state is in memory."""
+        self._input.feed(ROWS, self._keys, files=WARM_UP + EPOCHS)
+        with self._job.running() as query:
+            seconds = seconds_of(query, WARM_UP + EPOCHS)
+        measured = self._job.epochs()[-EPOCHS:]
+        hits = sum(epoch.cache_hits for epoch in measured) / sum(epoch.subtasks for epoch in measured)
+        self.note = f"state in memory {hits:.0%}, {phases(measured)}"
+        self._bench.forget_state()
+        return median(seconds[WARM_UP:])
+
+    def stop_s(self) -> float:
+        """Return the seconds that a stop with a savepoint and a rescale by reference take."""
+        self._input.feed(ROWS, self._keys)
+        with self._job.running() as query:
+            seconds_of(query, 1)
+            started = time.monotonic()
+            self._job.rescale(self._job.stop(), 2 * PARALLELISM)
+            return time.monotonic() - started
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{median(seconds) * 1000:,.0f} ms"

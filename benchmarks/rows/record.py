@@ -1,0 +1,90 @@
+"""A running sum per string key, record by record, against Spark's ways to do it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from benchmarks import peers
+from benchmarks.epochs import seconds_of
+from benchmarks.harness import Bench, Figure, median_ratio
+from benchmarks.inputs import Input
+from benchmarks.ours import OurJob, phases
+
+EPOCHS = 4
+ROWS = 500_000
+KEYS = 200_000
+WARM_UP = 1
+SLOW_EPOCHS = 2
+
+
+def against_spark(bench: Bench) -> list[Figure]:
+    """Measure against ``groupBy().sum()``."""
+    with bench.workspace("record_vs_spark") as folder:
+        records = _records(folder, WARM_UP + EPOCHS)
+        sides = _Sides(bench, folder, records, WARM_UP + EPOCHS)
+        taken = bench.rounds({"ours": sides.ours, "Spark": lambda: sides.peer(peers.grouped_sum)}, unit="rows/s")
+        ratio = median_ratio(taken["ours"], taken["Spark"])
+        return [Figure("record_vs_spark", ratio, _rate(taken["ours"]), _rate(taken["Spark"]), sides.note)]
+
+
+def against_tws_row(bench: Bench) -> list[Figure]:
+    """Measure against ``transformWithState``, once: it takes its time."""
+    return _against_slow(bench, "record_vs_tws_row", peers.tws_row)
+
+
+def against_tws_pandas(bench: Bench) -> list[Figure]:
+    """Measure against ``transformWithStateInPandas``, once."""
+    return _against_slow(bench, "record_vs_tws_pandas", peers.tws_pandas)
+
+
+def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Figure]:
+    with bench.workspace(name) as folder:
+        sides = _Sides(bench, folder, _records(folder, SLOW_EPOCHS), SLOW_EPOCHS)
+        both = {"ours": sides.ours, "peer": lambda: sides.peer(operator)}
+        taken = bench.rounds(both, unit="rows/s", rounds=1, warm_up=0)
+        ratio = median_ratio(taken["ours"], taken["peer"])
+        return [Figure(name, ratio, _rate(taken["ours"]), _rate(taken["peer"]), "the second of two epochs")]
+
+
+class _Sides:
+    """Runs each side over the same epochs; the first of them warms up and does not count."""
+
+    def __init__(self, bench: Bench, folder: Path, records: Input, epochs: int) -> None:
+        self._bench, self._folder, self._records, self._epochs = bench, folder, records, epochs
+        self._runs = 0
+        self.note = ""
+
+    def ours(self) -> float:
+        """Return our rows per second."""
+        job = OurJob(self._bench.spark, self._next("ours"), self._records.folder)
+        with job.running() as query:
+            seconds = seconds_of(query, self._epochs)
+        self.note = phases(job.epochs()[WARM_UP:])
+        job.close()
+        self._bench.forget_state()
+        return self._rate(seconds)
+
+    def peer(self, operator: peers.Operator) -> float:
+        """Return the rows per second of a query of Spark's."""
+        spark = peers.peer_session(self._bench.spark)
+        with peers.running(spark, operator, self._records.folder, self._next("peer")) as query:
+            return self._rate(seconds_of(query, self._epochs))
+
+    def _next(self, side: str) -> Path:
+        self._runs += 1
+        return self._folder / f"{side}-{self._runs}"
+
+    def _rate(self, seconds: list[float]) -> float:
+        measured = seconds[WARM_UP:]
+        return ROWS * len(measured) / sum(measured)
+
+
+def _records(folder: Path, epochs: int) -> Input:
+    records = Input(folder / "input")
+    records.feed(ROWS, KEYS, files=epochs)
+    return records
+
+
+def _rate(rates: list[float]) -> str:
+    return f"{median(rates):,.0f} rows/s"

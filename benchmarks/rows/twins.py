@@ -1,0 +1,125 @@
+"""One stream on both sides, with the same keys in their states."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql.streaming import StreamingQuery
+
+from benchmarks import peers
+from benchmarks.cluster import PARALLELISM, until
+from benchmarks.epochs import seconds_of
+from benchmarks.harness import Bench
+from benchmarks.inputs import Input
+from benchmarks.ours import OurJob
+
+ROWS = 10_000
+MOST = 2 * PARALLELISM
+
+
+class OurTwin:
+    """A job of ours that holds every key.
+
+    Attributes:
+        job: The job, stopped at first.
+        savepoint: Path of the newest one in its store.
+
+    """
+
+    def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
+        self._bench, self._keys = bench, keys
+        self._input = Input(folder / "our-input")
+        self._input.feed_each_key(keys)
+        self.job = OurJob(bench.spark, folder / "ours", self._input.folder)
+        self._run = ExitStack()
+        self._parallelism = PARALLELISM
+        self._start()
+
+    def stop(self) -> str:
+        """Stop with a savepoint; return its path in the store."""
+        savepoint = self.job.stop()
+        self._run.close()
+        return savepoint
+
+    def rescale_s(self) -> float:
+        """Go to the other parallelism and back in turns, with state loaded from its files.
+
+        Returns:
+            Seconds from the request to the first epoch that is published there.
+
+        """
+        started = time.monotonic()
+        self._parallelism = MOST if self._parallelism == PARALLELISM else PARALLELISM
+        rescaled = self.job.rescale(self.stop(), self._parallelism)
+        stopped = time.monotonic()
+        self._bench.forget_state()
+        forgotten = time.monotonic() - stopped
+        self._start(rescaled)
+        return time.monotonic() - started - forgotten
+
+    def _start(self, savepoint: str | None = None) -> None:
+        before = len(self.job.epochs())
+        if before:
+            self._input.feed(ROWS, self._keys)
+        self._run.enter_context(self.job.running(self._parallelism, start_from=savepoint))
+        until(lambda: len(self.job.epochs()) > before, "epoch")
+
+
+class SparkTwin:
+    """Spark's aggregation with every key in RocksDB."""
+
+    def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
+        self._spark = peers.peer_session(bench.spark)
+        self._keys = keys
+        self._folder = folder / "spark"
+        self._input = Input(folder / "spark-input")
+        self._input.feed_each_key(keys)
+        self._run = ExitStack()
+        self._published = 0
+        self._parallelism = PARALLELISM
+        self._query = self._start()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state files on disk."""
+        return sum(file.stat().st_size for file in (self._folder / "checkpoint/state").rglob("*") if file.is_file())
+
+    def stop(self) -> None:
+        """Stop."""
+        self._run.close()
+
+    def repartition(self) -> None:
+        """Lay the state out anew for the other parallelism; the query must not be running."""
+        self._parallelism = MOST if self._parallelism == PARALLELISM else PARALLELISM
+        manager = self._spark._streamingCheckpointManager
+        manager.repartition(f"{self._folder}/checkpoint", self._parallelism)
+
+    def rescale_s(self) -> float:
+        """Go to the other parallelism and back in turns.
+
+        Returns:
+            Seconds from the request to the first epoch that is published there.
+
+        """
+        started = time.monotonic()
+        self.stop()
+        self.repartition()
+        self._start()
+        return time.monotonic() - started
+
+    def _start(self) -> StreamingQuery:
+        before = self._published
+        if before:
+            self._input.feed(ROWS, self._keys)
+        run = peers.running(
+            self._spark, peers.grouped_sum, self._input.folder, self._folder, published=self._count_published
+        )
+        query = self._run.enter_context(run)
+        until(lambda: self._published > before or not query.isActive, "epoch")
+        seconds_of(query, 1)
+        return query
+
+    def _count_published(self) -> None:
+        self._published += 1
