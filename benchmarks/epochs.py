@@ -21,7 +21,8 @@ def seconds_of(query: StreamingQuery, epochs: int) -> list[float]:
         StreamingQueryException: The query failed.
 
     """
-    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, f"{epochs} epochs", timeout_s=1200)
+    # Seldom, because reading all progress takes time that the epochs need.
+    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, f"{epochs} epochs", every_s=0.25)
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -120,3 +120,8 @@ class Bench:
 def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the median over rounds of what one side has for each that the other has."""
     return statistics.median(one / other for one, other in zip(first, second, strict=True))
+
+
+def in_seconds(figures: Sequence[float]) -> str:
+    """Write the median of seconds."""
+    return f"{statistics.median(figures):.2f} s"

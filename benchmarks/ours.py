@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM, until
-from statecore.catalog import Catalog, EpochRecord
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord
 from statecore.runtime.driver import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.rescale import rescale_by_reference
@@ -97,11 +97,16 @@ class OurJob:
         self.catalog.set_desired(self.name, state="stopped")
         name = f"stop-{uuid.uuid4().hex}"
         asked = self.catalog.request(self.name, "stop_with_savepoint", {"name": name}, name)
-        until(self._ended, f"end of job {self.name}")
+        until(lambda: self._generation().ended, f"end of job {self.name}")
         answer = self.catalog.get_request(asked.id)
         if answer.result is None:
             raise RuntimeError(f"found no savepoint of job {self.name}: {answer.error}; expected one; see the logs")
         return str(answer.result["savepoint"])
+
+    def wait_heartbeat(self) -> None:
+        """Return right after the driver's next heartbeat."""
+        before = self._generation().heartbeat_ms
+        until(lambda: self._generation().heartbeat_ms > before, f"heartbeat of {self.name}")
 
     def rescale(self, savepoint: str, parallelism: int) -> str:
         """Rescale a savepoint by reference, as the step of a rescale does; return the new one's path in the store."""
@@ -115,14 +120,24 @@ class OurJob:
         """Return the figures of all epochs."""
         return self.catalog.epochs(self.name)
 
+    def wait_epochs(self, count: int) -> None:
+        """Return when so many epochs are committed and published since the job began."""
+        until(lambda: self.epochs_done() >= count, f"{count} epochs of {self.name}")
+
+    def epochs_done(self) -> int:
+        """Return how many epochs are committed and published since the job began."""
+        newest = self.catalog.epochs(self.name, limit=1)
+        return newest[0].epoch + 1 if newest else 0
+
     def close(self) -> None:
         """Remove what it wrote."""
         self.catalog.close()
         shutil.rmtree(self.folder)
 
-    def _ended(self) -> bool:
+    def _generation(self) -> GenerationRecord:
         newest = self.catalog.newest_generation(self.name)
-        return newest is not None and newest.ended
+        assert newest is not None
+        return newest
 
     def _query(self) -> StreamingQuery | None:
         return next((query for query in self._spark.streams.active if query.name == self.name), None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, record, rescale, rewrite
+from benchmarks.rows import growth, live, record, rescale, rewrite
 
 TARGETS = {
     target.name: target
@@ -15,6 +15,8 @@ TARGETS = {
         Target("record_vs_tws_row", "rows/s to transformWithState", 15, True),
         Target("record_vs_tws_pandas", "rows/s to transformWithStateInPandas", 60, True),
         Target("rescale_vs_spark", "Spark's seconds from request to first epoch, to ours", 2, True),
+        Target("live_vs_restart", "seconds without output, live to a restart", 0.15, False),
+        Target("live_hiccup", "seconds to the first epoch after a live rescale, to the median epoch", 2.5, False),
         Target("rewrite_vs_spark", "Spark's seconds of a repartition, to ours of a rewrite", 5, True),
         Target("rewrite_bytes", "our bytes of a rewrite, to Spark's of a repartition", 0.2, False),
         Target("savepoint_growth", "seconds of stop and rescale by reference, many keys to few", 1.5, False),
@@ -36,6 +38,7 @@ FAMILIES = (
     Family(("record_vs_tws_row",), record.against_tws_row),
     Family(("record_vs_tws_pandas",), record.against_tws_pandas),
     Family(("rescale_vs_spark",), rescale.against_spark),
+    Family(("live_vs_restart", "live_hiccup"), live.live),
     Family(("rewrite_vs_spark", "rewrite_bytes"), rewrite.rewrite),
     Family(("savepoint_growth",), growth.savepoint_growth),
     Family(("epoch_growth",), growth.epoch_growth),

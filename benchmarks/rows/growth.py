@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM
 from benchmarks.epochs import seconds_of
-from benchmarks.harness import Bench, Figure, median_ratio
+from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.inputs import Input, key_column
 from benchmarks.jobs.running_sum import TOTAL, UID
 from benchmarks.ours import OurJob, phases
@@ -30,7 +30,7 @@ def epoch_growth(bench: Bench) -> list[Figure]:
         taken = bench.rounds({few.name: few.epoch_s, many.name: many.epoch_s}, unit="s an epoch")
         ratio = median_ratio(taken[many.name], taken[few.name])
         note = f"{few.name}: {few.note}\n{many.name}: {many.note}"
-        return [Figure("epoch_growth", ratio, _ms(taken[many.name]), _ms(taken[few.name]), note)]
+        return [Figure("epoch_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]), note)]
 
 
 def savepoint_growth(bench: Bench) -> list[Figure]:
@@ -39,7 +39,7 @@ def savepoint_growth(bench: Bench) -> list[Figure]:
         few, many = (_Job(bench, folder, keys) for keys in SAVEPOINT_KEYS)
         taken = bench.rounds({few.name: few.stop_s, many.name: many.stop_s}, unit="s")
         ratio = median_ratio(taken[many.name], taken[few.name])
-        return [Figure("savepoint_growth", ratio, _ms(taken[many.name]), _ms(taken[few.name]))]
+        return [Figure("savepoint_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]))]
 
 
 class _Job:
@@ -74,10 +74,8 @@ class _Job:
         self._input.feed(ROWS, self._keys)
         with self._job.running() as query:
             seconds_of(query, 1)
+            # A driver looks for requests with each heartbeat: the wait for the next one is the same in all rounds.
+            self._job.wait_heartbeat()
             started = time.monotonic()
             self._job.rescale(self._job.stop(), 2 * PARALLELISM)
             return time.monotonic() - started
-
-
-def _ms(seconds: list[float]) -> str:
-    return f"{median(seconds) * 1000:,.0f} ms"

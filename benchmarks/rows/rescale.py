@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
-
-from benchmarks.harness import Bench, Figure, median_ratio
+from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.rows.twins import OurTwin, SparkTwin
 
 KEYS = 2_000_000
@@ -21,8 +19,4 @@ def against_spark(bench: Bench) -> list[Figure]:
             ours.stop()
             spark.stop()
         ratio = median_ratio(taken["Spark"], taken["ours"])
-        return [Figure("rescale_vs_spark", ratio, _s(taken["Spark"]), _s(taken["ours"]))]
-
-
-def _s(seconds: list[float]) -> str:
-    return f"{median(seconds):.2f} s"
+        return [Figure("rescale_vs_spark", ratio, in_seconds(taken["Spark"]), in_seconds(taken["ours"]))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from benchmarks.harness import Bench, Figure, median_ratio
+from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.rows.twins import MOST, OurTwin, SparkTwin
 from statecore.runtime.rewrite import rewrite_savepoint
 
@@ -39,16 +39,11 @@ def rewrite(bench: Bench) -> list[Figure]:
             return taken
 
         taken = bench.rounds({"ours": our_s, "Spark": spark_s}, unit="s")
+        slow, quick = taken["Spark"], taken["ours"]
         return [
-            Figure(
-                "rewrite_vs_spark", median_ratio(taken["Spark"], taken["ours"]), _s(taken["Spark"]), _s(taken["ours"])
-            ),
+            Figure("rewrite_vs_spark", median_ratio(slow, quick), in_seconds(slow), in_seconds(quick)),
             Figure("rewrite_bytes", median_ratio(our_bytes, spark_bytes), _mb(our_bytes), _mb(spark_bytes)),
         ]
-
-
-def _s(seconds: list[float]) -> str:
-    return f"{median(seconds):.2f} s"
 
 
 def _mb(sizes: list[float]) -> str:

@@ -60,11 +60,11 @@ class OurTwin:
         return time.monotonic() - started - forgotten
 
     def _start(self, savepoint: str | None = None) -> None:
-        before = len(self.job.epochs())
+        before = self.job.epochs_done()
         if before:
             self._input.feed(ROWS, self._keys)
         self._run.enter_context(self.job.running(self._parallelism, start_from=savepoint))
-        until(lambda: len(self.job.epochs()) > before, "epoch")
+        self.job.wait_epochs(before + 1)
 
 
 class SparkTwin:
