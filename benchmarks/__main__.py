@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from benchmarks import peers
 from benchmarks.cluster import APPLICATION, MAX_PARALLELISM, PARALLELISM, WORKERS, application
 from benchmarks.harness import Bench, Figure
-from benchmarks.report import table, write_json, write_plot
+from benchmarks.report import notes, table, write_json, write_plot
 from benchmarks.targets import FAMILIES, TARGETS, Family
 
 RUN = Path(".run")
@@ -33,6 +33,8 @@ def main() -> int:
     write_json(figures, TARGETS, RUN / "bench.json")
     write_plot(figures, TARGETS, RUN / "bench.png")
     console.print(table(figures, TARGETS))
+    for line in notes(figures, TARGETS):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(f"{time.monotonic() - started:.0f} s; figures in {RUN / 'bench.json'}, plot in {RUN / 'bench.png'}")
     return 0
 

@@ -76,21 +76,16 @@ def _workers(folder: Path, master_url: str, master_web_url: str) -> StandaloneCl
     return StandaloneCluster("bench", settings)
 
 
-def end_python_workers(folder: Path) -> None:
-    """End the Python workers of an application's executors, and with them all state in their memory.
-
-    Spark starts new ones when it needs them.
-    """
+def python_workers(folder: Path) -> list[psutil.Process]:
+    """Return the Python workers of the executors of an application."""
+    found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             parent = process.parent()
-            if (
-                _is_daemon(process)
-                and parent is not None
-                and _is_daemon(parent)
-                and folder in Path(process.cwd()).parents
-            ):
-                process.kill()
+            is_worker = parent is not None and _is_daemon(parent) and _is_daemon(process)
+            if is_worker and folder in Path(process.cwd()).parents:
+                found.append(process)
+    return found
 
 
 def _is_daemon(process: psutil.Process) -> bool:

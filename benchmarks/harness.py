@@ -6,13 +6,14 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.cluster import end_python_workers
+from benchmarks.cluster import python_workers
 
 ROUNDS = 5
 
@@ -86,9 +87,15 @@ class Bench:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def python_workers(self) -> list[psutil.Process]:
+        """Return the Python workers of the cluster."""
+        return python_workers(self._folder)
+
     def forget_state(self) -> None:
-        """Begin with new Python workers: what former runs left in their memory is gone."""
-        end_python_workers(self._folder)
+        """End the Python workers, and with them all state in their memory; Spark starts new ones when it needs them."""
+        for worker in self.python_workers():
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
 
     def rounds(
         self, sides: Mapping[str, Callable[[], float]], *, unit: str, rounds: int = ROUNDS, warm_up: int = 1
@@ -111,7 +118,7 @@ class Bench:
                 started = time.monotonic()
                 figure = side()
                 which = f"round {number + 1} of {rounds}" if number >= 0 else "warm-up"
-                self.say(f"{which}: {name} {figure:,.5g} {unit} ({time.monotonic() - started:.0f} s)")
+                self.say(f"{which}: {name} {_written(figure)} {unit} ({time.monotonic() - started:.0f} s)")
                 if number >= 0:
                     taken[name].append(figure)
         return taken
@@ -120,6 +127,10 @@ class Bench:
 def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the median over rounds of what one side has for each that the other has."""
     return statistics.median(one / other for one, other in zip(first, second, strict=True))
+
+
+def _written(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
 
 
 def in_seconds(figures: Sequence[float]) -> str:

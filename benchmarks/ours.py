@@ -12,10 +12,14 @@ from pathlib import Path
 from statistics import median
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM, until
+from benchmarks.inputs import key_column
+from benchmarks.jobs.running_sum import TOTAL, UID
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord
+from statecore.runtime import write_savepoint
 from statecore.runtime.driver import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.rescale import rescale_by_reference
@@ -153,8 +157,19 @@ class OurJob:
             catalog.close()
 
 
-def phases(epochs: list[EpochRecord]) -> str:
+def phases_ms(epochs: list[EpochRecord]) -> dict[str, float]:
     """Return the median of each phase."""
     names = ("load", "process", "write", "run", "commit", "publish")
-    middle = {name: median(epoch.phases[name] for epoch in epochs) for name in names}
-    return ", ".join(f"{name} {ms:,.0f}" for name, ms in middle.items()) + " ms"
+    return {name: median(epoch.phases[name] for epoch in epochs) for name in names}
+
+
+def phases(epochs: list[EpochRecord]) -> str:
+    """Write the median of each phase."""
+    return ", ".join(f"{name} {ms:,.0f}" for name, ms in phases_ms(epochs).items()) + " ms"
+
+
+def written_savepoint(spark: SparkSession, folder: Path, keys: int) -> str:
+    """Write a savepoint of the running sum with so many keys; return its URL."""
+    ids = spark.range(keys)
+    rows = ids.select(key_column(F.col("id")).alias("k"), (F.col("id") % 1000).alias("value"))
+    return write_savepoint(folder, {UID: {TOTAL: (rows, ["k"])}}, MAX_PARALLELISM, PARALLELISM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,19 +16,24 @@ from benchmarks.harness import Figure, Target
 def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
     """Return the rows measured beside their targets."""
     drawn = Table(title="Benchmark", box=box.SIMPLE_HEAD)
-    drawn.add_column("row")
+    drawn.add_column("row", no_wrap=True)
     for heading in ("ratio", "target"):
         drawn.add_column(heading, justify="right")
     drawn.add_column("")
-    for heading in ("first", "second"):
+    for heading in ("of", "to"):
         drawn.add_column(heading, justify="right")
-    drawn.add_column("note", overflow="fold")
     for figure in figures:
         target = targets[figure.name]
         verdict = "[green]met[/]" if target.met(figure.ratio) else "[red]MISSED[/]"
-        ratio = f"{figure.ratio:.2f}"
-        drawn.add_row(figure.name, ratio, str(target), verdict, figure.first, figure.second, figure.note)
+        drawn.add_row(figure.name, f"{figure.ratio:.2f}", str(target), verdict, figure.first, figure.second)
     return drawn
+
+
+def notes(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Iterator[str]:
+    """Yield what each row's ratio is of, and where time went."""
+    for figure in figures:
+        yield f"{figure.name}: {targets[figure.name].what}"
+        yield from (f"  {line}" for line in figure.note.splitlines())
 
 
 def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:

@@ -6,15 +6,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from pyspark.sql import functions as F
-
-from benchmarks.cluster import MAX_PARALLELISM, PARALLELISM
+from benchmarks.cluster import PARALLELISM
 from benchmarks.epochs import seconds_of
 from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
-from benchmarks.inputs import Input, key_column
-from benchmarks.jobs.running_sum import TOTAL, UID
-from benchmarks.ours import OurJob, phases
-from statecore.runtime import write_savepoint
+from benchmarks.inputs import Input
+from benchmarks.ours import OurJob, phases, written_savepoint
 
 EPOCH_KEYS = (100_000, 5_000_000)
 SAVEPOINT_KEYS = (50_000, 5_000_000)
@@ -52,10 +48,7 @@ class _Job:
         self._input = Input(folder / f"input-{keys}")
         self._stops = 0
         bench.say(f"making state of {self.name}")
-        ids = bench.spark.range(keys)
-        rows = ids.select(key_column(F.col("id")).alias("k"), (F.col("id") % 1000).alias("value"))
-        state = {UID: {TOTAL: (rows, ["k"])}}
-        savepoint = write_savepoint(folder / f"savepoint-{keys}", state, MAX_PARALLELISM, PARALLELISM)
+        savepoint = written_savepoint(bench.spark, folder / f"savepoint-{keys}", keys)
         self._job = OurJob(bench.spark, folder / f"job-{keys}", self._input.folder, start_from=savepoint)
 
     def epoch_s(self) -> float:
