@@ -9,7 +9,7 @@ from benchmarks import peers
 from benchmarks.epochs import seconds_of
 from benchmarks.harness import Bench, Figure, median_ratio
 from benchmarks.inputs import Input
-from benchmarks.ours import OurJob, phases
+from benchmarks.ours import RUNNING_SUM, OurJob, phases
 
 EPOCHS = 4
 ROWS = 500_000
@@ -19,13 +19,8 @@ SLOW_EPOCHS = 2
 
 
 def against_spark(bench: Bench) -> list[Figure]:
-    """Measure against ``groupBy().sum()``."""
-    with bench.workspace("record_vs_spark") as folder:
-        records = _records(folder, WARM_UP + EPOCHS)
-        sides = _Sides(bench, folder, records, WARM_UP + EPOCHS)
-        taken = bench.rounds({"ours": sides.ours, "Spark": lambda: sides.peer(peers.grouped_sum)}, unit="rows/s")
-        ratio = median_ratio(taken["ours"], taken["Spark"])
-        return [Figure("record_vs_spark", ratio, _rate(taken["ours"]), _rate(taken["Spark"]), sides.note)]
+    """Measure record by record against ``groupBy().sum()``."""
+    return _against_spark(bench, "record_vs_spark", RUNNING_SUM)
 
 
 def against_tws_row(bench: Bench) -> list[Figure]:
@@ -38,10 +33,19 @@ def against_tws_pandas(bench: Bench) -> list[Figure]:
     return _against_slow(bench, "record_vs_tws_pandas", peers.tws_pandas)
 
 
+def _against_spark(bench: Bench, name: str, artifact: Path) -> list[Figure]:
+    with bench.workspace(name) as folder:
+        sides = _Sides(bench, folder, WARM_UP + EPOCHS)
+        both = {"ours": lambda: sides.ours(artifact), "Spark": lambda: sides.peer(peers.grouped_sum)}
+        taken = bench.rounds(both, unit="rows/s")
+        ratio = median_ratio(taken["ours"], taken["Spark"])
+        return [Figure(name, ratio, _rate(taken["ours"]), _rate(taken["Spark"]), sides.note)]
+
+
 def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Figure]:
     with bench.workspace(name) as folder:
-        sides = _Sides(bench, folder, _records(folder, SLOW_EPOCHS), SLOW_EPOCHS)
-        both = {"ours": sides.ours, "peer": lambda: sides.peer(operator)}
+        sides = _Sides(bench, folder, SLOW_EPOCHS)
+        both = {"ours": lambda: sides.ours(RUNNING_SUM), "peer": lambda: sides.peer(operator)}
         taken = bench.rounds(both, unit="rows/s", rounds=1, warm_up=0)
         ratio = median_ratio(taken["ours"], taken["peer"])
         return [Figure(name, ratio, _rate(taken["ours"]), _rate(taken["peer"]), "the second of two epochs")]
@@ -50,17 +54,19 @@ def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Fig
 class _Sides:
     """Runs each side over the same epochs; the first of them warms up and does not count."""
 
-    def __init__(self, bench: Bench, folder: Path, records: Input, epochs: int) -> None:
-        self._bench, self._folder, self._records, self._epochs = bench, folder, records, epochs
+    def __init__(self, bench: Bench, folder: Path, epochs: int) -> None:
+        self._bench, self._folder, self._epochs = bench, folder, epochs
+        self._records = Input(folder / "input")
+        self._records.feed(ROWS, KEYS, files=epochs)
         self._runs = 0
         self.note = ""
 
-    def ours(self) -> float:
+    def ours(self, artifact: Path) -> float:
         """Return our rows per second."""
-        job = OurJob(self._bench.spark, self._next("ours"), self._records.folder)
+        job = OurJob(self._bench.spark, self._next("ours"), self._records.folder, artifact=artifact)
         with job.running() as query:
             seconds = seconds_of(query, self._epochs)
-        self.note = phases(job.epochs()[WARM_UP:])
+        self.note = f"last round, {phases(job.epochs()[WARM_UP:])}"
         job.close()
         self._bench.forget_state()
         return self._rate(seconds)
@@ -78,12 +84,6 @@ class _Sides:
     def _rate(self, seconds: list[float]) -> float:
         measured = seconds[WARM_UP:]
         return ROWS * len(measured) / sum(measured)
-
-
-def _records(folder: Path, epochs: int) -> Input:
-    records = Input(folder / "input")
-    records.feed(ROWS, KEYS, files=epochs)
-    return records
 
 
 def _rate(rates: list[float]) -> str:
