@@ -1,4 +1,4 @@
-"""What a job has left behind: savepoints and metrics of epochs."""
+"""What a job has left behind: savepoints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sqlalchemy import delete, insert, select
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
-from statecore.catalog.records import EpochRecord, SavepointRecord
+from statecore.catalog.records import SavepointRecord
 
-savepoints, epochs = tables.savepoints, tables.epochs
+savepoints = tables.savepoints
 
 
 class History(Queries):
-    """Queries on savepoints and epochs."""
+    """Queries on savepoints."""
 
     def record_savepoint(
         self,
@@ -73,27 +73,3 @@ class History(Queries):
         order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
         with self._database.read() as connection:
             return records(connection.execute(query.order_by(*order)).all(), SavepointRecord)
-
-    def record_epoch(self, epoch: EpochRecord) -> None:
-        """Record the metrics of a committed epoch, once: an epoch that is there already stays.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
-        with self._write_job(epoch.job) as connection:
-            known = (
-                epochs.c.job == epoch.job,
-                epochs.c.lineage == epoch.lineage,
-                epochs.c.epoch == epoch.epoch,
-            )
-            if one(connection, epochs, *known, kind=EpochRecord) is None:
-                connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
-
-    def epochs(self, job: str, *, limit: int | None = None) -> list[EpochRecord]:
-        """Return the job's epochs in the order of their commits; with a limit, the newest so many."""
-        query = select(epochs).where(epochs.c.job == job)
-        order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(*order).limit(limit)).all()
-            return records(rows[::-1], EpochRecord)

@@ -5,6 +5,7 @@ All times are milliseconds since the epoch, UTC.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -131,6 +132,37 @@ class SavepointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceBacklog:
+    """What waits in a source; None where it cannot tell, which is never the same as nothing.
+
+    Attributes:
+        name: Name of the source.
+        records: Records that wait.
+        bytes: Bytes that wait.
+        files: Files that wait.
+        event_time_lag_ms: From the newest event time that was read until the time of measuring. It grows while nothing
+            waits, too: a source that is silent is as far behind as one that is not read.
+
+    """
+
+    name: str
+    records: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    event_time_lag_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogRecord:
+    """What waited in the sources of a job at a time."""
+
+    job: str
+    measured_ms: int
+    generation: int
+    sources: tuple[SourceBacklog, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord:
     """Metrics of one committed epoch.
 
@@ -148,7 +180,7 @@ class EpochRecord:
         phases: Milliseconds by name of phase.
         cache_hits: Subtasks that met their state in memory.
         subtasks: Subtasks that ran, over all operators.
-        backlog_rows: Rows known to wait after it; None where the source cannot tell.
+        backlog: What was known to wait after it, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
 
     """
@@ -166,8 +198,119 @@ class EpochRecord:
     phases: dict[str, float] = field(default_factory=dict)
     cache_hits: int = 0
     subtasks: int = 0
-    backlog_rows: int | None = None
+    backlog: tuple[SourceBacklog, ...] = ()
     memory_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFigures:
+    """What the subtasks of one operator did in an epoch; every tuple has one item per subtask, in order.
+
+    Attributes:
+        uid: The operator.
+        rows: Records of both inputs.
+        load_ms: Bringing state into memory.
+        process_ms: Running the function.
+        write_ms: Writing state and outputs.
+        cached_key_groups: Key groups whose state was met in memory.
+        key_groups: Key groups that the subtask owns, 0 without a key.
+
+    """
+
+    uid: str
+    rows: tuple[int, ...]
+    load_ms: tuple[int, ...]
+    process_ms: tuple[int, ...]
+    write_ms: tuple[int, ...]
+    cached_key_groups: tuple[int, ...]
+    key_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtasksRecord:
+    """What the subtasks did in an epoch."""
+
+    job: str
+    lineage: int
+    epoch: int
+    committed_ms: int
+    operators: tuple[OperatorFigures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupsRecord:
+    """How an operator's keyed state was spread after an epoch; every tuple has one item per key group, in order.
+
+    Attributes:
+        uid: The operator.
+        rows: Rows of all its keyed states.
+        bytes: Estimated: rows times the bytes that a row of that state takes in the operator's files.
+
+    """
+
+    job: str
+    lineage: int
+    epoch: int
+    uid: str
+    committed_ms: int
+    rows: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """How a job does now.
+
+    Attributes:
+        rows_per_second: Rows committed a second, over the last minute or three epochs, whichever is longer; None before
+            the first epoch.
+        epoch: The newest one.
+        backlog: The newest measurement, with an epoch or between two.
+
+    """
+
+    job: str
+    rows_per_second: float | None
+    epoch: EpochRecord | None
+    backlog: BacklogRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """A job's figures over a span of time, for a chart; None where nothing is known.
+
+    Attributes:
+        at_ms: Where the span begins.
+        rows_per_second: Rows of the epochs that were committed in it.
+        epoch_ms: Mean duration of these epochs.
+        parallelism: Of the last of them.
+        backlog: The last measurement in it, over all sources.
+
+    """
+
+    at_ms: int
+    rows_per_second: float
+    epoch_ms: float | None
+    parallelism: int | None
+    backlog: SourceBacklog | None
+
+
+def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:
+    """Return what waits in all sources that can tell, and the longest lag; a figure that none can tell is None."""
+    return SourceBacklog(
+        name="",
+        records=_sum(source.records for source in sources),
+        bytes=_sum(source.bytes for source in sources),
+        files=_sum(source.files for source in sources),
+        event_time_lag_ms=max(
+            (source.event_time_lag_ms for source in sources if source.event_time_lag_ms is not None), default=None
+        ),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ to one job happen one after the other on every database.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -34,6 +36,15 @@ metadata = MetaData(
 
 def _job(*, primary_key: bool = False) -> Column[str]:
     return Column("job", String(200), ForeignKey("jobs.name"), primary_key=primary_key, nullable=False)
+
+
+def _epoch() -> tuple[Column[Any], ...]:
+    """Return the columns that say which epoch a row is of."""
+    return (
+        _job(primary_key=True),
+        Column("lineage", BigInteger, primary_key=True, autoincrement=False),
+        Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    )
 
 
 clusters = Table(
@@ -118,9 +129,7 @@ savepoints = Table(
 epochs = Table(
     "epochs",
     metadata,
-    _job(primary_key=True),
-    Column("lineage", BigInteger, primary_key=True, autoincrement=False),
-    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    *_epoch(),
     Column("generation", Integer, nullable=False),
     Column("parallelism", Integer, nullable=False),
     Column("rows", BigInteger, nullable=False),
@@ -131,9 +140,39 @@ epochs = Table(
     Column("phases", JSON, nullable=False),
     Column("cache_hits", Integer, nullable=False),
     Column("subtasks", Integer, nullable=False),
-    Column("backlog_rows", BigInteger),
+    Column("backlog", JSON, nullable=False),
     Column("memory_share", Float),
     Index(None, "job", "committed_ms"),
+)
+
+# Beside the epochs, because they are wide: a chart over many epochs must not read them.
+subtasks = Table(
+    "subtasks",
+    metadata,
+    *_epoch(),
+    Column("committed_ms", BigInteger, nullable=False),
+    Column("operators", JSON, nullable=False),
+    Index(None, "job", "committed_ms"),
+)
+
+key_groups = Table(
+    "key_groups",
+    metadata,
+    *_epoch(),
+    Column("uid", String(500), primary_key=True),
+    Column("committed_ms", BigInteger, nullable=False),
+    Column("rows", JSON, nullable=False),
+    Column("bytes", JSON, nullable=False),
+    Index(None, "job", "committed_ms"),
+)
+
+backlogs = Table(
+    "backlogs",
+    metadata,
+    _job(primary_key=True),
+    Column("measured_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("generation", Integer, nullable=False),
+    Column("sources", JSON, nullable=False),
 )
 
 leases = Table(

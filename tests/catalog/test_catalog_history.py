@@ -1,44 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from statecore.catalog import Catalog, EpochRecord, StepTimes
+from statecore.catalog import Catalog, StepTimes
 from statecore.errors import CatalogError, UnknownRecordError
-
-EPOCH = EpochRecord(
-    job="flights",
-    lineage=1,
-    epoch=0,
-    generation=1,
-    parallelism=2,
-    rows=10,
-    rows_total=10,
-    started_ms=100,
-    committed_ms=200,
-    duration_ms=120,
-    phases={"subtasks": 80.5, "publish": 20},
-    cache_hits=1,
-    subtasks=2,
-)
-
-
-def test_epochs_come_in_the_order_of_their_commits(catalog: Catalog, job: str) -> None:
-    epochs = [
-        dataclasses.replace(EPOCH, epoch=n, lineage=lineage, committed_ms=200 + n, backlog_rows=n)
-        for lineage, n in [(1, 0), (1, 1), (2, 2)]
-    ]
-    for epoch in reversed(epochs):
-        catalog.record_epoch(epoch)
-    assert catalog.epochs(job) == epochs
-    assert catalog.epochs(job, limit=2) == epochs[1:]
-
-
-def test_an_epoch_is_recorded_once(catalog: Catalog, job: str) -> None:
-    catalog.record_epoch(EPOCH)
-    catalog.record_epoch(dataclasses.replace(EPOCH, generation=2, rows=0))
-    assert catalog.epochs(job) == [EPOCH]
 
 
 def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, job: str, clock) -> None:

@@ -1,0 +1,225 @@
+"""What a job's epochs measured, and what waited in its sources meanwhile.
+
+A catalog must not grow for ever: of every kind of figures the newest are kept, the wide ones for a shorter time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from operator import itemgetter
+
+from sqlalchemy import Connection, Table, delete, insert, select
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.records import (
+    BacklogRecord,
+    EpochRecord,
+    JobFigures,
+    KeyGroupsRecord,
+    MetricPoint,
+    OperatorFigures,
+    SourceBacklog,
+    SubtasksRecord,
+    over_all,
+)
+
+epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
+
+KEPT_EPOCHS = 10_000
+"""Of a job, with their backlog."""
+KEPT_SUBTASKS = 1_000
+"""Epochs of a job whose subtasks are known."""
+KEPT_KEY_GROUPS = 100
+"""Samples of a job: one of each operator each time."""
+KEPT_BACKLOGS_MS = 24 * 3_600_000
+
+# To look for what is too old costs more than to write a row.
+_EPOCHS_BETWEEN_CLEANUPS = 100
+_RATE_MS = 60_000
+_RATE_EPOCHS = 3
+
+
+class Metrics(Queries):
+    """Queries on figures."""
+
+    def record_epoch(
+        self,
+        epoch: EpochRecord,
+        *,
+        operators: Sequence[OperatorFigures] = (),
+        key_groups: Sequence[KeyGroupsRecord] = (),
+    ) -> None:
+        """Record the metrics of a committed epoch, once: an epoch that is there already stays.
+
+        Args:
+            epoch: The epoch.
+            operators: What its subtasks did.
+            key_groups: Its keyed state, when it was sampled.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(epoch.job) as connection:
+            known = (
+                epochs.c.job == epoch.job,
+                epochs.c.lineage == epoch.lineage,
+                epochs.c.epoch == epoch.epoch,
+            )
+            if one(connection, epochs, *known, kind=EpochRecord) is not None:
+                return
+            connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
+            if operators:
+                made = SubtasksRecord(epoch.job, epoch.lineage, epoch.epoch, epoch.committed_ms, tuple(operators))
+                connection.execute(insert(subtasks).values(**dataclasses.asdict(made)))
+            for each in key_groups:
+                connection.execute(insert(tables.key_groups).values(**dataclasses.asdict(each)))
+            if epoch.epoch % _EPOCHS_BETWEEN_CLEANUPS == 0:
+                _keep_newest(connection, epochs, epoch.job, KEPT_EPOCHS)
+                _keep_newest(connection, subtasks, epoch.job, KEPT_SUBTASKS)
+                _keep_newest(connection, tables.key_groups, epoch.job, KEPT_KEY_GROUPS)
+
+    def epochs(
+        self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
+    ) -> list[EpochRecord]:
+        """Return the job's epochs in the order of their commits.
+
+        Args:
+            job: Name of the job.
+            limit: At most the newest so many.
+            since_ms: Committed then or later.
+            until_ms: Committed before then.
+
+        """
+        query = select(epochs).where(epochs.c.job == job, epochs.c.committed_ms >= since_ms)
+        if until_ms is not None:
+            query = query.where(epochs.c.committed_ms < until_ms)
+        order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(*order).limit(limit)).all()
+            return records(rows[::-1], EpochRecord)
+
+    def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
+        """Return what the job's subtasks did in its newest epochs, in the order of their commits."""
+        query = select(subtasks).where(subtasks.c.job == job)
+        order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(*order).limit(limit)).all()
+            return records(rows[::-1], SubtasksRecord)
+
+    def key_groups(self, job: str) -> list[KeyGroupsRecord]:
+        """Return how the job's keyed state was spread when it was last sampled: each operator with a key, by uid."""
+        where = (key_groups.c.job == job,)
+        newest = select(key_groups.c.lineage, key_groups.c.epoch).where(*where)
+        order = (key_groups.c.committed_ms.desc(), key_groups.c.epoch.desc())
+        with self._database.read() as connection:
+            found = connection.execute(newest.order_by(*order).limit(1)).one_or_none()
+            if found is None:
+                return []
+            sample = select(key_groups).where(
+                *where, key_groups.c.lineage == found.lineage, key_groups.c.epoch == found.epoch
+            )
+            return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
+
+    def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
+        """Record what waits in the sources now; a measurement is kept for a day.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(job) as connection:
+            made = BacklogRecord(job, self._clock.now_ms(), generation, tuple(sources))
+            of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
+            connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
+            connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
+            connection.execute(insert(backlogs).values(**dataclasses.asdict(made)))
+
+    def backlogs(self, job: str, *, since_ms: int = 0, until_ms: int | None = None) -> list[BacklogRecord]:
+        """Return what waited in the job's sources, in the order of time; ``until_ms`` is exclusive."""
+        query = select(backlogs).where(backlogs.c.job == job, backlogs.c.measured_ms >= since_ms)
+        if until_ms is not None:
+            query = query.where(backlogs.c.measured_ms < until_ms)
+        with self._database.read() as connection:
+            return records(connection.execute(query.order_by(backlogs.c.measured_ms)).all(), BacklogRecord)
+
+    def figures(self, job: str) -> JobFigures:
+        """Return how a job does now."""
+        newest = next(iter(self.epochs(job, limit=1)), None)
+        return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
+
+    def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
+        """Return a job's figures for a chart, one point for each step of time.
+
+        Args:
+            job: Name of the job.
+            since_ms: Where the first step begins.
+            until_ms: Where the last one ends, at the latest.
+            step_ms: Length of a step.
+
+        Raises:
+            ValueError: The step is not positive.
+
+        """
+        if step_ms < 1:
+            raise ValueError(f"found a step of {step_ms} ms; expected 1 ms at least; give a longer one")
+        committed = self.epochs(job, since_ms=since_ms, until_ms=until_ms)
+        measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
+        for each in self.backlogs(job, since_ms=since_ms, until_ms=until_ms):
+            measured.append((each.measured_ms, each.sources))
+        in_step: dict[int, list[EpochRecord]] = defaultdict(list)
+        for epoch in committed:
+            in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)
+        # The last one of a step stays.
+        waited = {(at_ms - since_ms) // step_ms: sources for at_ms, sources in sorted(measured, key=itemgetter(0))}
+        steps = range(-(-(until_ms - since_ms) // step_ms))
+        return [_point(since_ms + step * step_ms, step_ms, in_step[step], waited.get(step)) for step in steps]
+
+    def _rate(self, newest: EpochRecord | None) -> float | None:
+        if newest is None:
+            return None
+        now_ms = self._clock.now_ms()
+        since_ms = now_ms - max(_RATE_MS, _RATE_EPOCHS * newest.duration_ms)
+        counted = self.epochs(newest.job, since_ms=since_ms)
+        span_ms = now_ms - max(since_ms, min((epoch.started_ms for epoch in counted), default=since_ms))
+        rows = sum(epoch.rows * _share_since(epoch, since_ms) for epoch in counted)
+        return rows * 1000 / span_ms if span_ms > 0 else 0.0
+
+    def _newest_backlog(self, job: str, epoch: EpochRecord | None) -> BacklogRecord | None:
+        query = select(backlogs).where(backlogs.c.job == job).order_by(backlogs.c.measured_ms.desc()).limit(1)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        between = None if row is None else record(row, BacklogRecord)
+        if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
+            return between
+        return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)
+
+
+def _share_since(epoch: EpochRecord, since_ms: int) -> float:
+    """Return which part of an epoch lies after a time before its end."""
+    if epoch.started_ms >= since_ms:
+        return 1.0
+    return (epoch.committed_ms - since_ms) / (epoch.committed_ms - epoch.started_ms)
+
+
+def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> None:
+    """Remove a job's rows but for the newest so many, and those of the same moment as the last of them."""
+    at, of_job = table.c.committed_ms, table.c.job == job
+    # Without so many rows it is null, and nothing is older than null.
+    oldest = select(at).where(of_job).order_by(at.desc()).offset(count - 1).limit(1).scalar_subquery()
+    connection.execute(delete(table).where(of_job, at < oldest))
+
+
+def _point(
+    at_ms: int, step_ms: int, committed: Sequence[EpochRecord], waited: Sequence[SourceBacklog] | None
+) -> MetricPoint:
+    return MetricPoint(
+        at_ms=at_ms,
+        rows_per_second=sum(epoch.rows for epoch in committed) * 1000 / step_ms,
+        epoch_ms=sum(epoch.duration_ms for epoch in committed) / len(committed) if committed else None,
+        parallelism=committed[-1].parallelism if committed else None,
+        backlog=None if waited is None else over_all(waited),
+    )
