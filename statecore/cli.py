@@ -20,11 +20,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from statecore.catalog import Catalog, JobRecord, RequestRecord
+from statecore.catalog import Catalog, JobRecord, RequestRecord, SourceBacklog, over_all
 from statecore.catalog.rebuild import Rebuilt, rebuild_job
 from statecore.errors import ConfigurationError, MissingFileError, RequestFailedError, StatecoreError, UnknownJobError
 from statecore.model import StateKind, default_max_parallelism
@@ -58,7 +59,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on one 
 _POLL_S = 0.5
 _NUMBERS = {
     "subtask", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism", "rows in all",
-    "of the average",
+    "of the average", "rows/s", "lag",
 }  # fmt: skip
 
 
@@ -295,16 +296,19 @@ def stop_job(
 
 @job_app.command("list")
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print all jobs: whether they should run, whether they do, and their newest epoch."""
+    """Print all jobs: whether they should run, whether they do, their newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
         found = [_status(opened, job) for job in opened.jobs()]
     if as_json:
         _print_json(found)
         return
-    table = _table("job", "desired", "driver", "parallelism", "lineage", "epoch", "rows in all")
+    table = _table(
+        "job", "desired", "driver", "parallelism", "lineage", "epoch", "rows in all", "rows/s", "backlog", "lag"
+    )
     for each in found:
         numbers = (each.parallelism, each.lineage, each.epoch, each.rows_total)
-        table.add_row(each.job, each.desired, each.driver, *("–" if n is None else str(n) for n in numbers))
+        cells = ("–" if n is None else str(n) for n in numbers)
+        table.add_row(each.job, each.desired, each.driver, *cells, *_keeping_up(each))
     _console().print(table)
     for each in found:
         if each.error is not None:
@@ -498,7 +502,13 @@ def _facts(path: str, manifest: Manifest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """A job as ``job list`` tells it; ``error`` and ``log`` are of a driver that failed or is lost."""
+    """A job as ``job list`` tells it.
+
+    Attributes:
+        backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, when it was last measured.
+        error, log: Of a driver that failed or is lost.
+
+    """
 
     job: str
     desired: str
@@ -509,13 +519,23 @@ class _Status:
     lineage: int | None
     epoch: int | None
     rows_total: int | None
+    rows_per_second: float | None
+    backlog_records: int | None
+    backlog_bytes: int | None
+    backlog_files: int | None
+    event_time_lag_ms: int | None
+    backlog_measured_ms: int | None
+    sources: tuple[SourceBacklog, ...]
     error: str | None
     log: str | None
 
 
 def _status(catalog: Catalog, job: JobRecord) -> _Status:
     generation = catalog.newest_generation(job.name)
-    newest = next(iter(catalog.epochs(job.name, limit=1)), None)
+    figures = catalog.figures(job.name)
+    newest, backlog = figures.epoch, figures.backlog
+    sources = () if backlog is None else backlog.sources
+    waiting = over_all(sources)
     driver, error = "never started", None
     if generation is not None:
         driver, error = generation.state, generation.error
@@ -533,9 +553,32 @@ def _status(catalog: Catalog, job: JobRecord) -> _Status:
         lineage=None if known is None else known.lineage,
         epoch=None if known is None else known.epoch,
         rows_total=None if newest is None else newest.rows_total,
+        rows_per_second=figures.rows_per_second,
+        backlog_records=waiting.records,
+        backlog_bytes=waiting.bytes,
+        backlog_files=waiting.files,
+        event_time_lag_ms=waiting.event_time_lag_ms,
+        backlog_measured_ms=None if backlog is None else backlog.measured_ms,
+        sources=sources,
         error=error,
         log=None if error is None or generation is None else generation.log_path,
     )
+
+
+def _keeping_up(status: _Status) -> Iterator[str]:
+    """Yield rate, backlog and lag of a job whose driver runs; what was measured of another is out of date."""
+    if status.driver != "running":
+        yield from ("–", "–", "–")
+        return
+    yield "–" if status.rows_per_second is None else f"{status.rows_per_second:,.0f}"
+    waiting = [f"{status.backlog_records:,} records"] if status.backlog_records is not None else []
+    if status.backlog_files is not None:
+        waiting.append(f"{status.backlog_files:,} files")
+    if status.backlog_bytes is not None:
+        waiting.append(decimal(status.backlog_bytes))
+    yield ", ".join(waiting) or "–"
+    lag_ms = status.event_time_lag_ms
+    yield "–" if lag_ms is None else str(timedelta(seconds=lag_ms // 1000))
 
 
 def _rebuilt(found: Rebuilt) -> Iterator[str]:

@@ -13,9 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from statecore.catalog import Catalog, EpochRecord, RequestRecord
+from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CommitForbiddenError, StatecoreError
+from statecore.runtime.backlog import Backlog
 from statecore.runtime.epoch import EpochReport
+from statecore.runtime.metrics import record_epoch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -57,12 +59,17 @@ class Control:
         self._forbidden: str | None = None
         self._query: StreamingQuery | None = None
         self._takers: Takers | None = None
+        self._backlog: Backlog | None = None
         self._published: Manifest | None = None
         self._ended = threading.Event()
         self._newest: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
         self.request: RequestRecord | None = None
         self.superseded = False
+
+    def measure_with(self, backlog: Backlog) -> None:
+        """Record with every epoch to come what waits after it."""
+        self._backlog = backlog
 
     def start(self) -> None:
         """Begin to send heartbeats, as a generation that is launching."""
@@ -105,30 +112,15 @@ class Control:
         manifest = report.manifest
         self._published = manifest
         self._newest = (manifest.lineage, manifest.epoch)
-        record = EpochRecord(
-            job=manifest.job,
-            lineage=manifest.lineage,
-            epoch=manifest.epoch,
-            generation=manifest.generation,
-            parallelism=manifest.parallelism,
-            rows=manifest.rows,
-            rows_total=manifest.rows_total,
-            started_ms=report.started_ms,
-            committed_ms=manifest.committed_ms,
-            duration_ms=report.duration_ms,
-            phases={name: float(ms) for name, ms in report.phases_ms.items()},
-            cache_hits=report.cached_subtasks,
-            subtasks=manifest.parallelism,
-            memory_share=report.memory_share,
-        )
         log.info(
             "epoch %d of lineage %d: %d rows in %d ms at parallelism %d, state of %d subtasks met in memory",
-            record.epoch, record.lineage, record.rows, record.duration_ms, record.parallelism, record.cache_hits,
+            manifest.epoch, manifest.lineage, manifest.rows, report.duration_ms, manifest.parallelism,
+            report.cached_subtasks,
         )  # fmt: skip
         try:
-            self._catalog.record_epoch(record)
+            record_epoch(self._catalog, report, () if self._backlog is None else self._backlog.committed(manifest))
         except Exception:
-            log.exception("the figures of epoch %d could not be recorded", record.epoch)
+            log.exception("the figures of epoch %d could not be recorded", manifest.epoch)
 
     def _poll(self) -> None:
         while not self._ended.wait(POLL_SECONDS):

@@ -20,6 +20,7 @@ from statecore.errors import (
     StatecoreError,
     StateMigrationError,
 )
+from statecore.runtime.backlog import Backlog, QueryProgress
 from statecore.runtime.control import Control, Takers
 from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
@@ -31,6 +32,7 @@ from statecore.runtime.resume import find_resume_point
 from statecore.runtime.savepoints import SavepointTaker
 from statecore.runtime.settings import RuntimeSettings
 from statecore.runtime.side_jobs import SideJobs
+from statecore.runtime.source_meters import source_meters
 from statecore.runtime.upkeep import BackgroundUpkeep
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
@@ -120,9 +122,13 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
             taken_up=taken_up,
             allow_non_restored_state=job.allow_non_restored_state,
         )
+        records, progress = read_sources(spark, plan.sources), QueryProgress()
+        meters = source_meters(records, [source.name for source in plan.sources], checkpoint_directory, progress)
+        backlog = Backlog(catalog, job.name, generation, meters, resume.manifest)
+        stack.callback(backlog.close)
+        control.measure_with(backlog)
         query = (
-            read_sources(spark, plan.sources)
-            .writeStream.queryName(job.name)
+            records.writeStream.queryName(job.name)
             .option("checkpointLocation", checkpoint_directory.as_uri())
             .trigger(processingTime=TRIGGER)
             .foreachBatch(runner)
@@ -131,6 +137,8 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         resumed = resume.manifest if resume.foreign is None else None
         rescales = LiveRescaler(catalog, job.name, generation, runner, spark, side_jobs)
         control.running(query, resumed, Takers(savepoints, rescales, side_jobs))
+        progress.query = query
+        backlog.start()
         log.info("generation %d runs at parallelism %d", generation, parallelism)
         try:
             query.awaitTermination()

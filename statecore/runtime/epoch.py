@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from statecore.errors import CommitConflictError
-from statecore.model import Field, key_group_range, parse_type
+from statecore.model import Field, parse_type
 from statecore.model.key_groups import check_parallelism
 from statecore.runtime.anchor import Anchor, active_executors, lay_anchor
 from statecore.runtime.commits import checked_commits
@@ -42,6 +42,7 @@ from statecore.runtime.operator_epoch import (
 )
 from statecore.runtime.progress import batch_timestamp_ms, capture_progress, source_positions
 from statecore.runtime.publishing import publish
+from statecore.runtime.sampling import Sampling
 from statecore.runtime.sources_read import SourcesRead
 from statecore.runtime.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -60,6 +61,7 @@ class EpochReport:
     """An epoch that was committed and published, in figures.
 
     Attributes:
+        commits: Per operator uid its subtasks' commits, in order.
         cached_subtasks: Subtasks that met all of their state in memory.
         phases_ms: Duration of the driver's phases, and the longest of each worker phase.
         memory_share: The largest share of its memory that a worker uses.
@@ -67,6 +69,7 @@ class EpochReport:
     """
 
     manifest: Manifest
+    commits: Mapping[str, Sequence[SubtaskCommit]]
     started_ms: int
     duration_ms: int
     cached_subtasks: int
@@ -169,6 +172,7 @@ class EpochRunner:
         # Per parallelism that the job file fixes the layout of those subtasks; of all others under None.
         self._anchors: dict[int | None, Anchor] = {}
         self._boundary = threading.Lock()
+        self._sampling = Sampling()
         self.failure: BaseException | None = None
         self._redistribute(parallelism)
 
@@ -279,20 +283,16 @@ class EpochRunner:
         phases = {"run": _ms(ran - clock), "commit": _ms(committed - ran), "publish": _ms(done - committed)}
         for phase in ("load_ms", "process_ms", "write_ms"):
             phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
-        hits = sum(commit.cached_key_groups == self._owned(specs[commit.uid], commit.subtask) for commit in every)
+        hits = sum(commit.cached_key_groups == commit.key_groups for commit in every)
         self._specs = specs
         fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
         share = fullest.memory_used / fullest.memory_limit
         if share >= NEARLY_FULL:
             _warn_of_memory(fullest.uid, fullest)
-        self._gate.committed(EpochReport(manifest, int(started * 1000), _ms(done - clock), hits, phases, share))
+        self._gate.committed(
+            EpochReport(manifest, commits, int(started * 1000), _ms(done - clock), hits, phases, share)
+        )
         self._upkeep.committed(manifest)
-
-    def _owned(self, spec: OperatorSpec, subtask: int) -> int:
-        """Return how many key groups a subtask has state of."""
-        if not spec.key_fields:
-            return 0
-        return len(key_group_range(self._max_parallelism, self._parallelism_of(spec.uid), subtask))
 
     def _parallelism_of(self, uid: str) -> int:
         return self._own[uid] or self._parallelism
@@ -309,6 +309,7 @@ class EpochRunner:
         """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
         plan = self._plan
         anchors = {operator.uid: self._anchor(df.sparkSession, operator.uid) for operator in plan.operators}
+        counts_state = self._sampling.due()
         flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism)
         try:
             schemas = {source.name: _fields(flow.records(source)) for source in plan.sources}
@@ -320,7 +321,9 @@ class EpochRunner:
                 parallelism = self._parallelism_of(spec.uid)
                 states = subtask_specs(restored, parallelism, self._max_parallelism)
                 path = None if restored is None else self._head.path
-                told = self._epoch_spec(epoch, now_ms, self._previous, path, states, restores=self._restores)
+                told = self._epoch_spec(
+                    epoch, now_ms, self._previous, path, states, restores=self._restores, counts_state=counts_state
+                )
                 return rows.mapInArrow(subtask_runner(spec, told), crossing_ddl(spec))
 
             rows = flow.commits(run, specs).collect()
@@ -361,6 +364,7 @@ class EpochRunner:
         subtasks: tuple[SubtaskSpec, ...],
         *,
         restores: bool,
+        counts_state: bool = False,
     ) -> EpochSpec:
         return EpochSpec(
             lineage=self._lineage,
@@ -371,6 +375,7 @@ class EpochRunner:
             previous=path,
             foreign_store=None if self._foreign is None else self._foreign.files.url,
             restores=restores,
+            counts_state=counts_state,
             subtasks=subtasks,
         )
 

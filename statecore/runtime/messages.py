@@ -107,6 +107,7 @@ class EpochSpec:
             all state is written anew into the job's store. None for the job's own.
         restores: Whether state must be redistributed before it is taken up: the epoch is the first of a generation, or
             of a parallelism. Union state is redistributed then alone, or its elements would multiply every epoch.
+        counts_state: Whether subtasks count the rows of their keyed state.
 
     """
 
@@ -118,6 +119,7 @@ class EpochSpec:
     previous: str | None
     foreign_store: str | None
     restores: bool
+    counts_state: bool
     subtasks: tuple[SubtaskSpec, ...]
 
 
@@ -133,7 +135,9 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_event_time_ms: The newest event time among the records of a source; None without one.
         max_broadcast_event_time_ms: Likewise, of the broadcast input.
         operator: All files of the operator state, or None when none of it changed.
-        cached_key_groups: Key groups whose state was met in memory.
+        key_groups: Key groups that it owns, 0 without a key.
+        cached_key_groups: Those whose state was met in memory.
+        state_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
         load_ms, process_ms, write_ms: Duration of the phases.
         memory_used, memory_limit: Bytes, of the worker.
 
@@ -153,7 +157,9 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     broadcast_rows: int
     max_event_time_ms: int | None
     max_broadcast_event_time_ms: int | None
+    key_groups: int
     cached_key_groups: int
+    state_rows: dict[str, tuple[int, ...]] | None
     load_ms: int
     process_ms: int
     write_ms: int

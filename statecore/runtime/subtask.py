@@ -31,6 +31,7 @@ from statecore.runtime.messages import (
 from statecore.runtime.outputs import Outputs
 from statecore.runtime.state_writer import StateWriter
 from statecore.runtime.subtask_input import Part, SubtaskInput
+from statecore.snapshot.live_rows import count_rows
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
@@ -164,7 +165,9 @@ class _Attempt:
             broadcast_rows=taken.broadcast_rows,
             max_event_time_ms=taken.max_event_time_ms,
             max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
+            key_groups=0 if keyed is None else len(keyed.key_groups),
             cached_key_groups=self._loader.cached_key_groups,
+            state_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
             load_ms=_ms(self._loaded - self._started),
             process_ms=_ms(self._processed - self._loaded),
             write_ms=_ms(time.monotonic() - self._processed),
@@ -218,6 +221,11 @@ def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOpe
         yield StateSchema(
             name=name, scope="operator", kind=kind, type=state.type, strategy=state.strategy, mode=state.mode
         )
+
+
+def _counted(keyed: HeapKeyedStateBackend) -> dict[str, tuple[int, ...]]:
+    owned = range(keyed.key_groups.start, keyed.key_groups.end + 1)
+    return {name: tuple(count_rows(table, group) for group in owned) for name, table in keyed.tables.items()}
 
 
 def _ms(seconds: float) -> int:

@@ -90,6 +90,14 @@ def base_rows(table: StateTable) -> KeyedRows:
     return columns.rows(table, changelog=False)
 
 
+def count_rows(table: StateTable, key_group: int) -> int:
+    """Return how many rows ``base_rows`` has of a key group."""
+    stored = table.groups.get(key_group, {})
+    if table.kind is StateKind.MAP:
+        return sum(map(len, stored.values()))
+    return sum(map(bool, stored.values())) if table.kind in _CONTAINERS else len(stored)
+
+
 def changelog_rows(table: StateTable) -> KeyedRows:
     """Return what was written to a table since its changes were last cleared.
 

@@ -161,6 +161,7 @@ class Cluster:
             previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
             foreign_store=None,
             restores=restores,
+            counts_state=False,
             subtasks=tuple(_spec(i, parallelism, state) for i, state in enumerate(subtasks)),
         )
         merged = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
 from datetime import timedelta
@@ -34,7 +35,14 @@ from statecore.snapshot.keyed_files import (
     key_schema,
     rows_table,
 )
-from statecore.snapshot.live_rows import apply_rows, base_rows, changelog_rows, drop_expired, one_row_per_scope
+from statecore.snapshot.live_rows import (
+    apply_rows,
+    base_rows,
+    changelog_rows,
+    count_rows,
+    drop_expired,
+    one_row_per_scope,
+)
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, StateSchema, SubtaskState
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files
@@ -189,6 +197,13 @@ def test_what_a_base_gives_back_is_what_was_there_down_to_every_type(table: Stat
     apply_rows(restored, decode_base(base_of(table), ALL), range(GROUPS), key_encoder(KEY_TYPES))
     assert held([restored]) == held([table])
     assert types(held([restored])) == types(held([table]))
+
+
+@unhurried
+@given(tables())
+def test_rows_are_counted_as_a_base_has_them(table: StateTable) -> None:
+    counted = {group: count for group in range(GROUPS) if (count := count_rows(table, group))}
+    assert counted == Counter(base_rows(table).key_groups)
 
 
 @unhurried
