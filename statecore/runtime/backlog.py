@@ -100,7 +100,7 @@ class Backlog:
         self._try("", lambda: self._catalog.record_backlog(self._job, self._generation, self._now()))
 
     def _try(self, source: str, act: Callable[[], None]) -> None:
-        """Do something for a source, or for the catalog; a failure is told once, and stops nothing."""
+        """Do something for a source, or without its name for the catalog; a failure is told once, and stops nothing."""
         try:
             act()
         except Exception:

@@ -17,6 +17,8 @@ from statecore.runtime.waiting_files import SEPARATOR, FileMeter, FileSourceOpti
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_FILES_A_CALL = 10_000
+
 Progress = Callable[[], Mapping[str, Any] | None]
 """Gives the progress of the query's newest epoch, as Spark writes it; None before the first."""
 
@@ -81,8 +83,13 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
         else:
             roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
             index = index_class(session, roots, options, none, no_cache, none, none)
-        # In one call: asked for one by one, many files would take minutes.
-        return parsed_listing(index.allFiles().mkString(SEPARATOR))
+        files = index.allFiles()
+        # Many in one call: asked for one by one they would take minutes, and all at once much memory.
+        parts = (files.slice(start, start + _FILES_A_CALL) for start in range(0, files.size(), _FILES_A_CALL))
+        listed: dict[str, ListedFile] = {}
+        for part in parts:
+            listed |= parsed_listing(part.mkString(SEPARATOR))
+        return listed
 
     return listing
 

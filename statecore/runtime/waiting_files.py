@@ -127,21 +127,18 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
         up_to: The newest offset.
 
     Yields:
-        Path, as Hadoop writes it, and modification time in milliseconds; the newest file first.
+        Path, as Hadoop writes it, and modification time in milliseconds; the newest file first, some perhaps twice.
 
     """
     entries = {int(file.name.removesuffix(_COMPACT)): file for file in log.iterdir() if _is_entry(file)}
     for offset in sorted(entries, reverse=True):
         if after < offset <= up_to:
-            file = entries[offset]
-            for line in reversed(file.read_text().splitlines()[1:]):
+            for line in reversed(entries[offset].read_text().splitlines()[1:]):
                 found = json.loads(line)
                 if found["batchId"] <= after:
                     # A compaction holds the whole history, and only its end is news.
                     return
                 yield unquote(found["path"]), found["timestamp"]
-            if file.name.endswith(_COMPACT):
-                return
 
 
 def _is_entry(file: Path) -> bool:
@@ -159,7 +156,7 @@ def parsed_listing(text: str) -> dict[str, ListedFile]:
 
     """
     files = {}
-    for status in text.split(SEPARATOR) if text else ():
+    for status in text.split(SEPARATOR):
         found = _STATUS.search(status)
         if found is None:
             raise StorageError(

@@ -17,7 +17,7 @@ from statecore.errors import StorageError
 from statecore.runtime import backlog as backlog_module
 from statecore.runtime.backlog import Backlog
 from statecore.runtime.waiting import UNKNOWN, ProgressMeter, RateMeter, Waiting
-from statecore.runtime.waiting_files import FileMeter, FileSourceOptions, ListedFile, parsed_listing
+from statecore.runtime.waiting_files import FileMeter, FileSourceOptions, ListedFile, logged_files, parsed_listing
 from statecore.snapshot.manifest import SourcePositions
 from tests.handmade import manifest
 from tests.runtime.conftest import wait
@@ -134,6 +134,12 @@ class TestFiles:
         meter.committed(position(19))
         assert meter.waiting().files == 1
 
+    def test_of_a_compaction_only_the_end_that_is_news_is_given(self, folder: Folder) -> None:
+        folder.add(*(f"f{n}" for n in range(10)))
+        for n in range(10):
+            folder.take(f"f{n}", compact=n == 9)
+        assert [path for path, _ in logged_files(folder.log, 7, 9)] == ["file:///in/f9", "file:///in/f8"]
+
     def test_files_that_are_too_old_to_be_read_do_not_wait(self, folder: Folder) -> None:
         folder.add("a", "b")
         folder.add("old", modified_ms=NOW_MS - 7 * DAY_MS - 1)
@@ -163,7 +169,6 @@ class TestFiles:
         assert meter.waiting().files == 1
 
     def test_a_listing_is_read_whatever_the_paths_have_in_them(self) -> None:
-        assert parsed_listing("") == {}
         assert parsed_listing(f"{LOCAL}\0{S3}") == {
             "file:/in/a b%c/f 1.json": ListedFile(80, NOW_MS),
             "s3a://bucket/in/x; length=1; y": ListedFile(17, 1_795_264_300_000),
