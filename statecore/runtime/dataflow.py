@@ -46,15 +46,29 @@ Runner = Callable[[OperatorPlan, "DataFrame"], "DataFrame"]
 _PASSED = (COMMIT, ATTEMPT, PHASE, TIMESTAMP)
 
 
-def read_sources(spark: SparkSession, sources: Sequence[Source]) -> DataFrame:
-    """Return one streaming DataFrame with the records of all sources."""
+def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFrame | None) -> DataFrame:
+    """Return one streaming DataFrame with the records of all sources.
+
+    Args:
+        spark: The session.
+        sources: The job's.
+        ticks: A stream without rows that is read last, or None.
+
+    """
     if len(sources) == 1:
-        return sources[0].read(spark)
+        df = sources[0].read(spark)
+        return df if ticks is None else df.union(_without_rows(ticks, df))
     tagged = [_tagged(source.read(spark), index) for index, source in enumerate(sources)]
+    if ticks is not None:
+        tagged.append(_without_rows(ticks, tagged[0]))
     union = tagged[0]
     for each in tagged[1:]:
         union = union.unionByName(each, allowMissingColumns=True)
     return union
+
+
+def _without_rows(ticks: DataFrame, like: DataFrame) -> DataFrame:
+    return ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema))
 
 
 def _tagged(df: DataFrame, index: int) -> DataFrame:

@@ -26,13 +26,14 @@ from statecore.runtime.dataflow import read_sources
 from statecore.runtime.epoch import EpochRunner, ResumePoint
 from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.runtime.live import LiveRescaler
-from statecore.runtime.progress import lay_down_progress
+from statecore.runtime.progress import QuerySources, lay_down_progress
 from statecore.runtime.publishing import publish
 from statecore.runtime.resume import find_resume_point
 from statecore.runtime.savepoints import SavepointTaker
 from statecore.runtime.settings import RuntimeSettings
 from statecore.runtime.side_jobs import SideJobs
 from statecore.runtime.source_meters import source_meters
+from statecore.runtime.ticks import Ticks
 from statecore.runtime.upkeep import BackgroundUpkeep
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
@@ -101,7 +102,13 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
     with ExitStack() as stack:
         spark = job_session(job.name)
         taken_up = _keep_until_taken_up(stack, store, resume, job)
-        _prepare(plan, store, resume, job, checkpoint_directory, spark)
+        ticks = Ticks(spark) if plan.fires_timers else None
+        sources = QuerySources(tuple(source.name for source in plan.sources), ticks is not None)
+        _prepare(plan, store, resume, job, checkpoint_directory, spark, sources)
+        if ticks is not None:
+            stack.callback(ticks.close)
+            if resume.manifest is not None:
+                ticks.committed(resume.manifest)
         upkeep = BackgroundUpkeep(spark, store, settings)
         stack.callback(upkeep.close)
         side_jobs = SideJobs(spark)
@@ -119,10 +126,13 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
             checkpoint_directory=checkpoint_directory,
             gate=control,
             upkeep=upkeep,
+            sources=sources,
+            ticks=ticks,
             taken_up=taken_up,
             allow_non_restored_state=job.allow_non_restored_state,
         )
-        records, progress = read_sources(spark, plan.sources), QueryProgress()
+        records = read_sources(spark, plan.sources, None if ticks is None else ticks.rows)
+        progress = QueryProgress()
         meters = source_meters(records, [source.name for source in plan.sources], checkpoint_directory, progress)
         backlog = Backlog(catalog, job.name, generation, meters, resume.manifest)
         stack.callback(backlog.close)
@@ -254,6 +264,22 @@ def check_restorable(
         )
 
 
+def check_sources(manifest: Manifest, names: Collection[str], *, allow_non_restored_state: bool = False) -> None:
+    """Check that a job with sources of these names leaves none behind that a manifest names.
+
+    Raises:
+        StateMigrationError: It does; the records of that source that were not read yet would be left out in silence.
+
+    """
+    gone = [source.name for source in manifest.sources if source.name not in names]
+    if gone and not allow_non_restored_state:
+        raise StateMigrationError(
+            f"found the sources {gone} in epoch {manifest.epoch}; expected none but {sorted(names)}, the sources of "
+            "this job; give a source its old name back, or start with --allow-non-restored-state to read no further "
+            "in what the job has dropped"
+        )
+
+
 def job_session(name: str) -> SparkSession:
     """Return the session with the settings that jobs rely on; the rest comes from spark-submit."""
     return (
@@ -272,6 +298,7 @@ def _prepare(
     job: JobRecord,
     directory: Path,
     spark: SparkSession,
+    sources: QuerySources,
 ) -> None:
     """Check that the state is all there, publish what a former driver may have left, lay down Spark's bookkeeping."""
     manifest = resume.manifest
@@ -282,8 +309,9 @@ def _prepare(
     verify_presence(source, manifest)
     uids = [operator.uid for operator in plan.operators]
     check_restorable(manifest, uids, job.max_parallelism, allow_non_restored_state=job.allow_non_restored_state)
+    check_sources(manifest, sources.names, allow_non_restored_state=job.allow_non_restored_state)
     newest = store.newest()
     if newest is not None:
         publish(plan.sinks, newest, store, spark)
-    lay_down_progress(manifest, source, directory)
+    lay_down_progress(manifest, source, directory, sources)
     log.info("job %s resumes after epoch %d of lineage %d", job.name, manifest.epoch, manifest.lineage)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +40,12 @@ from statecore.runtime.operator_epoch import (
     restored_operator,
     subtask_specs,
 )
-from statecore.runtime.progress import batch_timestamp_ms, capture_progress, source_positions
+from statecore.runtime.progress import QuerySources, batch_timestamp_ms, capture_progress, source_positions
 from statecore.runtime.publishing import publish
 from statecore.runtime.sampling import Sampling
 from statecore.runtime.sources_read import SourcesRead
 from statecore.runtime.subtask import subtask_runner
+from statecore.runtime.ticks import Ticks
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged
 from statecore.snapshot.manifest import WRITER, Artifact, Manifest
@@ -130,6 +131,8 @@ class EpochRunner:
         checkpoint_directory: Spark's own, disposable one.
         gate: Asked before a commit, told after it.
         upkeep: Merges state files.
+        sources: What the query reads.
+        ticks: Has an epoch run when timers are due; None for a job without timers.
         taken_up: Called when the first epoch is committed: what was resumed from is not needed any more.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
 
@@ -149,6 +152,8 @@ class EpochRunner:
         checkpoint_directory: Path,
         gate: CommitGate,
         upkeep: Upkeep,
+        sources: QuerySources,
+        ticks: Ticks | None,
         taken_up: Callable[[], None],
         allow_non_restored_state: bool = False,
     ) -> None:
@@ -165,6 +170,8 @@ class EpochRunner:
         self._checkpoint_directory = checkpoint_directory
         self._gate = gate
         self._upkeep = upkeep
+        self._ticks = ticks
+        self._sources = sources
         self._taken_up = taken_up
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
@@ -270,7 +277,8 @@ class EpochRunner:
         now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
         specs, commits = self._run(df, epoch, now_ms)
         ran = time.monotonic()
-        manifest = self._manifest(epoch, now_ms, specs, commits)
+        read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
+        manifest = self._manifest(epoch, now_ms, specs, commits, read)
         with self._gate.committing():
             path = self._store.commit(manifest)
         fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
@@ -302,6 +310,8 @@ class EpochRunner:
             self._taken_up()
         self._head, self._previous = _Head(manifest, path), manifest
         self._taking_up, self._restores, self._foreign = False, False, None
+        if self._ticks is not None:
+            self._ticks.committed(manifest)
 
     def _run(
         self, df: DataFrame, epoch: int, now_ms: int
@@ -385,11 +395,12 @@ class EpochRunner:
         now_ms: int,
         specs: Mapping[str, OperatorSpec],
         commits: Mapping[str, Sequence[SubtaskCommit]],
+        read: SourcesRead,
     ) -> Manifest:
         # What a foreign store holds must not be needed any more.
         known = self._previous if self._foreign is None else None
         directory, previous = self._checkpoint_directory, self._previous
-        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}")
+        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)
         merged = self._upkeep.merged()
         operators = tuple(
             next_operator(
@@ -401,7 +412,7 @@ class EpochRunner:
             )
             for uid, found in commits.items()
         )
-        read = SourcesRead(self._plan, commits, () if previous is None else previous.sources)
+        every = [commit for found in commits.values() for commit in found]
         return Manifest(
             writer=WRITER,
             job=self._job,
@@ -417,11 +428,13 @@ class EpochRunner:
             committed_ms=int(time.time() * 1000),
             watermark_ms=read.watermark_ms(None if previous is None else previous.watermark_ms),
             watermark_before_ms=None if previous is None else previous.watermark_ms,
+            next_event_timer_ms=_earliest(commit.next_event_timer_ms for commit in every),
+            next_processing_timer_ms=_earliest(commit.next_processing_timer_ms for commit in every),
             rows=read.rows,
             rows_total=read.rows + (previous.rows_total if previous is not None else 0),
             operators=operators,
-            outputs=tuple(output for found in commits.values() for commit in found for output in commit.outputs),
-            sources=read.positions(source_positions(directory, epoch, len(self._plan.sources))),
+            outputs=tuple(output for commit in every for output in commit.outputs),
+            sources=read.positions(source_positions(directory, epoch, self._sources)),
             progress=progress,
         )
 
@@ -436,6 +449,10 @@ class _Head:
 
 def _fields(df: DataFrame) -> tuple[Field, ...]:
     return tuple(Field(field.name, parse_type(field.dataType.simpleString())) for field in df.schema.fields)
+
+
+def _earliest(timers_ms: Iterable[int | None]) -> int | None:
+    return min((timer_ms for timer_ms in timers_ms if timer_ms is not None), default=None)
 
 
 def _warn_of_memory(uid: str, commit: SubtaskCommit) -> None:

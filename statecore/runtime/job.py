@@ -27,7 +27,7 @@ from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.keyed_files import RESERVED
-from statecore.state.process import MAIN_OUTPUT, require_fit
+from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
 from statecore.storage import open_store, split_url
 
 if TYPE_CHECKING:
@@ -133,6 +133,11 @@ class Job:
     def sinks(self) -> list[SinkBinding]:
         """The sinks of all operators."""
         return [binding for operator in self.operators for binding in operator.sinks]
+
+    @property
+    def fires_timers(self) -> bool:
+        """Whether a function does anything when a timer fires."""
+        return any(fires_timers(operator.function) for operator in self.operators)
 
     def source(
         self,

@@ -134,6 +134,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         rows, broadcast_rows: Records of the two inputs.
         max_event_time_ms: The newest event time among the records of a source; None without one.
         max_broadcast_event_time_ms: Likewise, of the broadcast input.
+        next_event_timer_ms, next_processing_timer_ms: The first timers that are to fire; None without any.
         operator: All files of the operator state, or None when none of it changed.
         key_groups: Key groups that it owns, 0 without a key.
         cached_key_groups: Those whose state was met in memory.
@@ -157,6 +158,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     broadcast_rows: int
     max_event_time_ms: int | None
     max_broadcast_event_time_ms: int | None
+    next_event_timer_ms: int | None
+    next_processing_timer_ms: int | None
     key_groups: int
     cached_key_groups: int
     state_rows: dict[str, tuple[int, ...]] | None

@@ -165,6 +165,8 @@ class _Attempt:
             broadcast_rows=taken.broadcast_rows,
             max_event_time_ms=taken.max_event_time_ms,
             max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
+            next_event_timer_ms=self._process.next_event_timer_ms,
+            next_processing_timer_ms=self._process.next_processing_timer_ms,
             key_groups=0 if keyed is None else len(keyed.key_groups),
             cached_key_groups=self._loader.cached_key_groups,
             state_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,

@@ -11,6 +11,8 @@
      "parallelism": 2, "max_parallelism": 128, "batch_timestamp_ms": …, "committed_ms": …,
      "watermark_ms": null | …,          where event time stood after the epoch
      "watermark_before_ms": null | …,   and while the epoch's records were processed
+     "next_event_timer_ms": null | …,   the first timers that are left to fire
+     "next_processing_timer_ms": null | …,
      "rows": …, "rows_total": …,        records of this epoch, and since the job began
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "own_parallelism": null | 4,        when the job file fixes it
@@ -242,6 +244,8 @@ class Manifest(_Record, frozen=True, kw_only=True):
     committed_ms: int
     watermark_ms: int | None = None
     watermark_before_ms: int | None = None
+    next_event_timer_ms: int | None = None
+    next_processing_timer_ms: int | None = None
     rows: int
     rows_total: int
     operators: tuple[OperatorState, ...]

@@ -100,6 +100,16 @@ class ProcessOperator:
         """Event time of the record or timer at work, in ms: that of what it emits."""
         return self._moment.timestamp
 
+    @property
+    def next_event_timer_ms(self) -> int | None:
+        """The first event-time timer that is to fire, in ms."""
+        return None if self._event_timers is None else self._event_timers.earliest()
+
+    @property
+    def next_processing_timer_ms(self) -> int | None:
+        """The first processing-time timer that is to fire, in ms."""
+        return None if self._processing_timers is None else self._processing_timers.earliest()
+
     def open(self, *, restored: bool, allow_non_restored_state: bool = False) -> None:
         """Let the function get its states.
 
@@ -269,6 +279,12 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
             f"found {returned!r} returned by {method}; expected an iterable of outputs; yield it, or return a list"
         )
     return returned
+
+
+def fires_timers(function: UserFunction) -> bool:
+    """Whether a function does anything when a timer fires."""
+    inherited = (KeyedProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer)
+    return getattr(type(function), "on_timer", inherited[0]) not in inherited
 
 
 def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:

@@ -79,22 +79,30 @@ class TimerTable(StateTable):
 
     def pop_due(self, now_ms: int) -> Timer | None:
         """Take out the first timer that is not later than ``now_ms``, or return None."""
+        timestamp = self.earliest()
+        if timestamp is None or timestamp > now_ms:
+            return None
         heads = self._built_heads()
-        while heads and heads[0][0] <= now_ms:
-            timestamp, key_group = heappop(heads)
+        key_group = heads[0][1]
+        heap = self._heaps[key_group]
+        timer = Timer(timestamp, key_group, heappop(heap)[2])
+        self._remove(key_group, timer.scope, timestamp)
+        self._next_head(heads, heap)
+        return timer
+
+    def earliest(self) -> int | None:
+        """Return the timestamp of the first timer, or None when there is none."""
+        heads = self._built_heads()
+        while heads:
+            timestamp, key_group = heads[0]
             if self._head_of.get(key_group) != timestamp:
+                heappop(heads)
                 continue
-            del self._head_of[key_group]
             heap = self._live_heap(key_group)
-            timer = None
-            # The timer that the head stood for may have been deleted.
             if heap and heap[0][0] == timestamp:
-                timer = Timer(timestamp, key_group, heappop(heap)[2])
-                self._remove(key_group, timer.scope, timestamp)
-            if heap:
-                self._set_head(heads, key_group, heap[0][0])
-            if timer is not None:
-                return timer
+                return timestamp
+            # The timer that the head stood for was deleted.
+            self._next_head(heads, heap)
         return None
 
     def touched(self, key_group: int) -> None:
@@ -134,6 +142,13 @@ class TimerTable(StateTable):
                 if heap:
                     self._set_head(self._heads, key_group, heap[0][0])
         return self._heads
+
+    def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
+        """Put the key group's next timestamp in the place of the first head."""
+        _, key_group = heappop(heads)
+        del self._head_of[key_group]
+        if heap:
+            self._set_head(heads, key_group, heap[0][0])
 
     def _set_head(self, heads: list[tuple[int, int]], key_group: int, timestamp: int) -> None:
         """Note a key group's first timestamp; heads of it that are noted already are passed over."""

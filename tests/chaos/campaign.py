@@ -151,6 +151,7 @@ def carry_out(
     world.settle()
     until(lambda: world.generation().state == "running", "a driver", world)
     world.stop_with_savepoint("end")
+    world.note()
     newest = world.manifests[-1]
     report.lineage, report.epoch, report.generation = newest.lineage, newest.epoch, newest.generation
     report.differences = world.differences()

@@ -29,7 +29,7 @@ REMOVALS = (
     Removal(
         1,
         "statecore/runtime/driver.py",
-        "    lay_down_progress(manifest, source, directory)\n",
+        "    lay_down_progress(manifest, source, directory, sources)\n",
         "",
         "tests/runtime/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
     ),

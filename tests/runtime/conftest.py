@@ -47,6 +47,7 @@ class Bench:
         parallelism: int = 3,
         artifact: Path | str = ARTIFACT,
         conf: Mapping[str, str] = MappingProxyType({}),
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.catalog.register_job(
             JOB,
@@ -61,7 +62,7 @@ class Bench:
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 **conf,
             },
-            settings={"input": str(self.input), "output": str(self.output)},
+            settings={"input": str(self.input), "output": str(self.output), **settings},
             parallelism=parallelism,
             max_parallelism=128,
         )

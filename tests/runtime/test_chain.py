@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, namedtuple
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore.runtime import read_savepoint
-from statecore.snapshot.manifest import Manifest
 from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
+from tests.runtime.alone import history
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import chain
 from tests.runtime.test_live_rescale import ask
@@ -29,7 +30,7 @@ Step = tuple[list[Rule], list[Record]]
 
 def feed(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
     """Give one epoch its input, and wait until it is committed."""
-    before = bench.checkpoints.newest()
+    before = bench.rows_done()
     if rules:
         folder = bench.input.parent / "rules"
         staged = bench.input.parent / "staged-rules"
@@ -39,12 +40,10 @@ def feed(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
         at = pa.array([record.at for record in records], pa.timestamp("us", "UTC"))
         columns = {"k": [record.k for record in records], "n": pa.array([record.n for record in records], pa.int64())}
         bench.feed_table(pa.table({**columns, "at": at}))
-    epoch = -1 if before is None else before.epoch
 
     def committed() -> bool:
         assert bench.generation().state != "failed", bench.generation().error
-        newest = bench.checkpoints.newest()
-        return newest is not None and newest.epoch > epoch
+        return bench.rows_done() > before
 
     wait(committed, "the epoch")
     return rules, records
@@ -86,17 +85,14 @@ class Alone:
             self.sums.process(output, timestamp_ms=output.at)
 
 
-def history(bench: Bench, epochs: int) -> list[Manifest]:
-    paths = [bench.checkpoints.manifest_path(1, epoch) for epoch in range(epochs)]
-    return [bench.checkpoints.manifest(path) for path in paths]
-
-
 def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
     alone, before = Alone(), None
-    manifests = history(bench, len(steps))
-    for step, manifest in zip(steps, manifests, strict=True):
-        alone.epoch(step, before)
+    manifests, fed = history(bench), iter(steps)
+    for manifest in manifests:
+        # Timers have fired in epochs of their own, too.
+        alone.epoch(next(fed) if manifest.rows else ([], []), before)
         before = manifest.watermark_ms
+    assert next(fed, None) is None
     assert bench.published("weighed", ("bucket", "amount", "what", "at")) == Counter(map(tuple, alone.weighed.output))
     assert bench.published("sums", ("bucket", "sum", "what")) == Counter(map(tuple, alone.sums.output))
     unknown = Counter(map(tuple, alone.weighed.side_output(chain.UNKNOWN)))
@@ -138,7 +134,7 @@ def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(
         steps.append(feed(bench, [Rule("odd", 5, 5)], records(*range(390, 420))))
         steps.append(feed(bench, [], records(500)))
     # One operator follows the job, the job file fixes the other's.
-    subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench, len(steps))]
-    assert subtasks == [[3, 2]] * 3 + [[2, 2]] * 2 + [[4, 2]] * 2 + [[1, 2]] * 2
+    subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench)]
+    assert [counts for counts, _ in groupby(subtasks)] == [[3, 2], [2, 2], [4, 2], [1, 2]]
     assert bench.catalog.newest_generation(JOB).error is None  # type: ignore[union-attr]
     assert_as_alone(spark, bench, steps)

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 def test_a_kill_at_every_fault_point_changes_nothing(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.register(artifact=ARTIFACT, conf=EAGER)
+    # Enough that none is gone before it was noted: timers have epochs of their own.
+    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "6"})
     hits = tmp_path / "hits"
     hits.mkdir()
     faults = [f"{point}@{2 * index + 1}" for index, point in enumerate(FaultPoint)]
@@ -38,11 +39,17 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     thread = threading.Thread(target=supervisor.run)
     thread.start()
 
+    def note() -> int:
+        """Read the manifests of epochs that are new, before clean-up removes them; return the rows of all."""
+        newest = bench.checkpoints.newest()
+        while newest is not None and len(manifests) <= newest.epoch:
+            manifests.append(bench.checkpoints.manifest(bench.checkpoints.manifest_path(1, len(manifests))))
+        return manifests[-1].rows_total if manifests else 0
+
     def every_point_was_hit() -> bool:
         # One epoch after the other: merges, clean-ups and savepoints happen between them.
         bench.feed()
-        wait(lambda: bench.rows_done() >= len(bench.fed), "the records, over any kill", 120)
-        manifests.append(bench.newest())
+        wait(lambda: note() >= len(bench.fed), "the records, over any kill", 120)
         hit = {file.name for file in hits.iterdir()}
         left = set(FaultPoint) - hit
         if left <= set(_ASKED_FOR) and not savepoints:
@@ -59,6 +66,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         wait(every_point_was_hit, "a kill at every fault point", 400)
         wait(lambda: all(_is_done(bench, asked.id) for asked in savepoints), "the savepoints", 60)
         bench.stop("after")
+        note()
     finally:
         bench.catalog.set_desired(JOB, state="stopped")
         wait(lambda: bench.generation().ended, "the driver to end")

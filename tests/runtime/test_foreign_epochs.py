@@ -29,6 +29,8 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path)
         checkpoint_directory=tmp_path,
         gate=cast(Any, None),
         upkeep=cast(Any, None),
+        sources=cast(Any, None),
+        ticks=None,
         taken_up=lambda: None,
     )
     with pytest.raises(CommitConflictError, match=f"committed by generation {theirs.generation}"):

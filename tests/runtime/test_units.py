@@ -20,10 +20,16 @@ from statecore.errors import (
 from statecore.runtime import Job, ParquetSink
 from statecore.runtime.epoch import ResumePoint
 from statecore.runtime.job import load_job
-from statecore.runtime.progress import batch_timestamp_ms, capture_progress, lay_down_progress
+from statecore.runtime.progress import (
+    QuerySources,
+    batch_timestamp_ms,
+    capture_progress,
+    lay_down_progress,
+    source_positions,
+)
 from statecore.runtime.resume import find_resume_point
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import encode_manifest
+from statecore.snapshot.manifest import SourcePositions, encode_manifest
 from tests.handmade import manifest
 
 
@@ -126,6 +132,9 @@ class TestResumePoint:
             self.resume(store, "savepoints/typo/manifest.json")
 
 
+ONE = QuerySources(("in",), ticks=False)
+
+
 class TestProgress:
     """A checkpoint directory as Spark 4.3 leaves it inside foreachBatch of an epoch: no commits/<epoch> yet."""
 
@@ -147,7 +156,7 @@ class TestProgress:
         return directory
 
     def names(self, store: CheckpointStore, directory: Path, epoch: int) -> list[str]:
-        return [item.name for item in capture_progress(directory, epoch, store, None, "000001")]
+        return [item.name for item in capture_progress(directory, epoch, store, None, "000001", ONE)]
 
     def test_an_epoch_needs_the_id_two_offsets_the_commit_before_and_the_logs_of_its_sources(
         self, store: CheckpointStore, tmp_path: Path
@@ -173,11 +182,11 @@ class TestProgress:
 
     def test_what_the_epoch_before_holds_is_not_copied_again(self, store: CheckpointStore, tmp_path: Path) -> None:
         directory = self.spark_directory(tmp_path, 7, source_log=("6", "7"))
-        first = capture_progress(directory, 7, store, None, "000001")
+        first = capture_progress(directory, 7, store, None, "000001", ONE)
         directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
         before = {entry.path for entry in store.files.list("progress")}
 
-        second = capture_progress(directory, 8, store, manifest(progress=first), "000001")
+        second = capture_progress(directory, 8, store, manifest(progress=first), "000001", ONE)
 
         written = {entry.path for entry in store.files.list("progress")} - before
         assert written == {f"progress/000001/spark/{name}" for name in ("offsets/8", "commits/7", "sources/0/8")}
@@ -186,7 +195,7 @@ class TestProgress:
     def test_two_drivers_never_write_the_same_path(self, store: CheckpointStore, tmp_path: Path) -> None:
         directory = self.spark_directory(tmp_path, 3)
         paths = [
-            {item.file.path for item in capture_progress(directory, 3, store, None, attempt)}
+            {item.file.path for item in capture_progress(directory, 3, store, None, attempt, ONE)}
             for attempt in ("000001", "000002")
         ]
         assert paths[0].isdisjoint(paths[1])
@@ -195,10 +204,10 @@ class TestProgress:
         self, store: CheckpointStore, tmp_path: Path
     ) -> None:
         directory = self.spark_directory(tmp_path, 8, source_log=("7", "8"))
-        progress = capture_progress(directory, 8, store, None, "000001")
+        progress = capture_progress(directory, 8, store, None, "000001", ONE)
         fresh = tmp_path / "fresh"
 
-        lay_down_progress(manifest(epoch=8, progress=progress), store, fresh)
+        lay_down_progress(manifest(epoch=8, progress=progress), store, fresh, ONE)
 
         found = {file.relative_to(fresh).as_posix() for file in fresh.rglob("*") if file.is_file()}
         assert found == {item.name for item in progress} | {"commits/8"}
@@ -207,13 +216,77 @@ class TestProgress:
         assert (fresh / "commits/8").read_text() == 'v1\n{"nextBatchWatermarkMs":80}'
 
     def test_a_damaged_bookkeeping_file_is_refused(self, store: CheckpointStore, tmp_path: Path) -> None:
-        progress = capture_progress(self.spark_directory(tmp_path, 8), 8, store, None, "000001")
+        progress = capture_progress(self.spark_directory(tmp_path, 8), 8, store, None, "000001", ONE)
         store.files.write(progress[1].file.path, b"v1\n{}")
         with pytest.raises(CorruptFileError, match=progress[1].file.path):
-            lay_down_progress(manifest(epoch=8, progress=progress), store, tmp_path / "fresh")
+            lay_down_progress(manifest(epoch=8, progress=progress), store, tmp_path / "fresh", ONE)
 
     def test_the_time_of_an_epoch_is_the_one_that_spark_recorded(self, tmp_path: Path) -> None:
         assert batch_timestamp_ms(self.spark_directory(tmp_path, 8), 8) == 8000
+
+    def three_sources(self, folder: Path, *, ticks: bool) -> Path:
+        directory = self.spark_directory(folder, 8, source_log=("7", "8"))
+        for n in range(3, 9):
+            path = directory / f"offsets/{n}"
+            path.write_text("\n".join([path.read_text(), "-", '{"c":1}', *(["41"] if ticks else [])]))
+        for name in ("1/0", "2/9.compact", "2/10"):
+            (directory / "sources" / name).parent.mkdir(exist_ok=True)
+            (directory / "sources" / name).write_text(f"v1\n{name}")
+        return directory
+
+    @pytest.mark.parametrize("ticks", [True, False])
+    @pytest.mark.parametrize("ticks_then", [True, False])
+    @pytest.mark.parametrize(
+        ("names", "offsets", "logs"),
+        [
+            (("a", "b", "c"), ['{"logOffset":8}', "-", '{"c":1}'], {"0/7", "0/8", "1/0", "2/9.compact", "2/10"}),
+            (("c", "new", "a"), ['{"c":1}', "-", '{"logOffset":8}'], {"0/9.compact", "0/10", "2/7", "2/8"}),
+            (("b",), ["-"], {"0/0"}),
+            (("new",), ["-"], set()),
+        ],
+    )
+    def test_sources_are_laid_down_by_name_where_the_query_reads_them_now(
+        self, store: CheckpointStore, tmp_path: Path, names: tuple[str, ...], offsets: list[str], logs: set[str],
+        ticks: bool, ticks_then: bool,
+    ) -> None:  # fmt: skip
+        directory, before = self.three_sources(tmp_path, ticks=ticks_then), QuerySources(("a", "b", "c"), ticks_then)
+        progress = capture_progress(directory, 8, store, None, "000001", before)
+        assert source_positions(directory, 8, before) == [('{"logOffset":8}',), (), ('{"c":1}',)]
+        sources = tuple(SourcePositions(name=name, positions=()) for name in before.names)
+        fresh, now = tmp_path / "fresh", QuerySources(names, ticks)
+
+        lay_down_progress(manifest(epoch=8, progress=progress, sources=sources), store, fresh, now)
+
+        text = (fresh / "offsets/8").read_text().splitlines()
+        assert text[:2] == (directory / "offsets/8").read_text().splitlines()[:2]
+        assert text[2:] == [*offsets, *(["-"] if ticks else [])]
+        assert len((fresh / "offsets/7").read_text().splitlines()) == len(text)
+        found = {file.relative_to(fresh / "sources").as_posix(): file for file in fresh.glob("sources/*/*")}
+        assert found.keys() == logs
+        for name, file in found.items():
+            old = before.names.index(names[int(name[0])])
+            assert file.read_text() == (directory / f"sources/{old}{name[1:]}").read_text()
+
+    def test_files_of_an_epoch_with_other_sources_are_not_taken_for_those_of_today(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        directory = self.three_sources(tmp_path, ticks=False)
+        first = capture_progress(directory, 8, store, None, "000001", QuerySources(("a", "b", "c"), ticks=False))
+        for names, kept in ((("a", "b", "c"), True), (("c", "b", "a"), False)):
+            sources = tuple(SourcePositions(name=name, positions=()) for name in names)
+            previous = manifest(progress=first, sources=sources)
+            second = capture_progress(
+                directory, 8, store, previous, "000002", QuerySources(("a", "b", "c"), ticks=False)
+            )
+            assert (set(second) <= set(first)) == kept
+            assert set(first).isdisjoint(second) != kept
+
+    def test_offsets_that_no_source_is_known_of_are_refused(self, store: CheckpointStore, tmp_path: Path) -> None:
+        directory, three = self.three_sources(tmp_path, ticks=False), QuerySources(("a", "b", "c"), ticks=False)
+        older = manifest(epoch=8, progress=capture_progress(directory, 8, store, None, "000001", three))
+        lay_down_progress(older, store, tmp_path / "same", three)
+        with pytest.raises(ManifestError, match=r"offsets of 3 sources .* expected one of each of 1, \['in'\]; resume"):
+            lay_down_progress(older, store, tmp_path / "other", ONE)
 
     @pytest.mark.parametrize("text", ["v1", "v1\n{}", "v1\nnot json", ""])
     def test_an_offset_log_that_reads_otherwise_is_refused_by_its_path(self, tmp_path: Path, text: str) -> None:

@@ -101,6 +101,7 @@ def test_the_manifest_of_version_3_in_the_repository_stays_readable() -> None:
     read = decode_manifest(GOLDEN.read_bytes(), "golden")
 
     assert (read.version, read.root, read.watermark_before_ms) == (3, "../..", 1_699_999_998_000)
+    assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (1_700_000_060_000, 1_700_000_005_000)
     assert read.artifact == Artifact(
         name="flight_delays.py", file=FileRef(path=f"artifacts/{'9' * 64}/flight_delays.py", size=77, sha256="9" * 64)
     )
@@ -125,6 +126,18 @@ def test_a_manifest_of_an_older_version_is_written_as_version_3(older: Path) -> 
 
 def test_what_is_written_today_is_the_golden_file_byte_for_byte() -> None:
     assert encode_manifest(decode_manifest(GOLDEN.read_bytes(), "golden")) == GOLDEN.read_bytes()
+
+
+def test_a_manifest_that_says_nothing_of_timers_is_read_as_one_without_any() -> None:
+    fields = json.loads(GOLDEN.read_bytes())
+    for name in ("next_event_timer_ms", "next_processing_timer_ms"):
+        del fields[name]
+    unsigned = json.dumps({**fields, "checksum": "0" * 64}).encode()
+    signed = unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode(), 1)
+
+    read = decode_manifest(signed, "older")
+
+    assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (None, None)
 
 
 def test_a_manifest_is_read_back_equal(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StatecoreError
 from statecore.model import key_group_range
-from statecore.runtime.progress import lay_down_progress
+from statecore.runtime.progress import QuerySources, lay_down_progress
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import Manifest, ProgressFile, SavepointInfo, encode_manifest
@@ -88,7 +88,8 @@ class Case:
         store, path = open_savepoint(self.url)
         manifest = store.manifest(path)
         verify_presence(store, manifest)
-        lay_down_progress(manifest, store, self.manifest_file.parent.parent / "spark")
+        sources = QuerySources(("in",), ticks=False)
+        lay_down_progress(manifest, store, self.manifest_file.parent.parent / "spark", sources)
         for operator in manifest.operators:
             for index, subtask in enumerate(operator.subtasks):
                 own = key_group_range(manifest.max_parallelism, manifest.parallelism, index)

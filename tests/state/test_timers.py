@@ -335,6 +335,7 @@ STEPS = st.one_of(
     st.tuples(st.just("register"), st.integers(0, 3), SCOPES, st.integers(0, 12)),
     st.tuples(st.just("delete"), st.integers(0, 3), SCOPES, st.integers(0, 12)),
     st.tuples(st.just("fire"), st.integers(0, 12)),
+    st.tuples(st.just("look")),
     st.tuples(st.just("move"), st.integers(0, 3)),
 )
 
@@ -354,6 +355,8 @@ def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
             detached = timers.detach(arguments[0])
             if detached is not None:
                 timers.attach(arguments[0], detached)
+        elif step == "look":
+            assert timers.earliest() == min((timer[0] for timer in expected), default=None)
         else:
             due = sorted(timer for timer in expected if timer[0] <= arguments[0])
             found = []
