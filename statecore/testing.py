@@ -114,6 +114,7 @@ class _Harness:
         restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot,
         key_types: Sequence[str] | None,
         allow_non_restored_state: bool,
+        late: OutputTag | None,
     ) -> None:
         self.clock = ManualClock()
         self.operator_backend = OperatorStateBackend()
@@ -138,6 +139,7 @@ class _Harness:
             parallelism=parallelism,
             broadcast=broadcast,
             watermark=watermark,
+            late=None if late is None else late.name,
         )
         self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
 
@@ -246,6 +248,7 @@ class KeyedOperatorHarness(_Harness):
             state.
         key_types: Spark DDL per key field; by default read off each key's Python values.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
+        late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
 
     Raises:
         ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
@@ -265,6 +268,7 @@ class KeyedOperatorHarness(_Harness):
         *,
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
+        late: OutputTag | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -276,6 +280,7 @@ class KeyedOperatorHarness(_Harness):
             restore_from=restore_from,
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
+            late=late,
         )
 
 
@@ -286,7 +291,7 @@ class BroadcastOperatorHarness(_Harness):
         function: What to run.
         broadcast: The broadcast states that the function may use.
         key: Returns a record's key as a tuple; None for a stream without keys.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state: As for
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As for
             ``KeyedOperatorHarness``.
 
     Raises:
@@ -307,6 +312,7 @@ class BroadcastOperatorHarness(_Harness):
         *,
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
+        late: OutputTag | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -318,6 +324,7 @@ class BroadcastOperatorHarness(_Harness):
             restore_from=restore_from,
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
+            late=late,
         )
 
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:

@@ -252,6 +252,34 @@ class TestSettings:
             _ = tested.keyed_backend
 
 
+class TestLate:
+    TOO_LATE = OutputTag("too_late", "k string, n bigint")
+
+    def test_records_at_or_behind_the_watermark_go_to_the_late_output_and_not_to_the_function(self) -> None:
+        tested = KeyedOperatorHarness(Summing(), late=self.TOO_LATE)
+        tested.process(Row("a", 1), -(2**62))
+        tested.watermark(10)
+        for n, timestamp in ((2, 9), (4, 10), (8, 11), (16, None)):
+            tested.process(Row("a", n), timestamp)
+        assert tested.side_output(self.TOO_LATE) == [Row("a", 2), Row("a", 4)]
+        assert tested.output == [(("a",), 1), (("a",), 9), (("a",), 25)]
+
+    def test_without_a_late_output_the_function_gets_every_record(self) -> None:
+        tested = KeyedOperatorHarness(Summing())
+        tested.watermark(10)
+        tested.process(Row("a", 2), 9)
+        assert tested.output == [(("a",), 2)]
+
+    def test_broadcast_records_are_never_too_late(self) -> None:
+        tested = BroadcastOperatorHarness(Listing(), [RULES], late=self.TOO_LATE)
+        tested.watermark(10)
+        tested.process_broadcast(1, 9)
+        tested.process(Row("a", 1), 9)
+        tested.process(Row("a", 2), 11)
+        assert tested.side_output(self.TOO_LATE) == [Row("a", 1)]
+        assert tested.output == [{"x": 1}]
+
+
 class TestSnapshots:
     def test_one_snapshot_or_several_may_be_restored(self) -> None:
         first = KeyedOperatorHarness(Summing())

@@ -182,6 +182,7 @@ class EpochRecord:
         subtasks: Subtasks that ran, over all operators.
         backlog: What was known to wait after it, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
+        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
 
     """
 
@@ -200,6 +201,7 @@ class EpochRecord:
     subtasks: int = 0
     backlog: tuple[SourceBacklog, ...] = ()
     memory_share: float | None = None
+    late_rows: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ epochs = Table(
     Column("subtasks", Integer, nullable=False),
     Column("backlog", JSON, nullable=False),
     Column("memory_share", Float),
+    Column("late_rows", JSON, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 

@@ -66,6 +66,7 @@ class EpochReport:
         cached_subtasks: Subtasks that met all of their state in memory.
         phases_ms: Duration of the driver's phases, and the longest of each worker phase.
         memory_share: The largest share of its memory that a worker uses.
+        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
 
     """
 
@@ -76,6 +77,7 @@ class EpochReport:
     cached_subtasks: int
     phases_ms: dict[str, int]
     memory_share: float
+    late_rows: Mapping[str, int]
 
 
 class Upkeep(Protocol):
@@ -298,7 +300,7 @@ class EpochRunner:
         if share >= NEARLY_FULL:
             _warn_of_memory(fullest.uid, fullest)
         self._gate.committed(
-            EpochReport(manifest, commits, int(started * 1000), _ms(done - clock), hits, phases, share)
+            EpochReport(manifest, commits, int(started * 1000), _ms(done - clock), hits, phases, share, read.late_rows)
         )
         self._upkeep.committed(manifest)
 

@@ -97,6 +97,7 @@ class OperatorPlan:
     Attributes:
         key_columns: None of them for an operator without a key.
         parallelism: Number of its subtasks; None for the job's.
+        late: Takes late records of the main input instead of the function; None for none.
 
     """
 
@@ -108,6 +109,7 @@ class OperatorPlan:
     function: UserFunction
     output: str
     parallelism: int | None = None
+    late: OutputTag | None = None
     sinks: list[SinkBinding] = field(default_factory=list)
 
     @property
@@ -244,10 +246,16 @@ class Stream:
         return ConnectedStream(self._job, self._input, (), (), broadcast)
 
     def process(
-        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+        self,
+        function: UserFunction,
+        output: str,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``ProcessFunction`` over every record, without a key; see ``KeyedStream.process``."""
-        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output, parallelism))
+        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output, parallelism, late))
 
 
 class BroadcastStream:
@@ -272,7 +280,13 @@ class KeyedStream:
         return ConnectedStream(self._job, self._input, self._columns, self._order_by, broadcast)
 
     def process(
-        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+        self,
+        function: UserFunction,
+        output: str,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``KeyedProcessFunction`` over every record.
 
@@ -282,14 +296,17 @@ class KeyedStream:
             uid: Stable identity of the operator in savepoints.
             parallelism: Number of subtasks of this operator, which a rescale of the job leaves as it is; by default
                 the job's.
+            late: Side output, with the records' own columns, for those whose event time is at or behind the watermark:
+                they go there and not to the function. Without it the function gets every record.
 
         Raises:
-            JobDefinitionError: The function is none, the uid is taken or not usable, or the parallelism is not
-                positive.
-            UnsupportedTypeError: The output schema cannot be parsed.
+            JobDefinitionError: The function is none, the uid is taken or not usable, the parallelism is not positive,
+                or the records that ``late`` asks for have no event time.
+            UnsupportedTypeError: The output schema, or that of the late records, cannot be parsed.
 
         """
-        plan = OperatorPlan(uid, self._input, self._columns, self._order_by, None, function, output, parallelism)
+        order = self._order_by
+        plan = OperatorPlan(uid, self._input, self._columns, order, None, function, output, parallelism, late)
         return _processed(self._job, plan)
 
 
@@ -308,13 +325,19 @@ class ConnectedStream:
         self._plan = (stream_input, columns, order_by, broadcast.broadcast)
 
     def process(
-        self, function: UserFunction, output: str, uid: str, *, parallelism: int | None = None
+        self,
+        function: UserFunction,
+        output: str,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, over both streams.
 
-        See ``KeyedStream.process``.
+        See ``KeyedStream.process``; broadcast records are never too late for it.
         """
-        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism))
+        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism, late))
 
 
 class OutputStream(Stream):
@@ -359,8 +382,24 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
             f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; leave it out for the "
             "job's parallelism"
         )
+    if plan.late is not None:
+        _check_late(plan, plan.late)
     job.operators.append(plan)
     return ProcessedStream(job, plan)
+
+
+def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
+    if not isinstance(late, OutputTag):
+        raise JobDefinitionError(
+            f"found late={late!r} for operator {plan.uid!r}; expected an OutputTag; give OutputTag(name, columns)"
+        )
+    if isinstance(plan.input, Source) and plan.input.event_time is None:
+        raise JobDefinitionError(
+            f"found late={late.name!r} for operator {plan.uid!r}, whose source {plan.input.name!r} has no event time; "
+            "expected one, because late is what event time has passed; name the column in source(…, event_time=…), "
+            "or leave late out"
+        )
+    parse_row(late.value_type)
 
 
 def fetch_artifact(artifact: str, directory: Path) -> Path:

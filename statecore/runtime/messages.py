@@ -58,6 +58,7 @@ class OperatorSpec:
         key_fields: Empty for an operator without a key.
         broadcast: The broadcast states, none without a broadcast input.
         broadcast_event_time: As ``event_time``, of the broadcast input.
+        late: Name of the tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
 
@@ -70,6 +71,7 @@ class OperatorSpec:
     key_fields: tuple[FieldRef, ...]
     broadcast: tuple[MapStateDescriptor, ...]
     broadcast_event_time: str | None
+    late: str | None
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
     crossings: tuple[Crossing, ...]
@@ -132,6 +134,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         read_from: Attempts of other operators that rows came from.
         replaces: Whether ``keyed`` replaces the files of earlier epochs.
         rows, broadcast_rows: Records of the two inputs.
+        late_rows, late_broadcast_rows: Those of a source whose event time the watermark had reached.
         max_event_time_ms: The newest event time among the records of a source; None without one.
         max_broadcast_event_time_ms: Likewise, of the broadcast input.
         next_event_timer_ms, next_processing_timer_ms: The first timers that are to fire; None without any.
@@ -156,6 +159,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     outputs: tuple[StagedOutput, ...]
     rows: int
     broadcast_rows: int
+    late_rows: int
+    late_broadcast_rows: int
     max_event_time_ms: int | None
     max_broadcast_event_time_ms: int | None
     next_event_timer_ms: int | None

@@ -40,6 +40,7 @@ def record_epoch(catalog: Catalog, report: EpochReport, backlog: Sequence[Source
         subtasks=sum(map(len, report.commits.values())),
         backlog=tuple(backlog),
         memory_share=report.memory_share,
+        late_rows=dict(report.late_rows),
     )
     operators = [_figures(uid, commits) for uid, commits in report.commits.items()]
     catalog.record_epoch(record, operators=operators, key_groups=list(_key_groups(manifest, report.commits)))

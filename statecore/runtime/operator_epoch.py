@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
 from statecore.errors import CommitError, JobDefinitionError, StateConflictError
-from statecore.model import Field, key_group_range, parse_row, require_key_type
+from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.runtime.job import Input, OperatorPlan, Output, Source
 from statecore.runtime.messages import Crossing, OperatorSpec, SubtaskCommit, SubtaskSpec
 from statecore.runtime.publishing import staged_sinks
@@ -42,7 +42,8 @@ def operator_spec(
         allow_non_restored_state: Whether restored state may be left behind.
 
     Raises:
-        JobDefinitionError: A key or event-time column is not there, or of another type than it must be.
+        JobDefinitionError: A key or event-time column is not there, or of another type than it must be; or late records
+            are asked for with other columns than they have.
 
     """
     columns = {field.name: field for field in _fields(plan.input, schemas)}
@@ -54,6 +55,8 @@ def operator_spec(
         )
     for name in plan.key_columns:
         require_key_type(columns[name].type)
+    if plan.late is not None:
+        _check_late(plan.uid, plan.late, columns.values())
     broadcast = plan.broadcast
     inputs = [each for operator in operators for each in operator.inputs]
     read = {each.tag: each for each in inputs if isinstance(each, Output) and each.uid == plan.uid}
@@ -65,6 +68,7 @@ def operator_spec(
         key_fields=tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.key_columns),
         broadcast=() if broadcast is None else broadcast.states,
         broadcast_event_time=None if broadcast is None else _event_time(broadcast.input, schemas),
+        late=None if plan.late is None else plan.late.name,
         max_parallelism=max_parallelism,
         sinks=staged_sinks(plan.sinks, store),
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),
@@ -75,6 +79,18 @@ def operator_spec(
 
 def _fields(read: Input, schemas: Schemas) -> tuple[Field, ...]:
     return schemas[read.name] if isinstance(read, Source) else parse_row(read.schema)
+
+
+def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
+    asked, there = (
+        ", ".join(f"{field.name} {field.type.ddl()}" for field in fields)
+        for fields in (parse_row(late.value_type), columns)
+    )
+    if asked != there:
+        raise JobDefinitionError(
+            f"found the late output {late.name!r} of operator {uid!r} with the columns {asked}; expected those of its "
+            f"input, {there}, because late records go there as they are; declare the tag with these columns"
+        )
 
 
 def _event_time(read: Input, schemas: Schemas) -> str | None:

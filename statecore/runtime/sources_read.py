@@ -13,6 +13,10 @@ from statecore.snapshot.manifest import SourcePositions
 class SourcesRead:
     """Figures of an epoch's sources, gathered from the commits of the operators that read them.
 
+    Attributes:
+        rows: Records of all sources.
+        late_rows: Per source with event time, how many of its records the watermark had passed.
+
     Args:
         job: The job.
         commits: Per operator uid its subtasks' commits.
@@ -26,17 +30,21 @@ class SourcesRead:
         self._sources = job.sources
         self._newest = {source.name: source.max_event_time_ms for source in before}
         rows: dict[str, int] = {}
+        late: dict[str, int] = {}
         for operator in job.operators:
             found = commits[operator.uid]
             if isinstance(operator.input, Source):
                 # Whoever else reads the source has read the same.
                 rows[operator.input.name] = sum(commit.rows for commit in found)
+                late[operator.input.name] = sum(commit.late_rows for commit in found)
                 self._note(operator.input, [commit.max_event_time_ms for commit in found])
             if operator.broadcast is not None and isinstance(operator.broadcast.input, Source):
                 # Every subtask has read all of it.
                 rows[operator.broadcast.input.name] = found[0].broadcast_rows
+                late[operator.broadcast.input.name] = found[0].late_broadcast_rows
                 self._note(operator.broadcast.input, [commit.max_broadcast_event_time_ms for commit in found])
         self.rows = sum(rows.values())
+        self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 
     def watermark_ms(self, before: int | None) -> int | None:
         """Return where event time stands after the epoch: as far as the source that is furthest behind.

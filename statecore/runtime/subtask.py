@@ -87,7 +87,7 @@ class _Attempt:
         self._operator, self._old_files = self._loader.operator()
         self._outputs = Outputs(spec.sinks)
         self._crossing = CrossingRows(spec, subtask, self._number)
-        self._taken = SubtaskInput(spec)
+        self._taken = SubtaskInput(spec, epoch.watermark_ms)
         self._process = ProcessOperator(
             spec.function,
             self._keyed,
@@ -98,6 +98,7 @@ class _Attempt:
             parallelism=len(epoch.subtasks),
             broadcast=spec.broadcast,
             watermark=NO_WATERMARK if epoch.watermark_before_ms is None else epoch.watermark_before_ms,
+            late=spec.late,
         )
         self._loaded = self._processed = time.monotonic()
 
@@ -163,6 +164,8 @@ class _Attempt:
             outputs=tuple(staged),
             rows=taken.rows,
             broadcast_rows=taken.broadcast_rows,
+            late_rows=taken.late_rows,
+            late_broadcast_rows=taken.late_broadcast_rows,
             max_event_time_ms=taken.max_event_time_ms,
             max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
             next_event_timer_ms=self._process.next_event_timer_ms,

@@ -48,20 +48,28 @@ class Part:
 class SubtaskInput:
     """Takes the batches of a subtask apart, in order.
 
+    Args:
+        spec: The operator.
+        watermark_ms: The watermark under which the records of sources are processed; None before the first one.
+
     Attributes:
         read_from: Attempts of other operators that rows came from.
         rows, broadcast_rows: Records so far.
+        late_rows, late_broadcast_rows: Those of sources whose event time the watermark had reached.
         max_event_time_ms, max_broadcast_event_time_ms: The newest event time so far among the records of sources.
 
     """
 
-    def __init__(self, spec: OperatorSpec) -> None:
+    def __init__(self, spec: OperatorSpec, watermark_ms: int | None) -> None:
         self._spec = spec
+        self._watermark_ms = watermark_ms
         self._main: _Rows | None = None
         self._broadcast: _Rows | None = None
         self.read_from: set[int] = set()
         self.rows = 0
         self.broadcast_rows = 0
+        self.late_rows = 0
+        self.late_broadcast_rows = 0
         self.max_event_time_ms: int | None = None
         self.max_broadcast_event_time_ms: int | None = None
 
@@ -98,6 +106,7 @@ class SubtaskInput:
         records = part.rows.column(MAIN)
         times, newest = self._main.times(part.rows, records)
         self.rows += part.rows.num_rows
+        self.late_rows += self._main.late(records, self._watermark_ms)
         self.max_event_time_ms = _later(self.max_event_time_ms, newest)
         keys_of, values = self._main.taken(records)
         if self._encode is None:
@@ -112,6 +121,7 @@ class SubtaskInput:
         records = part.rows.column(BROADCAST)
         times, newest = self._broadcast.times(part.rows, records)
         self.broadcast_rows += part.rows.num_rows
+        self.late_broadcast_rows += self._broadcast.late(records, self._watermark_ms)
         self.max_broadcast_event_time_ms = _later(self.max_broadcast_event_time_ms, newest)
         _, values = self._broadcast.taken(records)
         return zip(values, times, strict=False)
@@ -133,13 +143,24 @@ class _Rows:
     def times(self, rows: pa.RecordBatch, records: pa.StructArray) -> tuple[Iterable[int | None], int | None]:
         """Return the event time of each row in ms, and the newest of a source's."""
         if self._event_time is not None:
-            # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
-            column = records.flatten()[self._event_time].cast(pa.int64())
-            times = [None if us is None else us // 1000 for us in column.to_pylist()]
+            # Rounding down is right before 1970, too.
+            times = [None if us is None else us // 1000 for us in self._event_times_us(records).to_pylist()]
             return times, max((time for time in times if time is not None), default=None)
         if TIMESTAMP in rows.schema.names:
             return rows.column(TIMESTAMP).to_pylist(), None
         return repeat(None, rows.num_rows), None
+
+    def late(self, records: pa.StructArray, watermark_ms: int | None) -> int:
+        """Return how many rows of a source have an event time that is not after the watermark."""
+        if self._event_time is None or watermark_ms is None:
+            return 0
+        in_time_us = max((watermark_ms + 1) * 1000, -(2**63))
+        return pc.sum(pc.less(self._event_times_us(records), in_time_us)).as_py() or 0
+
+    def _event_times_us(self, records: pa.StructArray) -> pa.Int64Array:
+        assert self._event_time is not None
+        # Arrow counts a timestamp in microseconds.
+        return records.flatten()[self._event_time].cast(pa.int64())
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
@@ -57,6 +57,7 @@ class ProcessOperator:
         clock: The epoch's time.
         broadcast: The broadcast states that were declared.
         watermark: Where event time stands, in ms.
+        late: Name of the tag that late records go to as they are, instead of to the function; None for none.
 
     Raises:
         ConfigurationError: The function is of no known kind, or there are keys and it takes none, or the reverse.
@@ -75,6 +76,7 @@ class ProcessOperator:
         parallelism: int,
         broadcast: tuple[MapStateDescriptor, ...] = (),
         watermark: int = NO_WATERMARK,
+        late: str | None = None,
     ) -> None:
         require_fit(function, keyed=keyed is not None, broadcast=bool(broadcast))
         self._function = function
@@ -82,6 +84,7 @@ class ProcessOperator:
         self._operator = operator
         self._emit = emit
         self._declared = broadcast
+        self._late = late
         self._moment = Moment(clock.now_ms, watermark)
         self._runtime = SubtaskContext(keyed, subtask, parallelism)
         self._event_timers: TimerTable | None = None
@@ -132,7 +135,7 @@ class ProcessOperator:
         keyed, moment, context = self._keyed, self._moment, self._element
         process_element = self._function.process_element
         try:
-            for key, key_group, value, timestamp in records:
+            for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
                 if keyed is not None:
                     keyed.set_current_key(key, key_group)
                 moment.timestamp = timestamp
@@ -179,6 +182,18 @@ class ProcessOperator:
     def close(self) -> None:
         """End the function."""
         self._function.close()
+
+    def _in_time(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield the records that event time has not passed; the others go to the side output."""
+        assert self._late is not None
+        moment = self._moment
+        for record in records:
+            _, _, value, timestamp = record
+            if timestamp is not None and timestamp <= moment.watermark:
+                moment.timestamp = timestamp
+                self._emit(self._late, value)
+            else:
+                yield record
 
     def _take_timers(self) -> TimerService:
         """Find the timers that are the function's to fire, and those that are not."""

@@ -36,6 +36,7 @@ EPOCH = EpochRecord(
     cache_hits=1,
     subtasks=2,
     backlog=(FILES, RULES),
+    late_rows={"flights": 3},
 )
 SUMS = OperatorFigures("sums", (6, 4), (1, 2), (30, 20), (3, 3), (64, 0), (64, 64))
 

@@ -118,7 +118,7 @@ class Cluster:
         self.newest: Manifest | None = None
         self.spec = OperatorSpec(
             uid="totals", function=Totals(), reads_operator=False, event_time=None,
-            key_fields=(FieldRef(name="k", type="string"),), broadcast=(), broadcast_event_time=None,
+            key_fields=(FieldRef(name="k", type="string"),), broadcast=(), broadcast_event_time=None, late=None,
             max_parallelism=GROUPS, sinks=(), crossings=(), store_url=self.store.files.url,
             allow_non_restored_state=False,
         )  # fmt: skip
