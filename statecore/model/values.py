@@ -19,7 +19,7 @@ import reprlib
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -52,8 +52,8 @@ class ValueType:
 def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
     """Return the constructor of the named tuple with these fields; a name that is no identifier becomes ``_i``."""
     row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    make: Callable[[Iterable[Any]], Any] = row._make
-    return make
+    # What _make does but for the check of the length, without a step in Python: rows are made for every record.
+    return partial(tuple.__new__, row)
 
 
 @lru_cache(maxsize=1024)

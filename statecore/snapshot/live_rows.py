@@ -7,7 +7,7 @@ What is stored is flattened column by column; see ``statecore.state.tables`` for
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -53,6 +53,15 @@ class _Columns:
         self.map_keys.extend(entries)
         self.stored.extend(entries.values())
         self.deleted.extend(repeat(False, len(entries)))
+
+    def add_changed(self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any]) -> None:
+        """Take what is stored of scopes now; the usual case, so it goes from column to column."""
+        found = list(map(rows.get, scopes, repeat(_ABSENT)))
+        gone = [stored is _ABSENT for stored in found]
+        self.scopes.extend(scopes)
+        self.key_groups.extend(repeat(key_group, len(found)))
+        self.stored.extend([None if stored is _ABSENT else stored for stored in found] if any(gone) else found)
+        self.deleted.extend(gone)
 
     def rows(self, table: StateTable, *, changelog: bool) -> KeyedRows:
         keys, windows = _keys_and_windows(table, self.scopes)
@@ -108,13 +117,16 @@ def changelog_rows(table: StateTable) -> KeyedRows:
     columns, changed = _Columns(), table.changed
     for key_group in sorted(changed.keys() | table.changed_entries.keys()):
         stored = table.groups.get(key_group, {})
+        if table.kind not in _CONTAINERS:
+            columns.add_changed(changed.get(key_group, ()), key_group, stored)
+            continue
         for scope in changed.get(key_group, ()):
             found = stored.get(scope, _ABSENT)
             if table.kind is StateKind.MAP:
                 columns.add(scope, key_group, _ABSENT)
                 columns.add_entries(scope, key_group, {} if found is _ABSENT else found)
             else:
-                columns.add(scope, key_group, found if found or table.kind not in _CONTAINERS else _ABSENT)
+                columns.add(scope, key_group, found or _ABSENT)
         for scope, map_keys in table.changed_entries.get(key_group, {}).items():
             entries = stored.get(scope, {})
             for map_key, removed in map_keys.items():

@@ -125,7 +125,11 @@ class StateTable:
     def changed(self) -> dict[int, dict[Scope, None]]:
         """Scopes that the next changelog replaces whole, or removes when nothing is stored, per key group, in order."""
         for key_group, scopes in self.written.items():
-            self._changed[key_group].update(dict.fromkeys(scopes))
+            changed, written = self._changed[key_group], dict.fromkeys(scopes)
+            if changed:
+                changed.update(written)
+            else:
+                self._changed[key_group] = written
         self.written.clear()
         return self._changed
 
