@@ -3,6 +3,7 @@
 from statecore.errors import StatecoreError
 from statecore.functions import (
     AggregatingState,
+    BatchProcessFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     KeyedBroadcastProcessFunction,
@@ -50,6 +51,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "BatchProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
     "DistributionMode",

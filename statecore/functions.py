@@ -1,4 +1,4 @@
-"""What users subclass: functions that process a stream one record at a time, and the contexts they are given.
+"""What users subclass: functions that process a stream, and the contexts they are given.
 
 Method names are PyFlink's. Functions yield their outputs; a record is a named tuple of the row's columns.
 
@@ -8,6 +8,7 @@ Method names are PyFlink's. Functions yield their outputs; a record is a named t
     KeyedProcessFunction           a keyed stream: keyed state and timers
     BroadcastProcessFunction       a stream without keys, and a broadcast one
     KeyedBroadcastProcessFunction  a keyed stream, and a broadcast one
+    BatchProcessFunction           a stream with or without keys, many records at a time as Arrow columns
     CheckpointedFunction           mix-in for any of them: operator state
 """
 
@@ -17,6 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from statecore.model import (
     AggregatingStateDescriptor,
@@ -122,9 +125,25 @@ class AppendingState(Protocol):
 class ReducingState(AppendingState, Protocol):
     """One value per key, to which every added one is reduced."""
 
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold in a value for each row of the batch, as ``add`` would row by row.
+
+        Returns:
+            The reduced value of each of the batch's keys, in the order of ``BatchContext.keys``.
+
+        """
+
 
 class AggregatingState(AppendingState, Protocol):
     """One accumulator per key, into which every added value is folded; a read gives its result."""
+
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold in a value for each row of the batch, as ``add`` would row by row.
+
+        Returns:
+            The accumulator of each of the batch's keys, in the order of ``BatchContext.keys``.
+
+        """
 
 
 class KeyedStateStore(Protocol):
@@ -260,6 +279,34 @@ class BroadcastOnTimerContext(ReadOnlyBroadcastContext, OnTimerContext, Protocol
     """Given to ``on_timer`` of a function with broadcast state."""
 
 
+class BatchContext(Protocol):
+    """Given to ``process_batch``. Times are milliseconds since 1970-01-01 UTC."""
+
+    def keys(self) -> pa.RecordBatch:
+        """Return the distinct keys of the batch, under the names of the key columns."""
+
+    def each_key(self) -> Iterator[tuple[Any, ...]]:
+        """Walk through these keys; state and timers are scoped to each in turn."""
+
+    def timer_service(self) -> TimerService:
+        """Return what registers timers, for the key that ``each_key`` is at."""
+
+    def timestamps(self) -> pa.Array | None:
+        """Return the event time of each row, null for a row without one; None when no row can have one."""
+
+    def timestamp(self) -> int | None:
+        """Return the newest event time of the batch, which its outputs have unless they bring their own."""
+
+    def current_watermark(self) -> int:
+        """Return the watermark; -2^63 before the first one."""
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's time: the same on every worker and on replay."""
+
+    def output(self, tag: OutputTag, value: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
+        """Send rows to a side output, with an event time of their own for each, or the newest of the batch for all."""
+
+
 class BroadcastContext(Context, Protocol):
     """Given to ``process_broadcast_element``: every subtask gets the same elements, and must do the same with them."""
 
@@ -341,5 +388,34 @@ class KeyedBroadcastProcessFunction(_Function, ABC):
         """Yield outputs when a timer fires; the current key is the one that it was registered under."""
 
 
-UserFunction = ProcessFunction | KeyedProcessFunction | BroadcastProcessFunction | KeyedBroadcastProcessFunction
+class BatchProcessFunction(_Function, ABC):
+    """Processes the records of a stream, keyed or not, many at a time.
+
+    A batch is what a subtask gets in an epoch; only one of many million rows is cut into several.
+    """
+
+    @abstractmethod
+    def process_batch(self, batch: pa.RecordBatch, ctx: BatchContext) -> Iterable[Any] | None:
+        """Process records and yield outputs.
+
+        Args:
+            batch: The records, a column for each of theirs.
+            ctx: Their keys and event times, and the watermark.
+
+        Returns:
+            Record batches with the columns of the output schema, or pairs of one and its rows' event times.
+
+        """
+
+    def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """Yield outputs, tuples as those of a ``KeyedProcessFunction``, when a timer of a key fires."""
+
+
+UserFunction = (
+    ProcessFunction
+    | KeyedProcessFunction
+    | BroadcastProcessFunction
+    | KeyedBroadcastProcessFunction
+    | BatchProcessFunction
+)
 """Any function that an operator can run."""

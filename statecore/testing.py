@@ -20,8 +20,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from statecore.errors import ConfigurationError, MaxParallelismError, StateTypeError
-from statecore.functions import UserFunction
+from statecore.functions import BatchProcessFunction, UserFunction
 from statecore.model import (
     DistributionMode,
     MapStateDescriptor,
@@ -33,13 +35,22 @@ from statecore.model import (
     key_group_range,
     redistribute_operator_state,
 )
+from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
+from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.operator import OperatorStateSnapshot
 from statecore.state.process import MAIN_OUTPUT
 from statecore.state.tables import Key, split_scope
 
-__all__ = ["BroadcastOperatorHarness", "HarnessSnapshot", "KeyedOperatorHarness", "ManualClock", "physical"]
+__all__ = [
+    "BatchOperatorHarness",
+    "BroadcastOperatorHarness",
+    "HarnessSnapshot",
+    "KeyedOperatorHarness",
+    "ManualClock",
+    "physical",
+]
 
 
 class ManualClock:
@@ -101,6 +112,25 @@ class HarnessSnapshot:
     operator: Mapping[str, OperatorStateSnapshot]
 
 
+class _Outputs:
+    """Keeps what a function puts out."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[Any]] = {}
+
+    def of(self, tag: str) -> list[Any]:
+        return self._values.setdefault(tag, [])
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+        self.of(tag).append(value)
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
+        self.of(MAIN_OUTPUT).extend(values)
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        self.of(tag).extend(from_arrow(rows.to_struct_array()))
+
+
 class _Harness:
     def __init__(
         self,
@@ -117,13 +147,14 @@ class _Harness:
         late: OutputTag | None,
     ) -> None:
         self.clock = ManualClock()
+        self._function = function
         self.operator_backend = OperatorStateBackend()
         self._key = key
         self._key_types = key_types
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._subtask = subtask
-        self._outputs: dict[str, list[Any]] = {}
+        self._outputs = _Outputs()
         self._epoch = 0
         own = key_group_range(max_parallelism, parallelism, subtask)
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
@@ -133,7 +164,7 @@ class _Harness:
             function,
             self._keyed,
             self.operator_backend,
-            self._emit,
+            self._outputs,
             clock=self.clock,
             subtask=subtask,
             parallelism=parallelism,
@@ -160,11 +191,11 @@ class _Harness:
     @property
     def output(self) -> list[Any]:
         """What the function yielded so far."""
-        return self._outputs.setdefault(MAIN_OUTPUT, [])
+        return self._outputs.of(MAIN_OUTPUT)
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """Return what the function sent to a side output so far."""
-        return self._outputs.setdefault(tag.name, [])
+        return self._outputs.of(tag.name)
 
     def process(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record.
@@ -178,6 +209,11 @@ class _Harness:
             StateError: Its key belongs to another subtask.
 
         """
+        if isinstance(self._function, BatchProcessFunction):
+            raise ConfigurationError(
+                f"found a single record for {type(self._function).__name__}; expected a function over records, since "
+                "this one takes batches; use BatchOperatorHarness and its process_batch"
+            )
         key, key_group = ((), 0) if self._key is None else self._place(self._key(value))
         self._operator.process([(key, key_group, value, timestamp_ms)])
 
@@ -207,9 +243,6 @@ class _Harness:
     def close(self) -> None:
         """End the function."""
         self._operator.close()
-
-    def _emit(self, tag: str, value: Any) -> None:
-        self._outputs.setdefault(tag, []).append(value)
 
     def _place(self, key: Key) -> tuple[Key, int]:
         if not isinstance(key, tuple):
@@ -330,6 +363,72 @@ class BroadcastOperatorHarness(_Harness):
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record of the broadcast stream, which every subtask gets."""
         self._operator.process_broadcast(value, timestamp_ms)
+
+
+class BatchOperatorHarness(_Harness):
+    """Runs one subtask of a ``BatchProcessFunction``; ``key=()`` runs it on a stream without keys.
+
+    Outputs are tuples, one for each row.
+
+    Args:
+        function: What to run.
+        key: The key's columns.
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state: As for
+            ``KeyedOperatorHarness``.
+
+    Raises:
+        ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
+
+    """
+
+    def __init__(
+        self,
+        function: BatchProcessFunction,
+        key: Sequence[str] = ("k",),
+        max_parallelism: int = 128,
+        parallelism: int = 1,
+        subtask: int = 0,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
+        *,
+        key_types: Sequence[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> None:
+        super().__init__(
+            function,
+            key=(lambda row: tuple(getattr(row, column) for column in key)) if key else None,
+            broadcast=(),
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+            subtask=subtask,
+            restore_from=restore_from,
+            key_types=key_types,
+            allow_non_restored_state=allow_non_restored_state,
+            late=None,
+        )
+        self._columns = list(key)
+
+    def process_batch(self, batch: pa.RecordBatch, timestamps_ms: Sequence[int | None] | None = None) -> None:
+        """Push records.
+
+        Args:
+            batch: What ``process_batch`` gets.
+            timestamps_ms: The event time of each; None for records without.
+
+        Raises:
+            StateError: A key belongs to another subtask.
+
+        """
+        if batch.num_rows:
+            times = None if timestamps_ms is None else pa.array(timestamps_ms, pa.int64())
+            self._operator.process_batch(batch, self._keys(batch.select(self._columns)), times)
+
+    def _keys(self, fields: pa.RecordBatch) -> BatchKeys | None:
+        if not self._columns:
+            return None
+        rows = list(zip(*map(from_arrow, fields.columns), strict=True))
+        types = [_key_type(value) for value in rows[0]] if self._key_types is None else self._key_types
+        groups = [key_group_for(row, types, self._max_parallelism) for row in rows]
+        return BatchKeys.of(fields, types, pa.array(groups))
 
 
 def _checked_broadcast(broadcast: Sequence[MapStateDescriptor]) -> tuple[MapStateDescriptor, ...]:

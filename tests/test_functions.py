@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -1065,10 +1065,20 @@ class Clock:
         return 1_234
 
 
-def operator(function: Any, emitted: list[Any]) -> ProcessOperator:
+class Emitted(list[Any]):
+    """Keeps every output with its tag."""
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+        self.append((tag, value))
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
+        self.extend(("", value) for value in values)
+
+
+def operator(function: Any, emitted: Emitted) -> ProcessOperator:
     keyed = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), Clock())
     return ProcessOperator(
-        function, keyed, OperatorStateBackend(), lambda tag, value: emitted.append((tag, value)),
+        function, keyed, OperatorStateBackend(), emitted,
         clock=Clock(), subtask=2, parallelism=5,
     )  # fmt: skip
 
@@ -1083,7 +1093,7 @@ class TestErrors:
                 raise error
             return value.n
 
-        emitted: list[Any] = []
+        emitted = Emitted()
         process = operator(Keyed(fail), emitted)
         process.open(restored=False)
         with pytest.raises(type(error)) as raised:
@@ -1100,7 +1110,7 @@ class TestErrors:
                 yield
 
         function = Failing()
-        process = operator(function, [])
+        process = operator(function, Emitted())
         process.open(restored=False)
         with pytest.raises(ZeroDivisionError):
             process.process([(("a",), 3, Row("a", 1), None)])
@@ -1120,14 +1130,14 @@ class TestErrors:
         assert tested.output == []
 
     def test_a_broadcast_record_for_a_function_without_broadcast_side_is_refused(self) -> None:
-        process = operator(Keyed(lambda value, ctx: None), [])
+        process = operator(Keyed(lambda value, ctx: None), Emitted())
         process.open(restored=False)
         with pytest.raises(ConfigurationError, match="broadcast record for a Keyed; expected a Broadcast"):
             process.process_broadcast(1, None)
 
     def test_subtask_and_parallelism_are_told_in_open(self) -> None:
         function = Buffering()
-        operator(function, []).open(restored=False)
+        operator(function, Emitted()).open(restored=False)
         assert function.calls == [("initialize_state", False), ("open", 2, 5)]
 
     def test_a_value_that_does_not_fit_its_state_names_the_record(self) -> None:

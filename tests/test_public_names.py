@@ -21,6 +21,7 @@ PUBLIC = {
     "ReducingState",
     "RuntimeContext",
     "ValueState",
+    "BatchProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
     "DistributionMode",
@@ -67,7 +68,14 @@ RUNTIME = {
     "rewrite_savepoint",
     "write_savepoint",
 }
-TESTING = {"BroadcastOperatorHarness", "HarnessSnapshot", "KeyedOperatorHarness", "ManualClock", "physical"}
+TESTING = {
+    "BatchOperatorHarness",
+    "BroadcastOperatorHarness",
+    "HarnessSnapshot",
+    "KeyedOperatorHarness",
+    "ManualClock",
+    "physical",
+}
 MODULES = [(statecore, PUBLIC), (statecore.runtime, RUNTIME), (statecore.testing, TESTING)]
 
 

@@ -117,6 +117,8 @@ def _refuse(found: set[type], refused: tuple[type, ...], data_type: pa.DataType)
 def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Sequence[Any]]:
     names = [data_type.field(i).name for i in range(data_type.num_fields)]
     width = len(names)
+    if all(issubclass(kind, tuple) for kind in set(map(type, values))) and set(map(len, values)) == {width}:
+        return list(zip(*values, strict=True))
     empty = (None,) * width
     rows: list[tuple[Any, ...]] = []
     for value in values:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+import pyarrow as pa
+
 from statecore.errors import ConfigurationError
 from statecore.model.key_groups import is_integer
 from statecore.model.redistribution import CONTIGUOUS, INTERLEAVED
@@ -110,6 +112,20 @@ class AggregateFunction(ABC):
     @abstractmethod
     def merge(self, a: Any, b: Any) -> Any:
         """Return one accumulator for two."""
+
+    def add_batch(self, values: pa.Array, accumulators: pa.Array, index: pa.Array) -> pa.Array | None:
+        """Return the accumulators with many values folded in, to what ``add`` would give value by value.
+
+        Args:
+            values: What is added, without nulls.
+            accumulators: One for each key, of the descriptor's ``accumulator_type``.
+            index: For each value the position of its accumulator, bigint; each position is there at least once.
+
+        Returns:
+            The accumulators in their order, or None to have ``add`` called for every value.
+
+        """
+        return None
 
 
 class StateDescriptor(ABC):

@@ -153,6 +153,16 @@ def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
     )
 
 
+def is_canonical(key_types: Sequence[str]) -> bool:
+    """Tell whether keys as Arrow gives them are canonical already, so that equal keys are equal column by column.
+
+    Raises:
+        UnsupportedTypeError: a type cannot be a key.
+
+    """
+    return key_encoder(key_types) is _unchanged
+
+
 def key_check(data_type: DataType) -> Check:
     """Return what gives the canonical form of one key field that is not None, or raises MisfitError.
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
 from statecore.errors import StateTypeError
 from statecore.model import Field, StructType, arrow_schema
+from statecore.model.arrow_values import to_arrow
+from statecore.runtime.fitting import fitted
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, SUBTASK, TIMESTAMP, OperatorSpec, crossing_column
-from statecore.snapshot.arrow_values import to_arrow
+from statecore.state.process import MAIN_OUTPUT
 
 _FIXED = ((SUBTASK, "int", pa.int32()), (COMMIT, "string", pa.string()), (ATTEMPT, "bigint", pa.int64()),
           (PHASE, "int", pa.int32()), (TIMESTAMP, "bigint", pa.int64()))  # fmt: skip
@@ -39,6 +42,7 @@ class CrossingRows:
         self._fields: dict[str, Sequence[Field]] = {each.tag: each.fields for each in spec.crossings}
         self._columns = {tag: crossing_column(spec, tag) for tag in self._fields}
         self._types = {tag: pa.struct(list(arrow_schema(fields))) for tag, fields in self._fields.items()}
+        self._made: dict[str, list[tuple[pa.Array, pa.Array]]] = {tag: [] for tag in self._fields}
         self._values: dict[str, list[Any]] = {tag: [] for tag in self._fields}
         self._times: dict[str, list[int | None]] = {tag: [] for tag in self._fields}
         self._schema = pa.schema(
@@ -55,15 +59,34 @@ class CrossingRows:
             values.append(value)
             self._times[tag].append(timestamp_ms)
 
+    def emit_all(self, values: Sequence[Any], timestamp_ms: int | None) -> None:
+        """Take outputs of the main one, of one event time."""
+        if MAIN_OUTPUT in self._values:
+            self._values[MAIN_OUTPUT].extend(values)
+            self._times[MAIN_OUTPUT].extend(repeat(timestamp_ms, len(values)))
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        """Take many outputs as columns; what nobody reads is dropped."""
+        if tag in self._values:
+            self._close(tag)
+            fitting = fitted(rows, pa.schema(list(self._types[tag])), "for another operator")
+            self._made[tag].append((fitting.to_struct_array(), timestamps_ms))
+
     def batches(self, phase: int) -> list[pa.RecordBatch]:
         """Return what was taken since the last call."""
-        made = []
-        for tag, values in self._values.items():
-            if values:
-                rows = self._rows(tag, values)
-                made.append(self._batch({self._columns[tag]: rows, TIMESTAMP: self._times[tag]}, len(values), phase))
-                self._values[tag], self._times[tag] = [], []
-        return made
+        batches = []
+        for tag, column in self._columns.items():
+            self._close(tag)
+            for rows, times in self._made[tag]:
+                batches.append(self._batch({column: rows, TIMESTAMP: times}, len(rows), phase))
+            self._made[tag] = []
+        return batches
+
+    def _close(self, tag: str) -> None:
+        """Make columns of the rows taken so far."""
+        if self._values[tag]:
+            self._made[tag].append((self._rows(tag, self._values[tag]), pa.array(self._times[tag], pa.int64())))
+            self._values[tag], self._times[tag] = [], []
 
     def commits(self, commits: Sequence[str]) -> pa.RecordBatch:
         """Return commits, this subtask's or others', as rows."""

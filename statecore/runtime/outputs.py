@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 
 from statecore.errors import StateTypeError
 from statecore.model import arrow_schema
+from statecore.model.arrow_values import to_arrow
+from statecore.runtime.fitting import fitted
 from statecore.runtime.messages import StagedSink
-from statecore.snapshot.arrow_values import to_arrow
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import StagedOutput
+from statecore.state.process import MAIN_OUTPUT
 
 STAGED = "_staged"
 
@@ -56,11 +58,27 @@ class Outputs:
         self._by_tag: dict[str, list[_OutputBuffer]] = {}
         for buffer in self._buffers.values():
             self._by_tag.setdefault(buffer.sink.tag, []).append(buffer)
+        self._main = self._by_tag.get(MAIN_OUTPUT, [])
 
-    def emit(self, tag: str, value: Any) -> None:
-        """Take one output."""
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None = None) -> None:
+        """Take one output; sinks do not keep its event time."""
         for buffer in self._by_tag.get(tag, ()):
-            buffer.add(value)
+            buffer.add_all((value,))
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
+        """Take outputs of the main one."""
+        if len(self._main) == 1:
+            self._main[0].add_all(values)
+        else:
+            # Taken also when there is no sink: a generator works only while somebody asks.
+            taken = list(values)
+            for buffer in self._main:
+                buffer.add_all(taken)
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        """Take many outputs as columns."""
+        for buffer in self._by_tag.get(tag, ()):
+            buffer.add_batch(rows)
 
     def stage(self, epoch: str, attempt: str) -> Iterator[StagedOutput]:
         """Write one file per sink that got rows.
@@ -84,10 +102,15 @@ class _OutputBuffer:
         self._pending: list[Any] = []
         self._batches: list[pa.RecordBatch] = []
 
-    def add(self, value: Any) -> None:
-        self._pending.append(value)
-        if len(self._pending) >= _BUFFERED_ROWS:
+    def add_all(self, values: Iterable[Any]) -> None:
+        pending = self._pending
+        pending.extend(values)
+        if len(pending) >= _BUFFERED_ROWS:
             self._flush()
+
+    def add_batch(self, rows: pa.RecordBatch) -> None:
+        self._flush()
+        self._batches.append(fitted(rows, self._schema, f"for sink {self.sink.name!r}"))
 
     def stage(self, path: str) -> StagedOutput | None:
         self._flush()

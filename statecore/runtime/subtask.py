@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from statecore.functions import BatchProcessFunction
 from statecore.model import DistributionMode, StateKind
 from statecore.runtime.cache import SubtaskStateLoader
 from statecore.runtime.crossing import CrossingRows
 from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.garbage import rare_collections
+from statecore.runtime.gathering import Gathering
 from statecore.runtime.memory import worker_memory
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
@@ -68,10 +71,11 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
     if first is None:
         # Only a partition without marker row is empty; the driver misses its commit and fails the epoch.
         return
-    attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
-    yield from attempt.process(chain((first,), batches))
-    fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
-    yield attempt.commit()
+    with rare_collections():
+        attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
+        yield from attempt.process(chain((first,), batches))
+        fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
+        yield attempt.commit()
 
 
 class _Attempt:
@@ -88,11 +92,13 @@ class _Attempt:
         self._outputs = Outputs(spec.sinks)
         self._crossing = CrossingRows(spec, subtask, self._number)
         self._taken = SubtaskInput(spec, epoch.watermark_ms)
+        self._gathering = Gathering(whole=isinstance(spec.function, BatchProcessFunction))
+        self._advanced = False
         self._process = ProcessOperator(
             spec.function,
             self._keyed,
             self._operator,
-            self._emit if spec.crossings else self._outputs.emit,
+            _WithCrossing(self._outputs, self._crossing) if spec.crossings else self._outputs,
             clock=clock,
             subtask=subtask,
             parallelism=len(epoch.subtasks),
@@ -107,21 +113,17 @@ class _Attempt:
         spec, process = self._spec, self._process
         try:
             process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
-            advanced = not spec.reads_operator
-            if advanced:
+            if not spec.reads_operator:
                 yield from self._advance()
             for batch in batches:
                 passed = self._taken.commits(batch)
                 if passed:
                     yield self._crossing.commits(passed)
-                for part in self._taken.parts(batch):
-                    if part.phase == AFTER_WATERMARK and not advanced:
-                        # All that other operators made before their watermark went on has been dealt with.
-                        advanced = True
-                        yield from self._advance()
-                    self._process_part(part)
-                    yield from self._crossing.batches(part.phase)
-            if not advanced:
+                for part in self._gathering.add(self._taken.parts(batch)):
+                    yield from self._process_part(part)
+            for part in self._gathering.rest():
+                yield from self._process_part(part)
+            if not self._advanced:
                 yield from self._advance()
             process.snapshot(self._epoch.epoch)
         finally:
@@ -188,26 +190,49 @@ class _Attempt:
         fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
         return self._crossing.commits([msgspec.json.encode(commit).decode()])
 
-    def _emit(self, tag: str, value: Any) -> None:
-        self._outputs.emit(tag, value)
-        self._crossing.emit(tag, value, self._process.timestamp)
-
-    def _process_part(self, part: Part) -> None:
-        if part.broadcast:
+    def _process_part(self, part: Part) -> Iterator[pa.RecordBatch]:
+        if part.phase == AFTER_WATERMARK and not self._advanced:
+            # All that other operators made before their watermark went on has been dealt with.
+            yield from self._advance()
+        if isinstance(self._spec.function, BatchProcessFunction):
+            self._process.process_batch(*self._taken.batch(part))
+        elif part.broadcast:
             for value, timestamp in self._taken.broadcast_records(part):
                 self._process.process_broadcast(value, timestamp)
         else:
             self._process.process(self._taken.records(part))
+        yield from self._crossing.batches(part.phase)
 
     def _advance(self) -> Iterator[pa.RecordBatch]:
         """Let event time go on and fire timers.
 
         The epoch before ends here: only now is it known how far event time went in all subtasks.
         """
+        self._advanced = True
         if self._epoch.watermark_ms is not None:
             self._process.advance_watermark(self._epoch.watermark_ms)
         self._process.fire_processing_time()
         yield from self._crossing.batches(BEFORE_WATERMARK)
+
+
+class _WithCrossing:
+    """Gives every output to sinks and to other operators."""
+
+    def __init__(self, outputs: Outputs, crossing: CrossingRows) -> None:
+        self._outputs, self._crossing = outputs, crossing
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+        self._outputs.emit(tag, value, timestamp_ms)
+        self._crossing.emit(tag, value, timestamp_ms)
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
+        taken = list(values)
+        self._outputs.emit_all(taken, timestamp_ms)
+        self._crossing.emit_all(taken, timestamp_ms)
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        self._outputs.emit_batch(tag, rows, timestamps_ms)
+        self._crossing.emit_batch(tag, rows, timestamps_ms)
 
 
 def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statecore.model import key_encoder
+from statecore.model.arrow_values import from_arrow
 from statecore.model.key_hash import KeyEncoder
 from statecore.model.values import row_class
 from statecore.runtime.messages import (
@@ -25,7 +26,7 @@ from statecore.runtime.messages import (
     TIMESTAMP,
     OperatorSpec,
 )
-from statecore.snapshot.arrow_values import from_arrow
+from statecore.state.batches import BatchKeys
 from statecore.state.process import Record
 
 
@@ -114,6 +115,22 @@ class SubtaskInput:
         groups = part.rows.column(KEY_GROUP).to_pylist()
         return zip(map(self._encode, keys_of), groups, values, times, strict=True)
 
+    def batch(self, part: Part) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array | None]:
+        """Return the records of a part of the main input as columns, their keys and their event times."""
+        spec, records = self._spec, part.rows.column(MAIN)
+        rows = pa.RecordBatch.from_arrays(records.flatten(), names=[field.name for field in records.type])
+        times = _event_times(part.rows, rows, spec.event_time)
+        self.rows += rows.num_rows
+        if spec.event_time is not None:
+            if self._watermark_ms is not None:
+                self.late_rows += pc.sum(pc.less_equal(times, self._watermark_ms)).as_py() or 0
+            self.max_event_time_ms = _later(self.max_event_time_ms, pc.max(times).as_py())
+        if not spec.key_fields:
+            return rows, None, times
+        key_types = [field.type for field in spec.key_fields]
+        fields = rows.select([field.name for field in spec.key_fields])
+        return rows, BatchKeys.of(fields, key_types, part.rows.column(KEY_GROUP)), times
+
     def broadcast_records(self, part: Part) -> Iterator[tuple[Any, int | None]]:
         """Yield the records of a part of the broadcast input, with their event time."""
         if self._broadcast is None:
@@ -161,6 +178,15 @@ class _Rows:
         assert self._event_time is not None
         # Arrow counts a timestamp in microseconds.
         return records.flatten()[self._event_time].cast(pa.int64())
+
+
+def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str | None) -> pa.Array | None:
+    """Return the event time of each row in ms; None when none can have one."""
+    if event_time is None:
+        return part.column(TIMESTAMP) if TIMESTAMP in part.schema.names else None
+    column = records.column(event_time).cast(pa.int64())
+    # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
+    return pa.array(column.fill_null(0).to_numpy() // 1000, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[Part]:

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from statecore.errors import StateTypeError
 from statecore.model import ArrayType, Field, KeyGroupRange, MapType, StateKind, parse_type
-from statecore.snapshot.arrow_values import from_arrow, to_arrow
+from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.state.tables import Key, TableSchema, Window
 
 KEY_GROUP = "_key_group"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statecore.errors import StateTypeError
 from statecore.model import DistributionMode, MapType, key_encoder, parse_type
-from statecore.snapshot.arrow_values import from_arrow, to_arrow
+from statecore.model.arrow_values import from_arrow, to_arrow
 
 ELEMENT = "element"
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import reprlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from statecore.errors import NoCurrentKeyError, StateError
 from statecore.functions import (
-    AppendingState,
+    AggregatingState,
     ListState,
     MapState,
     ReadOnlyMapState,
+    ReducingState,
     TimeDomain,
     TimerService,
     ValueState,
@@ -24,6 +29,7 @@ from statecore.model import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from statecore.state.batches import BatchKeys
 from statecore.state.keyed import HeapKeyedStateBackend
 from statecore.state.operator import OperatorStateBackend
 from statecore.state.tables import Key, Scope, split_scope
@@ -42,6 +48,19 @@ class Moment:
         self.now_ms = now_ms
         self.watermark = watermark
         self.timestamp: int | None = None
+
+
+class Emitter(Protocol):
+    """Takes what a function puts out, with the event time of the record or timer that it comes from, in ms."""
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+        """Take one output; ``tag`` is the name of its tag, empty for the main output."""
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
+        """Take outputs of the main one."""
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        """Take many outputs as columns, with the event time of each."""
 
 
 class NoBroadcastState:
@@ -111,11 +130,11 @@ class KeyedStateAccess:
         """Return a map state."""
         return self._backend.get_map_state(descriptor)
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> AppendingState:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """Return a reducing state."""
         return self._backend.get_reducing_state(descriptor)
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AppendingState:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """Return an aggregating state."""
         return self._backend.get_aggregating_state(descriptor)
 
@@ -243,11 +262,11 @@ class KeyedTimers(_NoTimers):
 class ElementContext(NoBroadcastState):
     """Given to ``process_element``."""
 
-    __slots__ = ("_emit", "_moment", "_timers")
+    __slots__ = ("_emitter", "_moment", "_timers")
 
-    def __init__(self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService) -> None:
+    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService) -> None:
         self._moment = moment
-        self._emit = emit
+        self._emitter = emitter
         self._timers = timers
 
     def timestamp(self) -> int | None:
@@ -269,14 +288,7 @@ class ElementContext(NoBroadcastState):
             StateError: ``tag`` is no OutputTag.
 
         """
-        try:
-            name = tag.name
-        except AttributeError:
-            raise StateError(
-                f"found {tag!r} as the tag of a side output; expected an OutputTag; give the one that the side output "
-                "was declared with, not its name"
-            ) from None
-        self._emit(name, value)
+        self._emitter.emit(_name_of(tag), value, self._moment.timestamp)
 
     def timer_service(self) -> TimerService:
         """Return what registers timers."""
@@ -295,10 +307,8 @@ class KeyedElementContext(ElementContext):
 
     __slots__ = ("_backend",)
 
-    def __init__(
-        self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService, backend: HeapKeyedStateBackend
-    ) -> None:
-        super().__init__(moment, emit, timers)
+    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend) -> None:
+        super().__init__(moment, emitter, timers)
         self._backend = backend
 
     def get_current_key(self) -> Key:
@@ -315,6 +325,82 @@ class KeyedElementContext(ElementContext):
                 "on_timer; keep the key, not the context"
             )
         return key
+
+
+class BatchElementContext(ElementContext):
+    """Given to ``process_batch``; the backend is None for a function without keys."""
+
+    __slots__ = ("_backend", "_times")
+
+    def __init__(
+        self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend | None
+    ) -> None:
+        super().__init__(moment, emitter, timers)
+        self._backend = backend
+        self._times: pa.Array | None = None
+
+    def begin(self, times: pa.Array | None) -> None:
+        """Go to the next batch, with its rows' event times."""
+        self._times = times
+        self._moment.timestamp = None if times is None else pc.max(times).as_py()
+
+    def timestamps(self) -> pa.Array | None:
+        """Return the event time of each row, or None."""
+        return self._times
+
+    def keys(self) -> pa.RecordBatch:
+        """Return the distinct keys of the batch as columns."""
+        return self._batch().columns
+
+    def each_key(self) -> Iterator[Key]:
+        """Walk through these keys, with state and timers scoped to each in turn."""
+        keys, backend = self._batch(), self._backend
+        assert backend is not None
+        try:
+            for scope, key_group in zip(keys.scopes, keys.key_groups.tolist(), strict=True):
+                backend.set_current_key(scope, key_group)
+                yield scope
+        finally:
+            backend.forget_current_key()
+
+    def output(self, tag: OutputTag, value: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
+        """Send rows to a side output, with an event time of their own for each, or the newest of the batch for all.
+
+        Raises:
+            StateError: ``tag`` is no OutputTag, or the rows are no record batch, or there are not as many timestamps.
+
+        """
+        self.emit_rows(_name_of(tag), value, timestamps)
+
+    def emit_rows(self, tag: str, rows: Any, timestamps: pa.Array | None) -> None:
+        """Hand on rows that the function put out.
+
+        Raises:
+            StateError: As for ``output``.
+
+        """
+        if not isinstance(rows, pa.RecordBatch):
+            raise StateError(
+                f"found {reprlib.repr(rows)} put out by process_batch; expected a pyarrow.RecordBatch with the columns "
+                "of the output schema; make one with pyarrow.RecordBatch.from_arrays, or yield from a table's "
+                "to_batches()"
+            )
+        if timestamps is not None and len(timestamps) != rows.num_rows:
+            raise StateError(
+                f"found {len(timestamps)} timestamps for {rows.num_rows} rows put out by process_batch; expected one "
+                "for each, in milliseconds; leave them out to give all rows the newest event time of the batch"
+            )
+        times = pa.repeat(pa.scalar(self._moment.timestamp, pa.int64()), rows.num_rows)
+        self._emitter.emit_batch(tag, rows, times if timestamps is None else timestamps.cast(pa.int64()))
+
+    def _batch(self) -> BatchKeys:
+        keys = None if self._backend is None else self._backend.batch
+        if keys is None:
+            raise NoCurrentKeyError(
+                "found the keys of a batch asked for where there are none; expected it in process_batch on a keyed "
+                "stream; key the stream"
+            )
+        return keys
 
 
 class BroadcastStates:
@@ -349,10 +435,8 @@ class ReadOnlyBroadcastContext(ElementContext):
 
     __slots__ = ("_states",)
 
-    def __init__(
-        self, moment: Moment, emit: Callable[[str, Any], None], timers: TimerService, states: BroadcastStates
-    ) -> None:
-        super().__init__(moment, emit, timers)
+    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, states: BroadcastStates) -> None:
+        super().__init__(moment, emitter, timers)
         self._states = states
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
@@ -368,12 +452,12 @@ class KeyedReadOnlyBroadcastContext(KeyedElementContext):
     def __init__(
         self,
         moment: Moment,
-        emit: Callable[[str, Any], None],
+        emitter: Emitter,
         timers: TimerService,
         backend: HeapKeyedStateBackend,
         states: BroadcastStates,
     ) -> None:
-        super().__init__(moment, emit, timers, backend)
+        super().__init__(moment, emitter, timers, backend)
         self._states = states
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
@@ -406,11 +490,11 @@ class BroadcastElementContext(ElementContext):
     def __init__(
         self,
         moment: Moment,
-        emit: Callable[[str, Any], None],
+        emitter: Emitter,
         states: BroadcastStates,
         backend: HeapKeyedStateBackend | None,
     ) -> None:
-        super().__init__(moment, emit, _NoTimers(moment))
+        super().__init__(moment, emitter, _NoTimers(moment))
         self._states = states
         self._backend = backend
 
@@ -447,6 +531,16 @@ def no_timers(moment: Moment) -> TimerService:
 def timers_of_windows_alone(moment: Moment) -> TimerService:
     """Return the timer service of a function with windows."""
     return _TimersOfWindowsAlone(moment)
+
+
+def _name_of(tag: OutputTag) -> str:
+    try:
+        return tag.name
+    except AttributeError:
+        raise StateError(
+            f"found {tag!r} as the tag of a side output; expected an OutputTag; give the one that the side output "
+            "was declared with, not its name"
+        ) from None
 
 
 def _current_scope(backend: HeapKeyedStateBackend) -> tuple[int, Scope]:

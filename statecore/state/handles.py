@@ -6,8 +6,11 @@ holds apart from what is stored; reads give out copies of what can be changed in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from statecore.errors import NoCurrentKeyError, StateError, StateTypeError
 from statecore.model import (
@@ -19,6 +22,8 @@ from statecore.model import (
 )
 from statecore.model.leaves import INTEGER_BITS
 from statecore.model.values import MisfitError, map_key_type, value_type
+from statecore.state.batch_adds import aggregate_column, reduce_column
+from statecore.state.batches import BatchKeys
 from statecore.state.tables import Scope, StateTable, split_scope
 from statecore.state.values import checked_elements
 
@@ -31,9 +36,15 @@ _ABSENT = object()
 
 
 class HeapState:
-    """What every handle shares: its table, the form of its values, and the scope that the backend sets."""
+    """What every handle shares: its table, the form of its values, and the scope that the backend sets.
 
-    __slots__ = ("_backend", "_conform", "_copy", "_groups", "_high", "_low", "_written", "table")
+    Attributes:
+        table: What it is a handle on.
+        conform: Brings a value into its stored form; raises MisfitError.
+
+    """
+
+    __slots__ = ("_backend", "_copy", "_groups", "_high", "_low", "_written", "conform", "table")
 
     def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, ddl: str) -> None:
         stored = value_type(ddl)
@@ -41,7 +52,7 @@ class HeapState:
         self.table = table
         self._groups = table.groups
         self._written = table.written
-        self._conform = stored.conform
+        self.conform = stored.conform
         self._copy = stored.copy
         # Integers within these bounds need no more than a look; the bounds of another type hold none.
         self._low, self._high = _integer_bounds(stored.ddl)
@@ -59,6 +70,36 @@ class HeapState:
             raise self.no_key()
         if self._groups[backend.key_group].pop(scope, _ABSENT) is not _ABSENT:
             self._written[backend.key_group].append(scope)
+
+    def batch(self) -> BatchKeys:
+        """Return the keys of the batch at work.
+
+        Raises:
+            StateError: No batch is processed.
+
+        """
+        keys = self._backend.batch
+        if keys is None:
+            raise StateError(
+                f"found add_batch() on state {self.table.name!r} while no batch is processed; expected it in "
+                "process_batch of a BatchProcessFunction on a keyed stream; call add() for one record"
+            )
+        return keys
+
+    def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
+        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        scopes = keys.scopes
+        values: list[Any] = []
+        for key_group, start, end in keys.runs():
+            values += map(self._groups[key_group].get, scopes[start:end], repeat(absent))
+        return values
+
+    def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
+        """Replace what is stored under each key."""
+        for key_group, start, end in keys.runs():
+            scopes = keys.scopes[start:end]
+            self._groups[key_group].update(zip(scopes, stored[start:end], strict=True))
+            self._written[key_group] += scopes
 
     def no_key(self) -> NoCurrentKeyError:
         """Return the error of a use without a current key."""
@@ -98,7 +139,7 @@ class HeapState:
 
     def _stored_form(self, value: Any) -> Any:
         try:
-            return self._conform(value)
+            return self.conform(value)
         except MisfitError as error:
             raise self.misfit(value, error) from error
 
@@ -333,13 +374,18 @@ class HeapMapState(HeapState):
 
 
 class HeapReducingState(HeapState):
-    """One value per key, into which every added one is folded."""
+    """One value per key, into which every added one is folded.
 
-    __slots__ = ("_reduce",)
+    Attributes:
+        reduce: The function that folds.
+
+    """
+
+    __slots__ = ("reduce",)
 
     def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.value_type)
-        self._reduce: Callable[[Any, Any], Any] = descriptor.reduce
+        self.reduce: Callable[[Any, Any], Any] = descriptor.reduce
 
     def get(self) -> Any:
         """Return the reduced value of the current key, or None."""
@@ -358,28 +404,43 @@ class HeapReducingState(HeapState):
             return
         added = self._stored_form(value)
         current = self._groups[self._backend.key_group].get(scope)
-        reduced = added if current is None else self._stored_form(self._reduce(self._given(current), added))
+        reduced = added if current is None else self._stored_form(self.reduce(self._given(current), added))
         if reduced is None:
             self.clear()
         else:
             self._write(reduced)
 
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then.
+
+        Raises:
+            StateError: No batch is processed, or it is no column of the batch's length.
+            StateTypeError: As for ``add``.
+
+        """
+        return reduce_column(self, values)
+
 
 class HeapAggregatingState(HeapState):
-    """One accumulator per key, into which every added value is folded."""
+    """One accumulator per key, into which every added value is folded.
 
-    __slots__ = ("_aggregate",)
+    Attributes:
+        aggregate: The function that folds.
+
+    """
+
+    __slots__ = ("aggregate",)
 
     def __init__(
         self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: AggregatingStateDescriptor
     ) -> None:
         super().__init__(backend, table, descriptor.accumulator_type)
-        self._aggregate = descriptor.aggregate
+        self.aggregate = descriptor.aggregate
 
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
         accumulator = self._groups[self._backend.key_group].get(self._scope())
-        return None if accumulator is None else self._aggregate.get_result(self._given(accumulator))
+        return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
         """Fold a value in; None clears.
@@ -394,20 +455,45 @@ class HeapAggregatingState(HeapState):
             return
         self._fold(self._groups[self._backend.key_group].get(scope), value)
 
-    def _fold(self, accumulator: Any, value: Any) -> None:
-        aggregate = self._aggregate
-        begun = self._created() if accumulator is None else self._given(accumulator)
-        folded = self._stored_form(aggregate.add(value, begun))
-        if folded is None:
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold a column in, as ``add`` does row by row; return the accumulator that each key of the batch has then.
+
+        Raises:
+            StateError: No batch is processed, or it is no column of the batch's length.
+            StateTypeError: As for ``add``; or the function's ``add_batch`` returned no accumulators.
+
+        """
+        return aggregate_column(self, values)
+
+    def replace(self, accumulator: Any) -> None:
+        """Store an accumulator under the current key; None clears.
+
+        Raises:
+            StateTypeError: It does not fit its type; the old one is kept.
+
+        """
+        stored = self._stored_form(accumulator)
+        if stored is None:
             self.clear()
         else:
-            self._write(folded)
+            self._write(stored)
+
+    def empty_accumulator(self) -> Any:
+        """Return an empty accumulator in its stored form; None for one that cannot be stored yet."""
+        try:
+            return self.conform(self.aggregate.create_accumulator())
+        except MisfitError:
+            return None
+
+    def _fold(self, accumulator: Any, value: Any) -> None:
+        begun = self._created() if accumulator is None else self._given(accumulator)
+        self.replace(self.aggregate.add(value, begun))
 
     def _created(self) -> Any:
         """Return an empty accumulator in the form that a stored one has; one that cannot be stored yet as it is."""
-        created = self._aggregate.create_accumulator()
+        created = self.aggregate.create_accumulator()
         try:
-            return self._conform(created)
+            return self.conform(created)
         except MisfitError:
             return created
 

@@ -19,6 +19,7 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.state.adoption import adopt
+from statecore.state.batches import BatchKeys
 from statecore.state.cleanup import IncrementalCleanup
 from statecore.state.handles import (
     HeapAggregatingState,
@@ -93,6 +94,7 @@ class HeapKeyedStateBackend:
 
     Attributes:
         scope: The current key within the current namespace; None without a current key.
+        batch: The keys of the batch at work; None without one.
         rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
             cannot go on from them.
 
@@ -104,6 +106,7 @@ class HeapKeyedStateBackend:
         self.clock = clock
         self.namespace: Hashable | None = None
         self.scope: Scope | None = None
+        self.batch: BatchKeys | None = None
         self.key_group = -1
         self.tables: dict[str, StateTable] = {}
         self.rewrite_needed = False
@@ -131,6 +134,26 @@ class HeapKeyedStateBackend:
         if self._every_record:
             for clean_up in self._every_record:
                 clean_up()
+
+    def set_current_batch(self, keys: BatchKeys) -> None:
+        """Let columns be added to keyed state, a value for each row of a batch, until ``forget_current_batch``.
+
+        Raises:
+            StateError: A key is in a key group that is not one of this backend's.
+
+        """
+        for position in (0, -1):
+            self.set_current_key(keys.scopes[position], int(keys.key_groups[position]))
+        self.forget_current_key()
+        for clean_up in self._every_record:
+            for _ in keys.scopes:
+                clean_up()
+        self.batch = keys
+
+    def forget_current_batch(self) -> None:
+        """Leave keyed state without a batch and without a key."""
+        self.batch = None
+        self.forget_current_key()
 
     def set_current_namespace(self, namespace: Hashable | None) -> None:
         """Scope keyed state to a window, within the current key and those to come; None is no namespace."""
@@ -267,7 +290,7 @@ class HeapKeyedStateBackend:
     def _start_afresh(self) -> None:
         """Empty every table and forget what was registered."""
         self.namespace = None
-        self.forget_current_key()
+        self.forget_current_batch()
         self._handles.clear()
         self._last_used = None
         self._every_record.clear()

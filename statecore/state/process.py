@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
+import pyarrow as pa
+
 from statecore.errors import ConfigurationError, StatecoreError, StateError, StateMigrationError
 from statecore.functions import (
+    BatchProcessFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     KeyedBroadcastProcessFunction,
@@ -18,11 +21,14 @@ from statecore.functions import (
     UserFunction,
 )
 from statecore.model import MapStateDescriptor
+from statecore.state.batches import BatchKeys
 from statecore.state.contexts import (
     NO_WATERMARK,
+    BatchElementContext,
     BroadcastElementContext,
     BroadcastStates,
     ElementContext,
+    Emitter,
     InitializationContext,
     KeyedElementContext,
     KeyedReadOnlyBroadcastContext,
@@ -53,7 +59,7 @@ class ProcessOperator:
         function: The user's function, fresh.
         keyed: Keyed state of the subtask; None for a function without keys.
         operator: Operator state of the subtask.
-        emit: Takes an output's tag name (``MAIN_OUTPUT`` for the main one) and its value.
+        emitter: Takes the outputs.
         clock: The epoch's time.
         broadcast: The broadcast states that were declared.
         watermark: Where event time stands, in ms.
@@ -69,7 +75,7 @@ class ProcessOperator:
         function: UserFunction,
         keyed: HeapKeyedStateBackend | None,
         operator: OperatorStateBackend,
-        emit: Callable[[str, Any], None],
+        emitter: Emitter,
         *,
         clock: Clock,
         subtask: int,
@@ -82,7 +88,7 @@ class ProcessOperator:
         self._function = function
         self._keyed = keyed
         self._operator = operator
-        self._emit = emit
+        self._emitter = emitter
         self._declared = broadcast
         self._late = late
         self._moment = Moment(clock.now_ms, watermark)
@@ -91,17 +97,13 @@ class ProcessOperator:
         self._processing_timers: TimerTable | None = None
         self._foreign_timers: list[TimerTable] = []
         self._element: ElementContext
+        self._batch: BatchElementContext
         self._broadcast: BroadcastElementContext
 
     @property
     def watermark(self) -> int:
         """Where event time stands, in ms; -2^63 before the first watermark."""
         return self._moment.watermark
-
-    @property
-    def timestamp(self) -> int | None:
-        """Event time of the record or timer at work, in ms: that of what it emits."""
-        return self._moment.timestamp
 
     @property
     def next_event_timer_ms(self) -> int | None:
@@ -133,20 +135,47 @@ class ProcessOperator:
     def process(self, records: Iterable[Record]) -> None:
         """Process records, in order."""
         keyed, moment, context = self._keyed, self._moment, self._element
-        process_element = self._function.process_element
+        assert not isinstance(self._function, BatchProcessFunction)
+        process_element, emit_all = self._function.process_element, self._emitter.emit_all
         try:
             for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
                 if keyed is not None:
                     keyed.set_current_key(key, key_group)
                 moment.timestamp = timestamp
                 try:
-                    self._emit_all(process_element(value, context))
+                    returned = process_element(value, context)
+                    if returned is not None:
+                        if type(returned) is not GeneratorType:
+                            returned = outputs_of(returned, "process_element")
+                        emit_all(returned, timestamp)
                 except StatecoreError as error:
                     error.add_note(f"while processing {value!r}")
                     raise
         finally:
             if keyed is not None:
                 keyed.forget_current_key()
+
+    def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
+        """Process records as columns.
+
+        Args:
+            rows: One at least.
+            keys: Their keys; None for a function without keys.
+            times: Their event time in ms; None when none can have one.
+
+        """
+        keyed, context, function = self._keyed, self._batch, self._function
+        assert isinstance(function, BatchProcessFunction)
+        context.begin(times)
+        try:
+            if keyed is not None and keys is not None:
+                keyed.set_current_batch(keys)
+            for output in outputs_of(function.process_batch(rows, context), "process_batch"):
+                put_out, own_times = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
+                context.emit_rows(MAIN_OUTPUT, put_out, own_times)
+        finally:
+            if keyed is not None:
+                keyed.forget_current_batch()
 
     def process_broadcast(self, value: Any, timestamp: int | None) -> None:
         """Process one record of the broadcast stream."""
@@ -191,7 +220,7 @@ class ProcessOperator:
             _, _, value, timestamp = record
             if timestamp is not None and timestamp <= moment.watermark:
                 moment.timestamp = timestamp
-                self._emit(self._late, value)
+                self._emitter.emit(self._late, value, timestamp)
             else:
                 yield record
 
@@ -216,17 +245,18 @@ class ProcessOperator:
         return service
 
     def _make_contexts(self, states: BroadcastStates, timers: TimerService) -> None:
-        moment, emit, keyed = self._moment, self._emit, self._keyed
+        moment, emitter, keyed = self._moment, self._emitter, self._keyed
         function = self._function
         if isinstance(function, KeyedBroadcastProcessFunction) and keyed is not None:
-            self._element = KeyedReadOnlyBroadcastContext(moment, emit, timers, keyed, states)
+            self._element = KeyedReadOnlyBroadcastContext(moment, emitter, timers, keyed, states)
         elif isinstance(function, BroadcastProcessFunction):
-            self._element = ReadOnlyBroadcastContext(moment, emit, timers, states)
+            self._element = ReadOnlyBroadcastContext(moment, emitter, timers, states)
         elif keyed is not None:
-            self._element = KeyedElementContext(moment, emit, timers, keyed)
+            self._element = KeyedElementContext(moment, emitter, timers, keyed)
         else:
-            self._element = ElementContext(moment, emit, timers)
-        self._broadcast = BroadcastElementContext(moment, emit, states, keyed)
+            self._element = ElementContext(moment, emitter, timers)
+        self._batch = BatchElementContext(moment, emitter, timers, keyed)
+        self._broadcast = BroadcastElementContext(moment, emitter, states, keyed)
 
     def _require_all_registered(self) -> None:
         names = [] if self._keyed is None else self._keyed.unregistered()
@@ -252,16 +282,15 @@ class ProcessOperator:
                 while timers.pop_due(now_ms) is not None:
                     continue
 
-    def _emit_all(self, returned: Iterable[Any] | None, method: str = "process_element") -> None:
+    def _emit_all(self, returned: Iterable[Any] | None, method: str) -> None:
         if returned is not None:
-            emit = self._emit
-            for output in returned if type(returned) is GeneratorType else outputs_of(returned, method):
-                emit(MAIN_OUTPUT, output)
+            outputs = returned if type(returned) is GeneratorType else outputs_of(returned, method)
+            self._emitter.emit_all(outputs, self._moment.timestamp)
 
     def _fire(self, timers: TimerTable, now_ms: int, domain: TimeDomain) -> None:
         keyed, function = self._keyed, self._function
         assert keyed is not None
-        assert isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction)
+        assert isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction | BatchProcessFunction)
         assert isinstance(self._element, KeyedElementContext)
         context: Any = TimerContext(self._element, domain)
         try:
@@ -316,8 +345,10 @@ def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:
         (True, True): KeyedBroadcastProcessFunction,
     }
     expected = kinds[keyed, broadcast]
-    if not isinstance(function, expected):
+    if not isinstance(function, expected) and (broadcast or not isinstance(function, BatchProcessFunction)):
         stream = f"a {'keyed ' if keyed else ''}stream {'with' if broadcast else 'without'} broadcast state"
+        batches = "" if broadcast else ", or BatchProcessFunction,"
         raise ConfigurationError(
-            f"found {function!r} for {stream}; expected a {expected.__name__}; subclass it and give an object of it"
+            f"found {function!r} for {stream}; expected a {expected.__name__}; subclass it{batches} and give an object "
+            "of it"
         )

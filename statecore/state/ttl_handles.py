@@ -6,7 +6,8 @@ returns it that once when the visibility says so; elements and entries expire on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from statecore.model import (
@@ -20,6 +21,7 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.model.ttl import MAX_TIMESTAMP_MS, is_expired
+from statecore.state.batches import BatchKeys
 from statecore.state.handles import (
     HeapAggregatingState,
     HeapListState,
@@ -326,7 +328,25 @@ def _read_cell(state: HeapState, rule: TtlRule) -> Any:
     return cell[0]
 
 
-class TtlReducingState(HeapReducingState):
+class _TtlBatch(HeapState):
+    """Reads and writes the cells of a batch's keys; each key counts as one access."""
+
+    __slots__ = ()
+    _rule: TtlRule
+
+    def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
+        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        values = map(self._rule.usable, super().batch_values(keys, None))
+        return [absent if value is None else value for value in values]
+
+    def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
+        """Replace what is stored under each key, and stamp it."""
+        for _ in keys.scopes:
+            self._rule.touch()
+        super().write_batch(keys, list(zip(stored, repeat(self._rule.now_ms()))))
+
+
+class TtlReducingState(_TtlBatch, HeapReducingState):
     """A reduced value per key that expires."""
 
     __slots__ = ("_rule",)
@@ -355,11 +375,11 @@ class TtlReducingState(HeapReducingState):
         if current is None or added is None:
             reduced = current if added is None else added
         else:
-            reduced = self._stored_form(self._reduce(self._given(current), added))
+            reduced = self._stored_form(self.reduce(self._given(current), added))
         self._write((reduced, rule.now_ms()))
 
 
-class TtlAggregatingState(HeapAggregatingState):
+class TtlAggregatingState(_TtlBatch, HeapAggregatingState):
     """An accumulator per key that expires."""
 
     __slots__ = ("_rule",)
@@ -373,7 +393,7 @@ class TtlAggregatingState(HeapAggregatingState):
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
         accumulator = _read_cell(self, self._rule)
-        return None if accumulator is None else self._aggregate.get_result(self._given(accumulator))
+        return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
         """Fold a value in and stamp the accumulator; None clears.

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.model import parse_type
-from statecore.snapshot.arrow_values import from_arrow, row_class, to_arrow
+from statecore.model.arrow_values import from_arrow, row_class, to_arrow
 
 # The machine may be busy; slowness proves nothing here.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import StateMigrationError, UnsupportedTypeError
+from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.model.evolution import migration
 from statecore.model.types import parse_type
 from statecore.model.values import value_type
-from statecore.snapshot.arrow_values import from_arrow, to_arrow
 
 # The machine may be busy; slowness proves nothing here.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,10 +12,10 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
+from statecore.model.arrow_values import from_arrow
 from statecore.runtime.sinks.base import StagedEpoch
 from statecore.runtime.sinks.dsn import Dsn
 from statecore.runtime.sinks.postgres_types import column_type, converter
-from statecore.snapshot.arrow_values import from_arrow
 from statecore.storage import FileStore
 
 log = logging.getLogger(__name__)

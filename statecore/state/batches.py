@@ -1,0 +1,104 @@
+"""Which keys a batch has, and which of its rows have which key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statecore.model import key_encoder
+from statecore.model.arrow_values import from_arrow, to_arrow
+from statecore.model.key_hash import is_canonical
+from statecore.state.tables import Key
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchKeys:
+    """The distinct keys of a batch, sorted by key group.
+
+    Attributes:
+        scopes: Each key, canonical.
+        key_groups: The key group of each.
+        index: For each row of the batch the position of its key.
+        columns: The keys as columns, under the names of the key's fields.
+
+    """
+
+    scopes: list[Key]
+    key_groups: Positions
+    index: Positions
+    columns: pa.RecordBatch
+
+    @classmethod
+    def of(cls, fields: pa.RecordBatch, key_types: Sequence[str], key_groups: pa.Array) -> BatchKeys:
+        """Return the keys of rows.
+
+        Args:
+            fields: The key's fields of each row.
+            key_types: Spark DDL of each field.
+            key_groups: The key group of each row.
+
+        """
+        quick = is_canonical(key_types)
+        codes = _codes_of_columns(fields) if quick else _codes_of_tuples(fields, key_types)
+        groups = key_groups.to_numpy().astype(np.int64)
+        first = _first_rows(codes)
+        first = first[np.argsort(groups[first], kind="stable")]
+        rank = np.empty_like(first)
+        rank[codes[first]] = np.arange(len(first))
+        columns = fields.take(pa.array(first))
+        scopes = list(zip(*map(from_arrow, columns.columns), strict=True))
+        if not quick:
+            scopes = list(map(key_encoder(key_types), scopes))
+            types = [field.type for field in fields.schema]
+            arrays = list(map(to_arrow, zip(*scopes, strict=True), types))
+            columns = pa.RecordBatch.from_arrays(arrays, schema=fields.schema)
+        return cls(scopes, groups[first], rank[codes], columns)
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (key group, its first position, the position after its last)."""
+        starts = np.flatnonzero(np.diff(self.key_groups)) + 1
+        for start, end in pairwise([0, *starts.tolist(), len(self.scopes)] if self.scopes else []):
+            yield int(self.key_groups[start]), start, end
+
+    def only(self, wanted: Mask) -> tuple[BatchKeys, Mask]:
+        """Return some of the keys with their rows, and which rows these are."""
+        rows = wanted[self.index]
+        position = np.cumsum(wanted) - 1
+        scopes = [self.scopes[at] for at in np.flatnonzero(wanted).tolist()]
+        columns = self.columns.filter(pa.array(wanted))
+        return BatchKeys(scopes, self.key_groups[wanted], position[self.index[rows]], columns), rows
+
+
+def _codes_of_columns(fields: pa.RecordBatch) -> Positions:
+    """Return a number for each row, the same for equal keys, counted from 0 in the order of first rows."""
+    codes, count = np.zeros(fields.num_rows, np.int64), 1
+    for column in fields.columns:
+        encoded = column.dictionary_encode("encode")
+        combined = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        # Numbered anew for each field, so that the product stays within the square of the rows.
+        renumbered = pa.array(combined).dictionary_encode() if count > 1 else encoded
+        codes, count = renumbered.indices.to_numpy().astype(np.int64), len(renumbered.dictionary)
+    return codes
+
+
+def _codes_of_tuples(fields: pa.RecordBatch, key_types: Sequence[str]) -> Positions:
+    """Return the same for keys that equal others only in their canonical form."""
+    keys = map(key_encoder(key_types), zip(*map(from_arrow, fields.columns), strict=True))
+    seen: dict[Key, int] = {}
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], np.int64)
+
+
+def _first_rows(codes: Positions) -> Positions:
+    """Return the first row of each code."""
+    first = np.empty(int(codes.max()) + 1, np.int64)
+    # The last assignment to a place stays.
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return first

@@ -1,0 +1,104 @@
+"""Folds numbers into one number per key, all keys at once, to what the reduce function gives row by row.
+
+Three functions of Python itself are known: ``operator.add``, ``min`` and ``max``, on integers and doubles. Where a
+column cannot tell what they would have given (an overflow on the way, NaN, zeros with a sign), the key is left out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statecore.model.leaves import INTEGER_BITS
+from statecore.state.batches import Mask, Positions
+
+Numbers = npt.NDArray[Any]
+_INTEGERS, _DOUBLES = np.iinfo(np.int64), np.inf
+
+# Sums of rounded absolute values come out a little short.
+_CERTAIN = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A reduce function over columns.
+
+    Attributes:
+        start: What a key without a value folds into; folding a value into it gives the value.
+        bits: Of the integers; 0 for doubles.
+
+    """
+
+    start: int | float
+    bits: int
+    _add: bool
+    _at: Callable[[Numbers, Positions, Numbers], None]
+
+    def column(self, values: pa.Array) -> Numbers | None:
+        """Return a column without nulls as numbers; None for another type, whose values must be looked at."""
+        integers = bool(self.bits) and pa.types.is_signed_integer(values.type)
+        doubles = not self.bits and values.type in (pa.float32(), pa.float64())
+        if not (integers or doubles):
+            return None
+        numbers: Numbers = values.to_numpy(zero_copy_only=False).astype(np.int64 if self.bits else np.float64)
+        return numbers
+
+    def fold(self, stored: list[Any], values: Numbers, index: Positions) -> tuple[Numbers, Mask]:
+        """Fold values in, in order.
+
+        Args:
+            stored: What each key has, ``start`` for nothing.
+            values: As ``column`` gives them.
+            index: For each value the position of its key.
+
+        Returns:
+            What each key has now, and for which keys that is certain.
+
+        """
+        folded = np.array(stored, dtype=values.dtype)
+        certain = self._certain(folded, values, index)
+        with np.errstate(all="ignore"):
+            self._at(folded, index, values)
+        return folded, certain
+
+    def _certain(self, stored: Numbers, values: Numbers, index: Positions) -> Mask:
+        certain = np.ones(len(stored), np.bool_)
+        if not self.bits:
+            if not self._add:
+                certain &= ~_odd(stored)
+                certain[index[_odd(values)]] = False
+            return certain
+        bound = float(1 << (self.bits - 1))
+        certain[index[(values < -bound) | (values >= bound)]] = False
+        if self._add:
+            reach = np.abs(stored.astype(np.float64))
+            np.add.at(reach, index, np.abs(values.astype(np.float64)))
+            certain &= reach < bound * _CERTAIN
+        return certain
+
+
+def folding(reduce: Callable[[Any, Any], Any], ddl: str) -> Folding | None:
+    """Return a reduce function over columns of a canonical Spark type; None for one that only Python knows."""
+    bits = INTEGER_BITS.get(ddl, 0)
+    if not bits and ddl != "double":
+        return None
+    if reduce is operator.add:
+        # 0.0 + -0.0 is 0.0, while -0.0 leaves every double as it is.
+        return Folding(0 if bits else -0.0, bits, True, np.add.at)
+    if reduce is min:
+        return Folding(_INTEGERS.max if bits else _DOUBLES, bits, False, np.minimum.at)
+    if reduce is max:
+        return Folding(_INTEGERS.min if bits else -_DOUBLES, bits, False, np.maximum.at)
+    return None
+
+
+def _odd(numbers: Numbers) -> Mask:
+    """Tell of which doubles ``min`` and ``max`` may give one or the other, as the order wants it."""
+    odd: Mask = np.isnan(numbers) | ((numbers == 0) & np.signbit(numbers))
+    return odd
