@@ -1,7 +1,7 @@
-"""Puts neighbouring parts of a subtask's input together, so that a function over batches gets large ones.
+"""Puts neighbouring parts of a subtask's input together; Spark hands rows over some thousand at a time.
 
-Spark hands rows over some thousand at a time; a function over batches gets the epoch's as one, whatever they came in,
-so that its outputs do not depend on that.
+A function over batches gets the epoch's as one, whatever they came in, so that its outputs do not depend on that. For
+one over records they are gathered to be grouped by key.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from statecore.functions import BatchProcessFunction
+from statecore.runtime.messages import OperatorSpec
 from statecore.runtime.subtask_input import Part
 
-_ROWS = 4 * 1024 * 1024
 # Columns of text address their bytes with 31 bits.
-_BYTES = 1024**3
+_BATCH = (4 * 1024**2, 1024**3)
+_TO_GROUP = (256 * 1024, 128 * 1024**2)
 
 
 class Gathering:
-    """Holds parts back until another kind follows, or until they are large.
+    """Holds parts back until others follow that they must not be mixed with, or until they are large."""
 
-    Args:
-        whole: Whether it does; if not, every part goes on as it is.
-
-    """
-
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, spec: OperatorSpec) -> None:
+        takes_batches = isinstance(spec.function, BatchProcessFunction)
+        self._most_rows, self._most_bytes = _BATCH if takes_batches else _TO_GROUP
+        self._passes = not takes_batches and (spec.ordered or not spec.key_fields)
         self._parts: list[Part] = []
         self._rows = 0
         self._bytes = 0
@@ -34,7 +33,7 @@ class Gathering:
     def add(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Take parts, and yield what does not go together with later ones any more."""
         for part in parts:
-            if not self._whole:
+            if self._passes:
                 yield part
                 continue
             if not self._takes(part):
@@ -51,5 +50,9 @@ class Gathering:
         self._parts, self._rows, self._bytes = [], 0, 0
 
     def _takes(self, part: Part) -> bool:
-        alike = not self._parts or part.phase == self._parts[0].phase
-        return alike and self._rows + part.rows.num_rows <= _ROWS and self._bytes + part.rows.nbytes <= _BYTES
+        if not self._parts:
+            return True
+        first = self._parts[0]
+        alike = (part.phase, part.broadcast) == (first.phase, first.broadcast)
+        fits = self._rows + part.rows.num_rows <= self._most_rows and self._bytes + part.rows.nbytes <= self._most_bytes
+        return alike and fits

@@ -61,6 +61,7 @@ class OperatorSpec:
         late: Name of the tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
+        ordered: Whether the records of an epoch were sorted, so that their order must be kept across keys.
 
     """
 
@@ -77,6 +78,7 @@ class OperatorSpec:
     crossings: tuple[Crossing, ...]
     store_url: str
     allow_non_restored_state: bool
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

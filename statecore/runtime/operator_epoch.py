@@ -74,6 +74,7 @@ def operator_spec(
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),
         store_url=store.files.url,
         allow_non_restored_state=allow_non_restored_state,
+        ordered=bool(plan.order_by),
     )
 
 

@@ -68,7 +68,11 @@ class Outputs:
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
         """Take outputs of the main one."""
         if len(self._main) == 1:
-            self._main[0].add_all(values)
+            # Without a further call: this is done for every record.
+            buffer = self._main[0]
+            buffer.pending.extend(values)
+            if len(buffer.pending) >= _BUFFERED_ROWS:
+                buffer.flush()
         else:
             # Taken also when there is no sink: a generator works only while somebody asks.
             taken = list(values)
@@ -99,21 +103,20 @@ class _OutputBuffer:
         self.sink = sink
         self._schema = arrow_schema(sink.fields)
         self._type = pa.struct(list(self._schema))
-        self._pending: list[Any] = []
+        self.pending: list[Any] = []
         self._batches: list[pa.RecordBatch] = []
 
     def add_all(self, values: Iterable[Any]) -> None:
-        pending = self._pending
-        pending.extend(values)
-        if len(pending) >= _BUFFERED_ROWS:
-            self._flush()
+        self.pending.extend(values)
+        if len(self.pending) >= _BUFFERED_ROWS:
+            self.flush()
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
-        self._flush()
+        self.flush()
         self._batches.append(fitted(rows, self._schema, f"for sink {self.sink.name!r}"))
 
     def stage(self, path: str) -> StagedOutput | None:
-        self._flush()
+        self.flush()
         if not self._batches:
             return None
         table = pa.Table.from_batches(self._batches, self._schema)
@@ -123,15 +126,15 @@ class _OutputBuffer:
         file = store.write_file(path, sink.getvalue().to_pybytes())
         return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)
 
-    def _flush(self) -> None:
-        if not self._pending:
+    def flush(self) -> None:
+        if not self.pending:
             return
         try:
-            rows = to_arrow(self._pending, self._type)
+            rows = to_arrow(self.pending, self._type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
             raise StateTypeError(
                 f"found an output for sink {self.sink.name!r} that does not fit: {error}; expected rows with the "
                 f"columns {', '.join(f'{f.name} {f.type}' for f in self._schema)}; yield a tuple with these columns"
             ) from error
         self._batches.append(pa.RecordBatch.from_struct_array(rows))
-        self._pending = []
+        self.pending = []

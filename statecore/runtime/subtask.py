@@ -92,7 +92,7 @@ class _Attempt:
         self._outputs = Outputs(spec.sinks)
         self._crossing = CrossingRows(spec, subtask, self._number)
         self._taken = SubtaskInput(spec, epoch.watermark_ms)
-        self._gathering = Gathering(whole=isinstance(spec.function, BatchProcessFunction))
+        self._gathering = Gathering(spec)
         self._advanced = False
         self._process = ProcessOperator(
             spec.function,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ from statecore.runtime.messages import (
 )
 from statecore.state.batches import BatchKeys
 from statecore.state.process import Record
+
+# Rows made into Python values at once.
+_AT_HAND = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,15 @@ class SubtaskInput:
         yield from _runs(rows)
 
     def records(self, part: Part) -> Iterator[Record]:
-        """Yield the records of a part of the main input."""
+        """Yield the records of a part of the main input; those of a key follow each other unless order was asked for.
+
+        Then a key's state is looked up while it is still at hand: memory far away is what costs a keyed function most.
+        """
+        spec = self._spec
+        if spec.key_fields and not spec.ordered:
+            rows, by_key, stamps = self.batch(part)
+            assert by_key is not None
+            return _by_key(rows, by_key, stamps)
         if self._main is None:
             spec = self._spec
             keys = [field.name for field in spec.key_fields]
@@ -178,6 +189,23 @@ class _Rows:
         assert self._event_time is not None
         # Arrow counts a timestamp in microseconds.
         return records.flatten()[self._event_time].cast(pa.int64())
+
+
+def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> Iterator[Record]:
+    order = np.argsort(keys.index, kind="stable")
+    rows, positions = rows.take(pa.array(order)), keys.index[order]
+    stamps = None if times is None else times.take(pa.array(order))
+    make = row_class(tuple(rows.schema.names))
+
+    def records(start: int) -> Iterator[Record]:
+        own = slice(start, start + _AT_HAND)
+        scopes = map(keys.scopes.__getitem__, positions[own].tolist())
+        groups = keys.key_groups[positions[own]].tolist()
+        values = map(make, zip(*map(from_arrow, rows.slice(start, _AT_HAND).columns), strict=True))
+        at = repeat(None, len(groups)) if stamps is None else stamps.slice(start, _AT_HAND).to_pylist()
+        return zip(scopes, groups, values, at, strict=True)
+
+    return chain.from_iterable(map(records, range(0, rows.num_rows, _AT_HAND)))
 
 
 def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str | None) -> pa.Array | None:

@@ -129,7 +129,9 @@ class HeapState:
         key_group, scope = backend.key_group, backend.scope
         assert scope is not None
         self._groups[key_group][scope] = stored
-        self._written[key_group].append(scope)
+        written = self._written[key_group]
+        if not written or written[-1] is not scope:
+            written.append(scope)
 
     def _scope(self) -> Scope:
         scope = self._backend.scope
@@ -183,7 +185,10 @@ class HeapValueState(HeapState):
             self.table.windowed = True
         key_group = backend.key_group
         self._groups[key_group][scope] = stored
-        self._written[key_group].append(scope)
+        written = self._written[key_group]
+        # Records come key by key: most writes follow one to the same key.
+        if not written or written[-1] is not scope:
+            written.append(scope)
 
 
 class HeapListState(HeapState):
