@@ -40,6 +40,8 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = SystemRandom().randrange(1_000_000) if seed is None else seed
     replay = f"python -m tests.chaos --rounds {rounds} --seed {seed}"
+    if minutes != float("inf"):
+        replay += f" --minutes {minutes:g}"
     folder = Path(tempfile.mkdtemp(prefix="statecore-chaos-"))
     console.print(f"seed {seed}: {replay}")
     try:

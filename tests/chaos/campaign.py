@@ -10,13 +10,12 @@ from itertools import count
 from random import Random
 
 from statecore.runtime.faults import FaultPoint
-from tests.chaos.strikes import DECK, Strike, rescale
+from tests.chaos.strikes import DECK, MOST_SUBTASKS, Strike, rescale
 from tests.chaos.world import CLUSTER, World, until
 
 # On the first a killed worker ends the driver, on the second Spark tries its task again.
 _HERE = ("local[2]", "local[2,4]")
 _ROUNDS_PER_RESCALE = 7
-_MOST_SUBTASKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def schedule(seed: int, rounds: int) -> tuple[str, list[Strike]]:
     parallelism, planned = 2, []
     for index, (ground, stay) in enumerate(zip(grounds, stays, strict=True)):
         if index:
-            parallelism = random.choice([p for p in range(1, _MOST_SUBTASKS + 1) if p != parallelism])
+            parallelism = random.choice([p for p in range(1, MOST_SUBTASKS + 1) if p != parallelism])
             planned.append(rescale(ground, parallelism))
         random.shuffle(stay)
         planned += stay
@@ -101,7 +100,8 @@ def _dealt(random: Random, number: int) -> list[Strike]:
 def _one_of_each_first(strikes: Sequence[Strike]) -> list[Strike]:
     first = {(strike.victim, strike.how): strike for strike in reversed(strikes)}
     chosen = {id(strike) for strike in first.values()}
-    return sorted(strikes, key=lambda strike: id(strike) not in chosen)
+    # Fault points before all: each must have its turn.
+    return sorted(strikes, key=lambda strike: (id(strike) not in chosen, strike.point is None))
 
 
 def carry_out(

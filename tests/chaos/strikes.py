@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
@@ -20,10 +21,12 @@ Blow = Callable[[World, Random], bool]
 
 _WORKER_POINTS = (FaultPoint.BEFORE_CHANGELOG, FaultPoint.CHANGELOG_WRITTEN)
 _SAVEPOINT_POINTS = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)
+_RESCALE_POINTS = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
 # These are passed beside the stream: the epoch after it is in flight then, if there is one.
 _UPKEEP_POINTS = (FaultPoint.MERGED, FaultPoint.CLEANING_UP)
 
 LOCAL = "local"
+MOST_SUBTASKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,12 @@ def _killed_at(point: FaultPoint) -> Strike:
             found = world.in_flight()
             _take(world, asked.id)
             return found
+        if point in _RESCALE_POINTS:
+            world.begin_epoch()
+            world.arm(point)
+            _ask_live(world, random)
+            until(lambda: world.is_hit(point), f"a kill at {point}", world)
+            return world.in_flight()
         world.arm(point)
         deadline = time.monotonic() + 120
         while not world.is_hit(point):
@@ -266,6 +275,26 @@ def _savepoint(*, copied: bool) -> Strike:
     return Strike("savepoint", "self-contained" if copied else "plain", blow)
 
 
+def _ask_live(world: World, random: Random) -> int:
+    until(lambda: world.generation().state == "running", "a driver", world)
+    now = world.generation().parallelism
+    parallelism = random.choice([p for p in range(1, MOST_SUBTASKS + 1) if p != now])
+    return world.ask("rescale", f"live-{uuid.uuid4().hex}", parallelism=parallelism).id
+
+
+def _live(world: World, random: Random) -> bool:
+    """Give the running job another parallelism in the middle of an epoch."""
+    _after_a_while(world, random)
+    found = world.in_flight()
+    asked = _ask_live(world, random)
+    until(lambda: world.catalog.get_request(asked).state in ("done", "failed"), "another parallelism", world)
+    answer = world.catalog.get_request(asked)
+    if answer.result is None:
+        raise ChaosError(f"the live rescale failed: {answer.error}")
+    world.feed()
+    return found
+
+
 def rescale(ground: str, parallelism: int) -> Strike:
     """Stop with a savepoint in the middle of an epoch, and go on elsewhere."""
 
@@ -307,4 +336,6 @@ DECK: tuple[Strike, ...] = (
     _second_driver("of an older generation"),
     _savepoint(copied=False),
     _savepoint(copied=True),
+    Strike("live rescale", "in the middle of an epoch", _live),
+    Strike("live rescale", "in the middle of an epoch", _live),
 )

@@ -28,6 +28,7 @@ def test_whatever_breaks_state_and_outputs_are_those_of_an_undisturbed_run(tmp_p
         strike("worker", "at changelog_written"),
         strike("paused driver", "manifest on its way"),
         rescale(CLUSTER, 3),
+        strike("live rescale", "in the middle of an epoch"),
         strike("executor", "after a while"),
         strike("driver", "at manifest_written"),
     ]

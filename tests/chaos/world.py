@@ -178,7 +178,7 @@ class World:
         self.kept.append(result["url"])
         return str(result["savepoint"])
 
-    def ask(self, kind: Any, name: str, **arguments: str) -> RequestRecord:
+    def ask(self, kind: Any, name: str, **arguments: Any) -> RequestRecord:
         """Ask the driver for something."""
         return self.catalog.request(JOB, kind, {"name": name, "reason": "chaos", **arguments}, name)
 
