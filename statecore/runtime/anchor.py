@@ -59,7 +59,7 @@ class Anchor:
 
         The subtask's number is in the column ``ANCHOR``.
         """
-        placed = rows.repartitionById(self.parallelism, SLOT)
+        placed = rows.repartitionById(_partitions(self.parallelism), SLOT)
         # The table as it is: with a column more or renamed, Spark would not know its partitions, and shuffle it.
         joined = placed.join(self.table.hint("shuffle_hash"), F.col(SLOT) == F.col(_OWN_SLOT), "full_outer")
         return joined.select(*(name for name in rows.columns if name != SLOT), self._subtask())
@@ -145,7 +145,7 @@ def _persisted(spark: SparkSession, parallelism: int) -> tuple[DataFrame, list[s
     # The mark tells its blocks from those of any other table that this session persists.
     mark = uuid.uuid4().hex
     slots = spark.range(parallelism).select(F.col("id").cast("int").alias(_OWN_SLOT), F.lit(mark).alias("mark"))
-    table = slots.repartitionById(parallelism, _OWN_SLOT).persist()
+    table = slots.repartitionById(_partitions(parallelism), _OWN_SLOT).persist()
     table.count()
     context = spark.sparkContext._jsc
     persisted = context.getPersistentRDDs()
@@ -156,6 +156,12 @@ def _persisted(spark: SparkSession, parallelism: int) -> tuple[DataFrame, list[s
         # "executor_<host>_<id>"; nothing when the block is lost already.
         places.append("" if locations.isEmpty() else str(locations.apply(0).toString()).rsplit("_", 1)[-1])
     return table, places
+
+
+def _partitions(parallelism: int) -> int:
+    # Beside one partition alone, Spark cannot lay out rows that it knows to be none: it would shuffle both sides anew,
+    # to as many partitions as it is configured for.
+    return max(parallelism, 2)
 
 
 def _assigned(places: Sequence[str], max_parallelism: int, before: Anchor | None) -> tuple[int, ...]:
