@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +22,14 @@ from statecore import (
     AggregatingStateDescriptor,
     BatchProcessFunction,
     KeyedProcessFunction,
+    OutputTag,
     ReducingStateDescriptor,
     StateTtlConfig,
+    ValueStateDescriptor,
     key_group_for,
     subtask_for_key_group,
 )
-from statecore.errors import StateTypeError
+from statecore.errors import ConfigurationError, NoCurrentKeyError, StateError, StateTypeError
 from statecore.model import StateDescriptor, canonical_key, parse_type
 from statecore.model.arrow_values import to_arrow
 from statecore.testing import BatchOperatorHarness, KeyedOperatorHarness, physical
@@ -209,3 +212,191 @@ def _refused(push: Callable[[], None]) -> bool:
     except StateTypeError:
         return True
     return False
+
+
+TOTAL = reducing("bigint", operator.add)
+BIG = OutputTag("big", "k string, n bigint")
+
+
+def batch(*rows: tuple[Any, int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([k for k, _ in rows]), pa.array([n for _, n in rows])], ["k", "n"])
+
+
+class Function(BatchProcessFunction):
+    """Does what it is told."""
+
+    def __init__(self, process: Callable[..., Any], descriptor: StateDescriptor = TOTAL) -> None:
+        self.process, self.descriptor = process, descriptor
+
+    def open(self, ctx: Any) -> None:
+        aggregating = isinstance(self.descriptor, AggregatingStateDescriptor)
+        self.state = (ctx.get_aggregating_state if aggregating else ctx.get_reducing_state)(self.descriptor)
+        self.value = ctx.get_state(ValueStateDescriptor("value", "bigint"))
+
+    def process_batch(self, batch: Any, ctx: Any) -> Any:
+        return self.process(self, batch, ctx)
+
+    def on_timer(self, timestamp_ms: int, ctx: Any) -> Iterator[Any]:
+        yield *ctx.get_current_key(), self.state.get(), timestamp_ms, str(ctx.time_domain())
+
+
+def run(process: Callable[..., Any], *rows: tuple[Any, int], **options: Any) -> BatchOperatorHarness:
+    harness = BatchOperatorHarness(Function(process), **options)
+    harness.process_batch(batch(*rows))
+    return harness
+
+
+def test_a_program_goes_from_records_to_batches_and_back_with_its_state() -> None:
+    first = KeyedOperatorHarness(Records(TOTAL))
+    first.process(Row("a", 1))
+    second = BatchOperatorHarness(Batches(TOTAL), restore_from=first.snapshot())
+    second.process_batch(batch(("a", 2), ("b", 5), ("a", 3)))
+    assert sorted(second.output) == [("a", 6), ("b", 5)]
+    third = KeyedOperatorHarness(Records(TOTAL), restore_from=second.snapshot())
+    third.process(Row("a", 4))
+    assert third.output == [("a", 10)]
+
+
+def test_keys_of_several_columns_are_told_apart_and_returned_under_their_names() -> None:
+    def counted(self: Function, rows: Any, ctx: Any) -> Iterator[Any]:
+        yield ctx.keys().append_column("total", self.state.add_batch(rows["n"]))
+
+    harness = BatchOperatorHarness(Function(counted), key=("n", "k", "m"))
+    columns = {"k": ["a", "b", "a", "a", None], "m": [True, True, False, True, None], "n": [1, 1, 1, 1, 2]}
+    harness.process_batch(pa.RecordBatch.from_pydict(columns))
+    found = Counter(harness.output)
+    assert found == Counter([(1, "a", True, 2), (1, "b", True, 1), (1, "a", False, 1), (2, None, None, 2)])
+    assert harness.output[0]._fields == ("n", "k", "m", "total")
+
+
+def test_each_key_scopes_state_and_timers_to_one_key_after_the_other() -> None:
+    def remind(self: Function, rows: Any, ctx: Any) -> None:
+        self.state.add_batch(rows["n"])
+        for (key,) in ctx.each_key():
+            self.value.update(len(key))
+            ctx.timer_service().register_event_time_timer(1_000)
+            ctx.timer_service().register_processing_time_timer(50)
+        with pytest.raises(NoCurrentKeyError, match="without a current key"):
+            self.value.value()
+
+    harness = run(remind, ("a", 1), ("bb", 2), ("a", 3))
+    assert physical(harness.keyed_backend, "value") == {("a",): 1, ("bb",): 2}
+    harness.watermark(1_000)
+    harness.set_processing_time(50)
+    expected = [
+        (k, n, at, what)
+        for k, n in [("a", 4), ("bb", 2)]
+        for at, what in [(50, "processing_time"), (1_000, "event_time")]
+    ]
+    assert sorted(harness.output) == expected
+
+
+def test_event_times_are_those_of_the_rows_and_the_newest_of_all() -> None:
+    seen: list[Any] = []
+
+    def look(self: Function, rows: Any, ctx: Any) -> None:
+        times = ctx.timestamps()
+        seen.append((None if times is None else times.to_pylist(), ctx.timestamp(), ctx.current_watermark()))
+
+    harness = run(look, ("a", 1))
+    harness.watermark(7)
+    harness.process_batch(batch(("a", 1), ("b", 2), ("c", 3)), timestamps_ms=[5, None, 4])
+    harness.process_batch(batch(("a", 1)), timestamps_ms=[None])
+    assert seen == [(None, None, -(2**63)), ([5, None, 4], 5, 7), ([None], None, 7)]
+
+
+def test_rows_go_to_side_outputs_as_columns() -> None:
+    def split(self: Function, rows: Any, ctx: Any) -> None:
+        ctx.output(BIG, rows.filter(pa.array([n > 9 for n in rows["n"].to_pylist()])))
+
+    harness = run(split, ("a", 1), ("b", 10), ("c", 11))
+    assert harness.side_output(BIG) == [("b", 10), ("c", 11)]
+    assert harness.output == []
+
+
+def test_a_function_without_keys_gets_batches_too() -> None:
+    class Doubled(BatchProcessFunction):
+        def process_batch(self, rows: Any, ctx: Any) -> Any:
+            with pytest.raises(NoCurrentKeyError, match="key the stream"):
+                ctx.keys()
+            return [pa.RecordBatch.from_arrays([pa.array([2 * n for n in rows["n"].to_pylist()])], ["n"])]
+
+    harness = BatchOperatorHarness(Doubled(), key=())
+    harness.process_batch(batch(("a", 1), ("b", 2)))
+    assert harness.output == [(2,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("process", "message"),
+    [
+        (lambda self, rows, ctx: self.state.add_batch([1, 2]), "found list in add_batch; expected an Arrow array"),
+        (lambda self, rows, ctx: self.state.add_batch(pa.array([1])), "found 1 values .* one for each of the 2 rows"),
+        (lambda self, rows, ctx: [("a", 1)], "found 'a' put out by process_batch; expected a pyarrow"),
+        (lambda self, rows, ctx: [pa.table({"k": ["a"]})], "put out by process_batch; .* a table's to_batches"),
+        (lambda self, rows, ctx: [(rows, pa.array([1]))], "found 1 timestamps for 2 rows"),
+        (lambda self, rows, ctx: rows, "returned by process_batch; expected an iterable of outputs"),
+        (lambda self, rows, ctx: ctx.output("big", rows), "expected an OutputTag"),
+        (lambda self, rows, ctx: self.state.add_batch(pa.array(["x", "y"])), "found 'x' for state 'state' under key"),
+        (lambda self, rows, ctx: self.state.add_batch(pa.array([2**63 - 1, 1])), "found 9223372036854775808 for state"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused(process: Callable[..., Any], message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        run(process, ("a", 1), ("a", 2))
+
+
+def test_a_column_is_added_in_process_batch_alone() -> None:
+    kept: list[Any] = []
+
+    harness = run(lambda self, rows, ctx: kept.append(self.state), ("a", 1))
+    with pytest.raises(StateError, match=r"found add_batch\(\) on state 'state' while no batch is processed"):
+        kept[0].add_batch(pa.array([1]))
+    assert physical(harness.keyed_backend, "state") == {}
+
+
+def test_a_key_of_another_subtask_is_refused() -> None:
+    with pytest.raises(StateError, match="expected a key group of this subtask"):
+        run(lambda self, rows, ctx: None, *((f"k{n}", n) for n in range(20)), parallelism=2)
+
+
+def test_a_single_record_for_a_function_over_batches_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"found a single record for Batches; .* use BatchOperat"):
+        KeyedOperatorHarness(Batches(TOTAL)).process(Row("a", 1))
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [pa.array([1, 2, 3]), pa.array([1, 2]), pa.nulls(1, pa.struct([("other", pa.int64())])), [(1, 1), (1, 1)]],
+    ids=repr,
+)
+def test_accumulators_of_another_number_or_type_are_refused(folded: Any) -> None:
+    class Wrong(Mean):
+        def add_batch(self, values: Any, accumulators: Any, index: Any) -> Any:
+            return folded
+
+    harness = BatchOperatorHarness(Batches(aggregating(Wrong())))
+    with pytest.raises(StateTypeError, match="expected 2 accumulators of type struct<sum: int64, count: int64>"):
+        harness.process_batch(batch(("a", 1), ("b", 2)))
+    assert physical(harness.keyed_backend, "state") == {}
+
+
+def test_a_null_accumulator_clears_its_key() -> None:
+    class Cleared(Mean):
+        def add_batch(self, values: Any, accumulators: Any, index: Any) -> Any:
+            return pa.array([None if row["sum"] else row for row in accumulators.to_pylist()], accumulators.type)
+
+    first = KeyedOperatorHarness(Records(aggregating(Mean())))
+    first.process(Row("a", 1))
+    second = BatchOperatorHarness(Batches(aggregating(Cleared())), restore_from=first.snapshot())
+    second.process_batch(batch(("a", 1), ("b", 2)))
+    assert sorted(second.output) == [("a", None), ("b", (0, 0))]
+    assert physical(second.keyed_backend, "state") == {("b",): (0, 0)}
+
+
+def test_an_incremental_clean_up_takes_each_key_of_a_batch_for_one_access() -> None:
+    ttl = StateTtlConfig(timedelta(milliseconds=100), cleanup_incremental=(1, False))
+    first = BatchOperatorHarness(Batches(reducing("bigint", operator.add, ttl)))
+    first.process_batch(batch(*((f"k{n}", n) for n in range(10))))
+    first.set_processing_time(100)
+    first.process_batch(batch(*((f"new{n}", n) for n in range(10))))
+    assert {key[0][:3] for key in physical(first.keyed_backend, "state")} == {"new"}
