@@ -373,8 +373,8 @@ class BatchOperatorHarness(_Harness):
     Args:
         function: What to run.
         key: The key's columns.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state: As for
-            ``KeyedOperatorHarness``.
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As
+            for ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
@@ -392,6 +392,7 @@ class BatchOperatorHarness(_Harness):
         *,
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
+        late: OutputTag | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -403,7 +404,7 @@ class BatchOperatorHarness(_Harness):
             restore_from=restore_from,
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
-            late=None,
+            late=late,
         )
         self._columns = list(key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections import Counter, namedtuple
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,21 @@ def test_batches_leave_what_records_leave(data: st.DataObject) -> None:
     assert batches.newest == records.newest
 
 
+ODD = [0.0, -0.0, math.nan, math.inf, 1.0]
+
+
+@pytest.mark.parametrize("reduce", [operator.add, min, max])
+def test_doubles_with_two_zeros_and_none_at_all_are_folded_as_python_folds_them(reduce: Callable[..., Any]) -> None:
+    sequences = [list(sequence) for length in (1, 2, 3) for sequence in product(ODD, repeat=length)]
+    rows = [(str(sequence), n) for place in range(3) for sequence in sequences for n in sequence[place : place + 1]]
+    for cut in (0, len(sequences)):
+        harness = BatchOperatorHarness(Batches(reducing("double", reduce)))
+        harness.process_batch(batch(*rows[:cut]))
+        harness.process_batch(batch(*rows[cut:]))
+        found = {key: repr(value) for (key,), value in physical(harness.keyed_backend, "state").items()}
+        assert found == {str(sequence): repr(functools.reduce(reduce, sequence)) for sequence in sequences}
+
+
 def _refused(push: Callable[[], None]) -> bool:
     try:
         push()
@@ -303,6 +320,16 @@ def test_event_times_are_those_of_the_rows_and_the_newest_of_all() -> None:
     harness.process_batch(batch(("a", 1), ("b", 2), ("c", 3)), timestamps_ms=[5, None, 4])
     harness.process_batch(batch(("a", 1)), timestamps_ms=[None])
     assert seen == [(None, None, -(2**63)), ([5, None, 4], 5, 7), ([None], None, 7)]
+
+
+def test_late_rows_go_to_their_side_output_and_leave_no_key_behind() -> None:
+    harness = BatchOperatorHarness(Batches(TOTAL), late=BIG)
+    harness.watermark(10)
+    harness.process_batch(batch(("a", 1), ("b", 2), ("a", 3), ("c", 4)), timestamps_ms=[11, 10, 9, None])
+    harness.process_batch(batch(("a", 5)), timestamps_ms=[10])
+    assert sorted(harness.output) == [("a", 1), ("c", 4)]
+    assert harness.side_output(BIG) == [("b", 2), ("a", 3), ("a", 5)]
+    assert physical(harness.keyed_backend, "state") == {("a",): 1, ("c",): 4}
 
 
 def test_rows_go_to_side_outputs_as_columns() -> None:

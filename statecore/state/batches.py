@@ -71,10 +71,19 @@ class BatchKeys:
     def only(self, wanted: Mask) -> tuple[BatchKeys, Mask]:
         """Return some of the keys with their rows, and which rows these are."""
         rows = wanted[self.index]
+        return self._part(wanted, rows), rows
+
+    def of_rows(self, rows: Mask) -> BatchKeys:
+        """Return the keys of some of the rows."""
+        wanted = np.zeros(len(self.scopes), np.bool_)
+        wanted[self.index[rows]] = True
+        return self._part(wanted, rows)
+
+    def _part(self, wanted: Mask, rows: Mask) -> BatchKeys:
         position = np.cumsum(wanted) - 1
         scopes = [self.scopes[at] for at in np.flatnonzero(wanted).tolist()]
         columns = self.columns.filter(pa.array(wanted))
-        return BatchKeys(scopes, self.key_groups[wanted], position[self.index[rows]], columns), rows
+        return BatchKeys(scopes, self.key_groups[wanted], position[self.index[rows]], columns)
 
 
 def _codes_of_columns(fields: pa.RecordBatch) -> Positions:

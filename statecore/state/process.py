@@ -7,6 +7,7 @@ from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statecore.errors import ConfigurationError, StatecoreError, StateError, StateMigrationError
 from statecore.functions import (
@@ -166,6 +167,10 @@ class ProcessOperator:
         """
         keyed, context, function = self._keyed, self._batch, self._function
         assert isinstance(function, BatchProcessFunction)
+        if self._late is not None and times is not None:
+            rows, keys, times = self._rows_in_time(self._late, rows, keys, times)
+            if not rows.num_rows:
+                return
         context.begin(times)
         try:
             if keyed is not None and keys is not None:
@@ -223,6 +228,18 @@ class ProcessOperator:
                 self._emitter.emit(self._late, value, timestamp)
             else:
                 yield record
+
+    def _rows_in_time(
+        self, tag: str, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array
+    ) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array]:
+        """Return the rows that event time has not passed; the others go to the side output."""
+        late = pc.fill_null(pc.less_equal(times, self._moment.watermark), False)
+        if not pc.any(late).as_py():
+            return rows, keys, times
+        self._emitter.emit_batch(tag, rows.filter(late), times.filter(late))
+        in_time = pc.invert(late)
+        kept = None if keys is None else keys.of_rows(in_time.to_numpy(zero_copy_only=False))
+        return rows.filter(in_time), kept, times.filter(in_time)
 
     def _take_timers(self) -> TimerService:
         """Find the timers that are the function's to fire, and those that are not."""

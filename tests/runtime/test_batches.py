@@ -91,12 +91,13 @@ class Worker:
         operator = OperatorSpec(
             uid="totals", function=function, event_time=None, key_fields=(FieldRef(name="k", type="string"),),
             broadcast=(), broadcast_event_time=None, max_parallelism=GROUPS, sinks=sinks, crossings=crossings,
-            store_url=str(self.folder / "store"), allow_non_restored_state=False, **{"reads_operator": False, **spec},
+            store_url=str(self.folder / "store"), allow_non_restored_state=False, late=None,
+            **{"reads_operator": False, **spec},
         )  # fmt: skip
         subtask = SubtaskSpec((0, GROUPS - 1), ((0, GROUPS - 1, ""),), "")
         epoch = EpochSpec(
             lineage=1, epoch=0, now_ms=0, watermark_ms=watermark_ms, watermark_before_ms=None, previous=None,
-            foreign_store=None, restores=True, subtasks=(subtask,),
+            foreign_store=None, restores=True, counts_state=False, subtasks=(subtask,),
         )  # fmt: skip
         *crossed, last = subtask_runner(operator, epoch)(iter(batches))
         return crossed, COMMIT_DECODER.decode(last.column(COMMIT)[0].as_py())
