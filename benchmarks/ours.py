@@ -26,6 +26,7 @@ from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence
 
 RUNNING_SUM = Path(__file__).parent / "jobs" / "running_sum.py"
+RUNNING_SUM_BATCH = Path(__file__).parent / "jobs" / "running_sum_batch.py"
 
 
 class OurJob:

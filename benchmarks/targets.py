@@ -12,6 +12,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("record_vs_spark", "rows/s, record by record, to Spark's groupBy().sum()", 0.9, True),
+        Target("batch_vs_spark", "the same with process_batch", 1.5, True),
         Target("record_vs_tws_row", "rows/s to transformWithState", 15, True),
         Target("record_vs_tws_pandas", "rows/s to transformWithStateInPandas", 60, True),
         Target("rescale_vs_spark", "Spark's seconds from request to first epoch, to ours", 2, True),
@@ -35,6 +36,7 @@ class Family:
 
 FAMILIES = (
     Family(("record_vs_spark",), record.against_spark),
+    Family(("batch_vs_spark",), record.batch_against_spark),
     Family(("record_vs_tws_row",), record.against_tws_row),
     Family(("record_vs_tws_pandas",), record.against_tws_pandas),
     Family(("rescale_vs_spark",), rescale.against_spark),

@@ -9,7 +9,7 @@ from benchmarks import peers
 from benchmarks.epochs import seconds_of
 from benchmarks.harness import Bench, Figure, median_ratio
 from benchmarks.inputs import Input
-from benchmarks.ours import RUNNING_SUM, OurJob, phases
+from benchmarks.ours import RUNNING_SUM, RUNNING_SUM_BATCH, OurJob, phases
 
 EPOCHS = 4
 ROWS = 500_000
@@ -21,6 +21,11 @@ SLOW_EPOCHS = 2
 def against_spark(bench: Bench) -> list[Figure]:
     """Measure record by record against ``groupBy().sum()``."""
     return _against_spark(bench, "record_vs_spark", RUNNING_SUM)
+
+
+def batch_against_spark(bench: Bench) -> list[Figure]:
+    """Measure a function over batches against ``groupBy().sum()``; both write a row for each key of an epoch."""
+    return _against_spark(bench, "batch_vs_spark", RUNNING_SUM_BATCH)
 
 
 def against_tws_row(bench: Bench) -> list[Figure]:
