@@ -193,17 +193,16 @@ class _Rows:
 
 def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> Iterator[Record]:
     order = np.argsort(keys.index, kind="stable")
-    rows, positions = rows.take(pa.array(order)), keys.index[order]
-    stamps = None if times is None else times.take(pa.array(order))
     make = row_class(tuple(rows.schema.names))
 
     def records(start: int) -> Iterator[Record]:
-        own = slice(start, start + _AT_HAND)
-        scopes = map(keys.scopes.__getitem__, positions[own].tolist())
-        groups = keys.key_groups[positions[own]].tolist()
-        values = map(make, zip(*map(from_arrow, rows.slice(start, _AT_HAND).columns), strict=True))
-        at = repeat(None, len(groups)) if stamps is None else stamps.slice(start, _AT_HAND).to_pylist()
-        return zip(scopes, groups, values, at, strict=True)
+        taken = order[start : start + _AT_HAND]
+        positions = keys.index[taken]
+        own = pa.array(taken)
+        values = map(make, zip(*map(from_arrow, rows.take(own).columns), strict=True))
+        at = repeat(None, len(taken)) if times is None else times.take(own).to_pylist()
+        scopes = map(keys.scopes.__getitem__, positions.tolist())
+        return zip(scopes, keys.key_groups[positions].tolist(), values, at, strict=True)
 
     return chain.from_iterable(map(records, range(0, rows.num_rows, _AT_HAND)))
 
