@@ -129,7 +129,9 @@ class TtlValueState(HeapValueState):
             self.table.windowed = True
         key_group = backend.key_group
         self._groups[key_group][scope] = (stored, rule.now_ms())
-        self._written[key_group].append(scope)
+        written = self._written[key_group]
+        if not written or written[-1] is not scope:
+            written.append(scope)
 
     def clear(self) -> None:
         """Remove what is stored under the current key."""
