@@ -64,7 +64,7 @@ REMOVALS = (
     Removal(
         3,
         "statecore/snapshot/checkpoints.py",
-        "        if newest != (manifest.lineage, manifest.epoch):\n",
+        "        if later:\n",
         "        if False:\n",
         "tests/snapshot/test_checkpoints.py"
         "::test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_again",
@@ -79,8 +79,8 @@ REMOVALS = (
     Removal(
         5,
         "statecore/runtime/epoch.py",
-        "rescale_by_reference(resume.manifest, parallelism)",
-        "resume.manifest",
+        "rescale_by_reference(manifest, parallelism, self._own)",
+        "manifest",
         "tests/runtime/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
     ),
     Removal(

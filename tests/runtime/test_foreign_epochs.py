@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from statecore.errors import CommitConflictError
+from statecore.runtime import Job
 from statecore.runtime.epoch import EpochRunner, ResumePoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.handmade import written
@@ -19,7 +20,7 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path)
     store.commit(theirs)
     runner = EpochRunner(
         job=theirs.job,
-        plan=cast(Any, None),
+        plan=Job(),
         artifact=cast(Any, None),
         store=store,
         resume=ResumePoint(theirs.lineage, None, None),
