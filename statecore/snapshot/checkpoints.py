@@ -28,6 +28,7 @@ from statecore.errors import (
     CorruptFileError,
     ManifestError,
     MissingFileError,
+    StorageError,
 )
 from statecore.snapshot.claims import claims
 from statecore.snapshot.manifest import Artifact, FileRef, Manifest, SavepointInfo, decode_manifest, encode_manifest
@@ -140,6 +141,7 @@ class CheckpointStore:
 
         Raises:
             CommitConflictError: Another driver runs, or ran, as this generation or a later one.
+            StorageError: The storage replaces a file that it was asked to create.
 
         """
         newest = self.newest_generation()
@@ -153,9 +155,22 @@ class CheckpointStore:
                 f"{generation}; this driver stops, and the next one gets a higher number; a catalog that was lost "
                 "goes on counting after `catalog rebuild`"
             ) from None
+        self._require_put_if_absent(f"{_GENERATIONS}/{generation:06d}")
         for older in self._generations():
             if older < generation:
                 self.files.delete(f"{_GENERATIONS}/{older:06d}")
+
+    def _require_put_if_absent(self, path: str) -> None:
+        """Refuse a storage that takes a condition and does not heed it, as some do: commits rest on it."""
+        try:
+            self.files.put_if_absent(path, b"")
+        except AlreadyExistsError:
+            return
+        raise StorageError(
+            f"found that {self.files.url} replaces a file that it was asked to create; expected it to refuse, because "
+            "of two drivers one must lose; use a storage that heeds conditional puts (If-None-Match), or a newer "
+            "release of it"
+        )
 
     def newest_generation(self) -> int | None:
         """Return the highest generation that a driver has run as, None before the first."""

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError
+from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileStore, open_store, s3_client
 from tests.s3 import SECRET
-from tests.storage.proxy import Fault, Proxy, ProxyHandler, lost_answer, proxy_to, refusal, torn_answer
+from tests.storage.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, proxy_to, refusal, torn_answer
 
 BUSY = refusal(503, "ServiceUnavailable")
 CONFLICT = refusal(409, "ConditionalRequestConflict")
@@ -117,6 +118,19 @@ class TestConditionalPuts:
     def test_a_storage_that_does_not_know_them_is_told(self, store: FileStore, proxy: Proxy) -> None:
         proxy.faults["PUT"].append(refusal(501, "NotImplemented"))
         assert "use a storage that knows conditional puts" in complaint(lambda: store.put_if_absent("m/1", b""))
+
+    def test_a_storage_that_does_not_heed_them_is_refused_before_a_driver_works_on_it(
+        self, store: FileStore, proxy: Proxy
+    ) -> None:
+        def heedless(request: ProxyHandler) -> None:
+            del request.headers["If-None-Match"]
+            passed_on(request)
+
+        CheckpointStore(store).claim_generation(1)
+        proxy.always = heedless
+        assert "replaces a file that it was asked to create" in complaint(
+            lambda: CheckpointStore(store).claim_generation(2)
+        )
 
 
 class TestTroubleThatPasses:
