@@ -21,6 +21,7 @@ from tests.runtime.test_upkeep import EAGER
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.timeout(900)
 def test_a_kill_at_every_fault_point_changes_nothing(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +64,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         return not left
 
     try:
-        wait(every_point_was_hit, "a kill at every fault point", 400)
+        wait(every_point_was_hit, "a kill at every fault point", 700)
         wait(lambda: all(_is_done(bench, asked.id) for asked in savepoints), "the savepoints", 60)
         bench.stop("after")
         note()
