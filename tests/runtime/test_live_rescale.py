@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import RequestRecord
-from tests.runtime.alone import ARTIFACT, assert_as_alone
+from tests.runtime.alone import ARTIFACT, assert_as_alone, history
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.test_upkeep import EAGER
 
@@ -27,23 +27,24 @@ def ask(bench: Bench, parallelism: int) -> RequestRecord:
 
 def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: Any, bench: Bench) -> None:
     # State of every kind, and merges at every epoch.
-    bench.register(artifact=ARTIFACT, conf=EAGER)
-    manifests = []
-    with bench.running(2) as generation:
-        for parallelism in (None, 4, 1, 3, 3):
+    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    changes = {-1: 2}
+    with bench.running(2):
+        for parallelism in (None, 4, 1, 3):
             if parallelism is not None:
-                # Asked of a job that waits for records.
+                # Asked of a job that waits for records, or for a timer.
                 answer = ask(bench, parallelism)
                 assert answer.result is not None, answer.error
-                assert answer.result["after_epoch"] == bench.newest().epoch
+                changes[answer.result["after_epoch"]] = parallelism
             for _ in range(2):
                 bench.feed()
                 bench.wait_done()
-                manifests.append(bench.newest())
-        assert bench.generation().generation == generation.generation
-    assert [manifest.parallelism for manifest in manifests] == [2, 2, 4, 4, 1, 1, 3, 3, 3, 3]
-    assert len({manifest.generation for manifest in manifests}) == 1
-    assert_as_alone(spark, bench, manifests)
+    manifests = history(bench)
+    expected = [changes[max(after for after in changes if after < manifest.epoch)] for manifest in manifests]
+    assert [manifest.parallelism for manifest in manifests] == expected
+    assert list(changes.values()) == [2, 4, 1, 3]
+    assert {manifest.generation for manifest in manifests} == {1}
+    assert_as_alone(spark, bench)
     # What the job had last is what it begins with next time.
     assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
 
