@@ -69,7 +69,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
     index_class = execution.datasources.InMemoryFileIndex
     # A cache would hold listings that nobody looks at again.
     no_cache, none = (getattr(index_class, f"$lessinit$greater$default${n}")() for n in (5, 6))
-    path = options.apply("path")
+    path, no_columns = options.apply("path"), jvm.scala.Option.apply(jvm.org.apache.spark.sql.types.StructType())
 
     def listing() -> Mapping[str, ListedFile]:
         root, hadoop = jvm.org.apache.hadoop.fs.Path(path), jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
@@ -82,7 +82,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
             index = execution.streaming.runtime.MetadataLogFileIndex(session, root, options, none)
         else:
             roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
-            index = index_class(session, roots, options, none, no_cache, none, none)
+            index = index_class(session, roots, options, no_columns, no_cache, none, none)
         files = index.allFiles()
         # Many in one call: asked for one by one they would take minutes, and all at once much memory.
         parts = (files.slice(start, start + _FILES_A_CALL) for start in range(0, files.size(), _FILES_A_CALL))

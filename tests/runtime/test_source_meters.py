@@ -23,11 +23,11 @@ def test_files_wait_as_sparks_source_lists_and_logs_them(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_meters_module, "_FILES_A_CALL", 5)
-    folder, output, checkpoint = tmp_path / "in 100%" / "day=1", tmp_path / "out", tmp_path / "checkpoint"
-    folder.mkdir(parents=True)
+    folder, output, checkpoint = tmp_path / "in 100%", tmp_path / "out", tmp_path / "checkpoint"
+    (folder / "sub").mkdir(parents=True)
     for n in range(FILES):
         (folder / f"é {n}+1.json").write_text('{"n": 1}\n')
-    for unseen in ("notes.txt", "_being written.json", ".hidden.json"):
+    for unseen in ("sub/deeper.json", "notes.txt", "_being written.json", ".hidden.json"):
         (folder / unseen).write_text("x")
     reader = spark.readStream.schema("n bigint").option("maxFilesPerTrigger", 1).option("pathGlobFilter", "*.json")
     df = reader.json(str(tmp_path / "in*"))
