@@ -65,7 +65,7 @@ def test_every_source_of_a_query_has_its_own_meter_and_one_without_files_yet_has
     ]
     progress = {"sources": [{}, {}, {}, {"latestOffset": {"offset": 7, "timestamp": 9}, "endOffset": {"offset": 0}}]}
     meters = source_meters(
-        read_sources(spark, sources), [source.name for source in sources], tmp_path, lambda: progress
+        read_sources(spark, sources, None), [source.name for source in sources], tmp_path, lambda: progress
     )
     assert list(meters) == ["none yet", "rate", "warming up", "batches"]
     meters["none yet"].measure()
