@@ -372,6 +372,13 @@ def test_what_cannot_be_meant_is_refused(process: Callable[..., Any], message: s
         run(process, ("a", 1), ("a", 2))
 
 
+@pytest.mark.parametrize(("reduce", "value"), [(min, 2**31), (max, -(2**31) - 1)])
+def test_a_value_beyond_the_type_is_refused_though_another_one_wins(reduce: Callable[..., Any], value: int) -> None:
+    harness = BatchOperatorHarness(Batches(reducing("int", reduce)))
+    with pytest.raises(StateTypeError, match=f"found {value} for state 'state'"):
+        harness.process_batch(batch(("a", value), ("a", 0)))
+
+
 def test_a_column_is_added_in_process_batch_alone() -> None:
     kept: list[Any] = []
 
