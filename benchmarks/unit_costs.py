@@ -95,11 +95,7 @@ def projected(costs: UnitCosts, cluster: Cluster) -> list[tuple[str, str, str]]:
         ("fixed part of an epoch", "epoch + subtask + subtasks × driver's share", f"{fixed_s:,.1f} s"),
         ("epoch of which that is a tenth", "10 × fixed part", f"{10 * fixed_s:,.0f} s"),
         ("rows a second in it", "0.9 × subtasks / row", f"{rows_per_s:,.0f}"),
-        (
-            "changelog a second",
-            "rows a second × bytes a row",
-            f"{changelog_per_s / 1e9:,.1f} GB",
-        ),
+        ("changelog a second", "rows a second × bytes a row", f"{changelog_per_s / 1e9:,.1f} GB"),
         ("load of all state", "keys of a subtask / keys a second", f"{keys_each / costs.load_keys_per_s:,.0f} s"),
         ("rewrite of all state", "keys of a subtask / keys a second", f"{keys_each / costs.rewrite_keys_per_s:,.0f} s"),
     ]

@@ -6,11 +6,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from pyspark.sql.streaming import StreamingQuery
-
 from benchmarks import peers
 from benchmarks.cluster import PARALLELISM, until
-from benchmarks.epochs import seconds_of
 from benchmarks.harness import Bench
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob
@@ -23,8 +20,7 @@ class OurTwin:
     """A job of ours that holds every key.
 
     Attributes:
-        job: The job, stopped at first.
-        savepoint: Path of the newest one in its store.
+        job: The job.
 
     """
 
@@ -79,7 +75,7 @@ class SparkTwin:
         self._run = ExitStack()
         self._published = 0
         self._parallelism = PARALLELISM
-        self._query = self._start()
+        self._start()
 
     @property
     def state_bytes(self) -> int:
@@ -109,7 +105,7 @@ class SparkTwin:
         self._start()
         return time.monotonic() - started
 
-    def _start(self) -> StreamingQuery:
+    def _start(self) -> None:
         before = self._published
         if before:
             self._input.feed(ROWS, self._keys)
@@ -117,9 +113,10 @@ class SparkTwin:
             self._spark, peers.grouped_sum, self._input.folder, self._folder, published=self._count_published
         )
         query = self._run.enter_context(run)
-        until(lambda: self._published > before or not query.isActive, "epoch")
-        seconds_of(query, 1)
-        return query
+        until(lambda: self._published > before or not query.isActive, "epoch of Spark")
+        failure = query.exception()
+        if failure is not None:
+            raise failure
 
     def _count_published(self) -> None:
         self._published += 1
