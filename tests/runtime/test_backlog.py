@@ -116,11 +116,12 @@ def assert_figures(bench: Bench) -> None:
         assert epoch.subtasks == len(counts.rows) + len(pulse.rows) == 4
         assert counts.key_groups == (64, 64)
         assert pulse.key_groups == pulse.cached_key_groups == (0, 0)
+        # Which worker a subtask meets is not ours to say; what it met there adds up.
+        met = [cached == owned for cached, owned in zip(counts.cached_key_groups, counts.key_groups, strict=True)]
+        assert epoch.cache_hits == sum(met) + len(pulse.rows)
         for figures, phase in ((counts.load_ms, "load"), (counts.process_ms, "process"), (counts.write_ms, "write")):
             assert max(figures) <= epoch.phases[phase]
     assert [sum(by_epoch[epoch.epoch].operators[0].rows) for epoch in epochs][:4] == [ROWS] * 4
-    # What one epoch leaves in memory the next one meets.
-    assert sum(by_epoch[epochs[-1].epoch].operators[0].cached_key_groups) > 0
 
     (sample,) = bench.catalog.key_groups(JOB)
     manifest = bench.checkpoints.manifest(bench.checkpoints.manifest_path(sample.lineage, sample.epoch))
