@@ -28,9 +28,8 @@ Weighed = namedtuple("Weighed", ["bucket", "amount", "what", "at"])
 Step = tuple[list[Rule], list[Record]]
 
 
-def feed(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
-    """Give one epoch its input, and wait until it is committed."""
-    before = bench.rows_done()
+def offer(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
+    """Put one epoch's input where the sources read. Both kinds at once only while no driver may see the first alone."""
     if rules:
         folder = bench.input.parent / "rules"
         staged = bench.input.parent / "staged-rules"
@@ -40,13 +39,18 @@ def feed(bench: Bench, rules: list[Rule], records: list[Record]) -> Step:
         at = pa.array([record.at for record in records], pa.timestamp("us", "UTC"))
         columns = {"k": [record.k for record in records], "n": pa.array([record.n for record in records], pa.int64())}
         bench.feed_table(pa.table({**columns, "at": at}))
+    return rules, records
+
+
+def taken(bench: Bench, steps: list[Step]) -> None:
+    """Wait until all that was offered is committed."""
+    rows = sum(len(rules) + len(records) for rules, records in steps)
 
     def committed() -> bool:
         assert bench.generation().state != "failed", bench.generation().error
-        return bench.rows_done() > before
+        return bench.rows_done() == rows
 
     wait(committed, "the epoch")
-    return rules, records
 
 
 def records(*numbers: int) -> list[Record]:
@@ -110,29 +114,35 @@ def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
 def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(spark: Any, bench: Bench) -> None:
     (bench.input.parent / "rules").mkdir()
     bench.register(artifact=Path(chain.__file__))
+    steps: list[Step] = []
+
+    def feed(rules: list[Rule], records: list[Record]) -> None:
+        steps.append(offer(bench, rules, records))
+        taken(bench, steps)
+
     with bench.running(3):
-        steps = [
-            feed(bench, [Rule("even", 2, 1)], []),
-            feed(bench, [], records(*range(100, 160))),
-            feed(bench, [], records(*range(130, 200))),
-        ]
+        feed([Rule("even", 2, 1)], [])
+        feed([], records(*range(100, 160)))
+        feed([], records(*range(130, 200)))
         assert [operator.uid for operator in bench.newest().operators] == ["weighed", "sums"]
         assert [(s.name, s.max_event_time_ms) for s in bench.newest().sources] == [
             ("records", 199_000),
             ("rules", None),
         ]
         assert bench.newest().rows_total == 131
+    # Read by one epoch: the rules come first.
+    rules = [Rule("even", 9, 2), Rule("even", 3, 3), Rule("odd", 5, 4)]
+    steps.append(offer(bench, rules, records(*range(150, 260))))
     with bench.running(2):
-        steps.append(
-            feed(bench, [Rule("even", 9, 2), Rule("even", 3, 3), Rule("odd", 5, 4)], records(*range(150, 260)))
-        )
-        steps.append(feed(bench, [], records(90, 300)))
+        taken(bench, steps)
+        feed([], records(90, 300))
     with bench.running(4):
-        steps.append(feed(bench, [], records(*range(280, 330))))
-        steps.append(feed(bench, [], records(400)))
+        feed([], records(*range(280, 330)))
+        feed([], records(400))
         assert ask(bench, 1).error is None
-        steps.append(feed(bench, [Rule("odd", 5, 5)], records(*range(390, 420))))
-        steps.append(feed(bench, [], records(500)))
+        feed([Rule("odd", 5, 5)], [])
+        feed([], records(*range(390, 420)))
+        feed([], records(500))
     # One operator follows the job, the job file fixes the other's.
     subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench)]
     assert [counts for counts, _ in groupby(subtasks)] == [[3, 2], [2, 2], [4, 2], [1, 2]]
