@@ -40,8 +40,9 @@ demo: setup
 stop: setup
 	@$(BIN)/python -m examples.stack stop
 
+# Two at a time: most of a test's time is waiting for processes that start.
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 invariants: setup
 	@$(BIN)/python -m tests.invariants

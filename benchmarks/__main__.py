@@ -20,7 +20,7 @@ RUN = Path(".run")
 
 
 def main() -> int:
-    """Measure, print, and write ``.run/bench.json`` and ``.run/bench.png``."""
+    """Measure, print, write ``.run/bench.json`` and ``.run/bench.png``; return 1 when a row could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures side by side with peers.")
     parser.add_argument("--only", metavar="NAME", choices=TARGETS, help=f"run one row: {', '.join(TARGETS)}")
     only = parser.parse_args().only
@@ -28,7 +28,7 @@ def main() -> int:
     families = [family for family in FAMILIES if only is None or only in family.rows]
     started = time.monotonic()
     _print_configurations(console)
-    measured = _measured(families, console)
+    measured, failed = _measured(families, console)
     figures = [figure for figure in measured if only in (None, figure.name)]
     write_json(figures, TARGETS, RUN / "bench.json")
     write_plot(figures, TARGETS, RUN / "bench.png")
@@ -36,7 +36,9 @@ def main() -> int:
     for line in notes(figures, TARGETS):
         console.print(line, highlight=False, soft_wrap=True)
     console.print(f"{time.monotonic() - started:.0f} s; figures in {RUN / 'bench.json'}, plot in {RUN / 'bench.png'}")
-    return 0
+    for name in failed:
+        console.print(f"[red]found no figure for {name}[/]; expected one; what it failed with stands above")
+    return 1 if failed else 0
 
 
 def _print_configurations(console: Console) -> None:
@@ -47,9 +49,11 @@ def _print_configurations(console: Console) -> None:
             console.print(f"  {key} {value}", highlight=False)
 
 
-def _measured(families: list[Family], console: Console) -> list[Figure]:
+def _measured(families: list[Family], console: Console) -> tuple[list[Figure], list[str]]:
+    """Return figures, and the names of rows that failed: the others are not lost with them."""
     folder = (RUN / "bench").absolute()
     figures: list[Figure] = []
+    failed: list[str] = []
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -65,9 +69,13 @@ def _measured(families: list[Family], console: Console) -> list[Figure]:
             def say(text: str, family: Family = family) -> None:
                 progress.console.print(f"{time.strftime('%H:%M:%S')} {family.rows[0]} {text}", highlight=False)
 
-            figures += family.measure(Bench(spark, folder, say))
+            try:
+                figures += family.measure(Bench(spark, folder, say))
+            except Exception:
+                progress.console.print_exception()
+                failed += family.rows
             progress.advance(task)
-    return figures
+    return figures, failed
 
 
 if __name__ == "__main__":

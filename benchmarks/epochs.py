@@ -14,15 +14,17 @@ def epochs_of(query: StreamingQuery) -> list[Any]:
     return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
 
-def seconds_of(query: StreamingQuery, epochs: int) -> list[float]:
+def seconds_of(query: StreamingQuery, epochs: int, *, timeout_s: float = 600) -> list[float]:
     """Wait until so many epochs are over, and return how long each took from trigger to end.
 
     Raises:
         StreamingQueryException: The query failed.
+        TimeoutError: They are not over in time.
 
     """
     # Seldom, because reading all progress takes time that the epochs need.
-    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, f"{epochs} epochs", every_s=0.25)
+    over = f"{epochs} epochs"
+    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, over, timeout_s=timeout_s, every_s=0.25)
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
 
@@ -21,8 +20,9 @@ import psutil
 from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, SystemClock
 from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
-from statecore.cluster.spark_home import spark_environment, spark_home
+from statecore.cluster.spark_home import spark_environment
 from statecore.errors import ClusterError, GenerationClaimedError, StatecoreError
+from statecore.submit import SparkSubmit
 
 log = logging.getLogger(__name__)
 
@@ -35,29 +35,6 @@ CATALOG_VARIABLE = "STATECORE_CATALOG"
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSubmit:
-    """The command that runs a job's driver, in client mode: the standalone cluster runs no Python drivers itself.
-
-    Attributes:
-        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
-
-    """
-
-    entry_point: Path | None = None
-
-    def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
-        """Return the command."""
-        entry_point = self.entry_point or Path(__file__).resolve().parents[1] / "sparkjobs" / "stream.py"
-        command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", job.name]
-        for key, value in job.conf.items():
-            # Keys that are not Spark's are the driver's: it reads them from the catalog.
-            if key.startswith("spark."):
-                command += ["--conf", f"{key}={value}"]
-        command += [str(entry_point), "--job", job.name]
-        return [*command, "--generation", str(generation.generation)]
 
 
 class Supervisor:

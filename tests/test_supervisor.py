@@ -20,7 +20,7 @@ from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
-from statecore.supervisor import SparkSubmit, Supervisor
+from statecore.supervisor import Supervisor
 
 DRIVER = """
 import os, sys, time
@@ -352,28 +352,6 @@ def test_one_impossible_cluster_does_not_keep_jobs_from_starting(catalog: Catalo
     Supervisor(catalog, tmp_path, launch=launch).step()
     assert states(catalog) == ["launching"]
     assert "of kind 'yarn'" in str(catalog.cluster("c").message)
-
-
-def test_a_driver_is_started_by_spark_submit_in_client_mode(slow_catalog: Catalog) -> None:
-    job = slow_catalog.register_job(
-        "j",
-        artifact="/a.py",
-        store="/s",
-        master_url="spark://h:1",
-        conf={"spark.cores.max": "2", "spark.x": "a=b c", "statecore.cleanup.grace": "2h"},
-        parallelism=2,
-        max_parallelism=128,
-    )
-    generation = slow_catalog.claim_generation("j", log_path="/l")
-    program, *arguments = SparkSubmit()(job, generation)
-    entry_point = Path(supervisor_module.__file__).parents[1] / "sparkjobs" / "stream.py"
-    assert program.endswith("/bin/spark-submit")
-    assert arguments == [
-        *("--master", "spark://h:1", "--name", "j"),
-        *("--conf", "spark.cores.max=2", "--conf", "spark.x=a=b c"),
-        *(str(entry_point), "--job", "j", "--generation", "1"),
-    ]
-    assert "/mine.py" in SparkSubmit(Path("/mine.py"))(job, generation)
 
 
 def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ ROWS = 500_000
 KEYS = 200_000
 WARM_UP = 1
 SLOW_EPOCHS = 2
+PEER_TIMEOUT_S = 1500
 
 
 def against_spark(bench: Bench) -> list[Figure]:
@@ -80,7 +81,7 @@ class _Sides:
         """Return the rows per second of a query of Spark's."""
         spark = peers.peer_session(self._bench.spark)
         with peers.running(spark, operator, self._records.folder, self._next("peer")) as query:
-            return self._rate(seconds_of(query, self._epochs))
+            return self._rate(seconds_of(query, self._epochs, timeout_s=PEER_TIMEOUT_S))
 
     def _next(self, side: str) -> Path:
         self._runs += 1

@@ -119,16 +119,23 @@ class Daemon:
 
     def terminate(self) -> None:
         """Ask the process to end; it takes its children along."""
-        pid = self._pid()
-        if pid is not None and self._leader(pid) is True:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        self._signal(signal.SIGTERM)
+
+    def decommission(self) -> None:
+        """Tell a Spark worker that its machine is about to go, in Spark's way; again, it does nothing."""
+        self._signal(signal.SIGPWR)
 
     def kill(self) -> None:
         """End the process and everything it started, at once."""
         for process in self.members():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self._pid()
+        if pid is not None and self._leader(pid) is True:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _pid(self) -> int | None:
         _collect_children()

@@ -1,4 +1,8 @@
-"""Workers of a Spark standalone cluster, as processes on this machine."""
+"""Workers of a Spark standalone cluster, as processes on this machine.
+
+A surplus worker is drained: the master and the drivers hear that it leaves, its executors end the tasks they have and
+go, and only then is the worker itself ended.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         cores_per_worker: Cores each worker offers.
         memory_per_worker: Memory each worker offers to executors, in Spark's notation.
         host: Address the workers listen on.
+        drain_timeout_s: Longest time that a leaving worker's executors are waited for; longer than the longest epoch.
 
     """
 
@@ -45,6 +50,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     cores_per_worker: Annotated[int, msgspec.Meta(ge=1)] = 1
     memory_per_worker: Annotated[str, msgspec.Meta(pattern=r"^\d+[kmgtKMGT]$")] = "1g"
     host: str = "127.0.0.1"
+    drain_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = 120.0
 
 
 class StandaloneCluster:
@@ -67,20 +73,22 @@ class StandaloneCluster:
         return ClusterSize(running=running, ready=read_master_page(self._settings.master_web_url).ready_workers)
 
     def resize(self, workers: int) -> None:
-        """Start missing workers, ask surplus ones to end, kill those that were asked too long ago."""
+        """Start missing workers, drain surplus ones, end those that are drained, kill what does not end."""
         places = []
         for worker in self._workers():
             if worker.stopping_file.exists():
                 worker.keep_stopping()
+            elif worker.draining_file.exists():
+                worker.keep_draining(self._settings.drain_timeout_s)
             elif worker.daemon.is_alive() or worker.clean_up():
                 places.append(worker)
         for surplus in places[workers:]:
-            surplus.stop()
+            surplus.drain()
         for _ in range(workers - len(places)):
             self._start_worker()
 
     def stop(self) -> None:
-        """End all workers and return when nothing of them is left.
+        """End all workers, whatever they do, and return when nothing of them is left.
 
         Raises:
             ClusterError: Something of them is left.
@@ -102,7 +110,11 @@ class StandaloneCluster:
         """Let go of what this object holds: nothing; the workers stay."""
 
     def _stop_once(self) -> list[_Worker]:
-        self.resize(0)
+        for worker in self._workers():
+            if worker.stopping_file.exists():
+                worker.keep_stopping()
+            else:
+                worker.stop()
         return self._workers()
 
     def _workers(self) -> list[_Worker]:
@@ -121,10 +133,12 @@ class StandaloneCluster:
         command = [str(spark_home() / "bin" / "spark-class"), _WORKER_CLASS]
         command += ["--cores", str(settings.cores_per_worker), "--memory", settings.memory_per_worker]
         command += ["--host", settings.host, "--webui-port", "0", "--work-dir", str(worker.work_dir)]
+        inherited = spark_environment()
         environment = {
-            **spark_environment(),
+            **inherited,
             "SPARK_LOCAL_IP": settings.host,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_WORKER_OPTS": f"{inherited.get('SPARK_WORKER_OPTS', '')} -Dspark.decommission.enabled=true".strip(),
         }
         worker.daemon.start(
             [*command, settings.master_url],
@@ -135,14 +149,30 @@ class StandaloneCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """One worker: its directory, its process, and the mark that it was asked to end."""
+    """One worker: its directory, its process, and the marks that it was asked to leave or to end."""
 
     work_dir: Path
     daemon: Daemon
 
     @property
+    def draining_file(self) -> Path:
+        return self.work_dir.with_suffix(".draining")
+
+    @property
     def stopping_file(self) -> Path:
         return self.work_dir.with_suffix(".stopping")
+
+    def drain(self) -> None:
+        self.draining_file.touch()
+        self.daemon.decommission()
+
+    def keep_draining(self, timeout_s: float) -> None:
+        executors = len(self.daemon.members()) > 1
+        if executors and time.time() - self.draining_file.stat().st_mtime < timeout_s:
+            # Again, because whoever made the mark may have died before it could send the signal.
+            self.daemon.decommission()
+        else:
+            self.stop()
 
     def stop(self) -> None:
         self.stopping_file.touch()
@@ -168,5 +198,6 @@ class _Worker:
 
     def _forget(self) -> None:
         # In this order: a mark without a process would be taken for one of the next process here.
+        self.draining_file.unlink(missing_ok=True)
         self.stopping_file.unlink(missing_ok=True)
         self.daemon.pid_file.unlink(missing_ok=True)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_SLOT = "__statecore_anchor_slot"
-# A slot goes to whichever core is free first; another try may spread them more evenly.
-_TRIES = 4
+# A slot goes to whichever core is free first, so that the quickest executor takes too many of tasks that take no time.
+# When the first try is uneven, tasks are made to last, longer and longer.
+_PAUSES_MS = (0, 100, 300, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ def active_executors(spark: SparkSession) -> frozenset[str]:
 def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) -> tuple[DataFrame, list[str]]:
     """Persist the slots; return where each lies. The most even of a few tries counts."""
     best: tuple[DataFrame, list[str]] | None = None
-    for _ in range(_TRIES):
-        found = _persisted(spark, parallelism)
+    for pause_ms in _PAUSES_MS:
+        found = _persisted(spark, parallelism, pause_ms)
         if best is not None and _fullest(found[1]) >= _fullest(best[1]):
             found[0].unpersist()
         else:
@@ -141,11 +142,15 @@ def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) ->
     return best
 
 
-def _persisted(spark: SparkSession, parallelism: int) -> tuple[DataFrame, list[str]]:
+def _persisted(spark: SparkSession, parallelism: int, pause_ms: int) -> tuple[DataFrame, list[str]]:
     # The mark tells its blocks from those of any other table that this session persists.
     mark = uuid.uuid4().hex
     slots = spark.range(parallelism).select(F.col("id").cast("int").alias(_OWN_SLOT), F.lit(mark).alias("mark"))
-    table = slots.repartitionById(_partitions(parallelism), _OWN_SLOT).persist()
+    table = slots.repartitionById(_partitions(parallelism), _OWN_SLOT)
+    if pause_ms:
+        pause = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(pause_ms).cast("long"))
+        table = table.withColumn("pause", pause)
+    table = table.persist()
     table.count()
     context = spark.sparkContext._jsc
     persisted = context.getPersistentRDDs()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CommitForbiddenError, StatecoreError
 from statecore.runtime.backlog import Backlog
-from statecore.runtime.epoch import EpochReport
 from statecore.runtime.metrics import record_epoch
+from statecore.runtime.report import EpochReport
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

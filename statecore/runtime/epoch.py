@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Protocol
 from statecore.errors import CommitConflictError
 from statecore.model import Field, parse_type
 from statecore.model.key_groups import check_parallelism
-from statecore.runtime.anchor import Anchor, active_executors, lay_anchor
+from statecore.runtime.anchor import Anchor
 from statecore.runtime.commits import checked_commits
 from statecore.runtime.crossing import crossing_ddl
 from statecore.runtime.dataflow import Dataflow
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import Job, OperatorPlan
+from statecore.runtime.layouts import Layouts
 from statecore.runtime.load_ahead import load_ahead
-from statecore.runtime.memory import NEARLY_FULL
 from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit, SubtaskSpec
 from statecore.runtime.operator_epoch import (
     Schemas,
@@ -42,6 +42,7 @@ from statecore.runtime.operator_epoch import (
 )
 from statecore.runtime.progress import QuerySources, batch_timestamp_ms, capture_progress, source_positions
 from statecore.runtime.publishing import publish
+from statecore.runtime.report import EpochReport, Timing, epoch_report
 from statecore.runtime.sampling import Sampling
 from statecore.runtime.sources_read import SourcesRead
 from statecore.runtime.subtask import subtask_runner
@@ -55,29 +56,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """An epoch that was committed and published, in figures.
-
-    Attributes:
-        commits: Per operator uid its subtasks' commits, in order.
-        cached_subtasks: Subtasks that met all of their state in memory.
-        phases_ms: Duration of the driver's phases, and the longest of each worker phase.
-        memory_share: The largest share of its memory that a worker uses.
-        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
-
-    """
-
-    manifest: Manifest
-    commits: Mapping[str, Sequence[SubtaskCommit]]
-    started_ms: int
-    duration_ms: int
-    cached_subtasks: int
-    phases_ms: dict[str, int]
-    memory_share: float
-    late_rows: Mapping[str, int]
 
 
 class Upkeep(Protocol):
@@ -178,8 +156,7 @@ class EpochRunner:
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
         self._specs: dict[str, OperatorSpec] = {}
-        # Per parallelism that the job file fixes the layout of those subtasks; of all others under None.
-        self._anchors: dict[int | None, Anchor] = {}
+        self._layouts = Layouts(max_parallelism, self._own)
         self._boundary = threading.Lock()
         self._sampling = Sampling()
         self.failure: BaseException | None = None
@@ -220,10 +197,9 @@ class EpochRunner:
 
         """
         check_parallelism(parallelism, self._max_parallelism)
-        before = self._anchors.get(None)
-        anchor = lay_anchor(spark, parallelism, self._max_parallelism, before)
-        if before is not None and not self._restores:
-            self._load_ahead(anchor, anchor.moved(before, self._max_parallelism))
+        anchor, moved = self._layouts.next(spark, parallelism)
+        if not self._restores:
+            self._load_ahead(anchor, moved)
         return anchor
 
     def take_up(self, anchor: Anchor) -> None:
@@ -233,10 +209,7 @@ class EpochRunner:
             anchor: What ``prepare`` has returned.
 
         """
-        before = self._anchors.get(None)
-        self._anchors[None] = anchor
-        if before is not None:
-            before.close()
+        self._layouts.take_up(anchor)
         self._redistribute(anchor.parallelism)
 
     def _redistribute(self, parallelism: int) -> None:
@@ -289,19 +262,9 @@ class EpochRunner:
         fault_point(FaultPoint.PUBLISHED, epoch)
         self._go_on_from(manifest, path)
         done = time.monotonic()
-        every = [commit for of_operator in commits.values() for commit in of_operator]
-        phases = {"run": _ms(ran - clock), "commit": _ms(committed - ran), "publish": _ms(done - committed)}
-        for phase in ("load_ms", "process_ms", "write_ms"):
-            phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
-        hits = sum(commit.cached_key_groups == commit.key_groups for commit in every)
+        timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
         self._specs = specs
-        fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
-        share = fullest.memory_used / fullest.memory_limit
-        if share >= NEARLY_FULL:
-            _warn_of_memory(fullest.uid, fullest)
-        self._gate.committed(
-            EpochReport(manifest, commits, int(started * 1000), _ms(done - clock), hits, phases, share, read.late_rows)
-        )
+        self._gate.committed(epoch_report(manifest, commits, timing, read.late_rows))
         self._upkeep.committed(manifest)
 
     def _parallelism_of(self, uid: str) -> int:
@@ -320,7 +283,7 @@ class EpochRunner:
     ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
         """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
         plan = self._plan
-        anchors = {operator.uid: self._anchor(df.sparkSession, operator.uid) for operator in plan.operators}
+        anchors = self._layouts.all(df.sparkSession, self._parallelism)
         counts_state = self._sampling.due()
         flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism)
         try:
@@ -343,17 +306,6 @@ class EpochRunner:
             flow.close()
         commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
         return specs, checked_commits(commits, {uid: self._parallelism_of(uid) for uid in specs}, epoch)
-
-    def _anchor(self, spark: SparkSession, uid: str) -> Anchor:
-        """Return the layout of an operator's subtasks; a new one when executors came or went."""
-        own = self._own[uid]
-        anchor = self._anchors.get(own)
-        if anchor is None or anchor.is_overtaken(active_executors(spark)):
-            laid = lay_anchor(spark, self._parallelism_of(uid), self._max_parallelism, anchor)
-            if anchor is not None:
-                anchor.close()
-            self._anchors[own] = anchor = laid
-        return anchor
 
     def _spec(self, operator: OperatorPlan, schemas: Schemas) -> OperatorSpec:
         spec = operator_spec(
@@ -455,16 +407,3 @@ def _fields(df: DataFrame) -> tuple[Field, ...]:
 
 def _earliest(timers_ms: Iterable[int | None]) -> int | None:
     return min((timer_ms for timer_ms in timers_ms if timer_ms is not None), default=None)
-
-
-def _warn_of_memory(uid: str, commit: SubtaskCommit) -> None:
-    log.warning(
-        "found the worker of subtask %d of %r with %.1f of %.1f GiB in use; expected less than %.0f %%, because state "
-        "lies in memory and a full worker is killed; rescale to a higher parallelism on more workers, give each more "
-        "memory, or let state expire",
-        commit.subtask, uid, commit.memory_used / 2**30, commit.memory_limit / 2**30, NEARLY_FULL * 100,
-    )  # fmt: skip
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)

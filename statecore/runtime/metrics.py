@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog
-from statecore.runtime.epoch import EpochReport
 from statecore.runtime.messages import SubtaskCommit
+from statecore.runtime.report import EpochReport
 from statecore.snapshot.manifest import Manifest, OperatorState
 
 

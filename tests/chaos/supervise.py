@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from statecore.catalog import Catalog, Liveness
-from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 
 # Seconds, where people would give it more: a campaign has many who are silent.
 LIVENESS = Liveness(running_ms=6_000, launching_ms=45_000)

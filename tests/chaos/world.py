@@ -28,7 +28,8 @@ from statecore.runtime.faults import FaultPoint
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
-from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos import job
 from tests.chaos.network import network_to
 from tests.chaos.supervise import LIVENESS

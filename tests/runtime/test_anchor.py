@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
+from statecore.runtime import anchor as anchor_module
 from statecore.runtime.anchor import Anchor, lay_anchor
 from statecore.runtime.messages import ANCHOR, SLOT, SUBTASK
 
@@ -22,8 +24,14 @@ def laid(homes: str, slots: tuple[int, ...] | None = None) -> Anchor:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("count", [0, 50])
-def test_rows_and_markers_are_in_the_partition_of_their_subtask_alone(spark: Any, parallelism: int, count: int) -> None:
+@pytest.mark.parametrize("pause_ms", [0, 200])
+def test_rows_and_markers_are_in_the_partition_of_their_subtask_alone(
+    spark: Any, parallelism: int, count: int, pause_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anchor_module, "_PAUSES_MS", (pause_ms,))
+    began = time.monotonic()
     anchor = lay_anchor(spark, parallelism, 128)
+    assert time.monotonic() - began >= pause_ms / 1000
     turned = Anchor(anchor.table, (*anchor.slots[1:], anchor.slots[0]), anchor.homes, anchor.executors)
     subtask = F.pmod("id", F.lit(parallelism)).cast("int")
     rows = spark.range(count).select(subtask.alias(SLOT), subtask.alias(SUBTASK))

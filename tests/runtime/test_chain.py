@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import threading
 from collections import Counter, namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from statecore.cluster import StandaloneMaster
 from statecore.runtime import read_savepoint
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
 from tests.runtime.alone import history
 from tests.runtime.conftest import JOB, Bench, wait
@@ -111,15 +117,24 @@ def assert_as_alone(spark: Any, bench: Bench, steps: list[Step]) -> None:
     assert [row.value for row in factors] == [{"even": 3, "odd": 5}] * manifests[-1].parallelism
 
 
-def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(spark: Any, bench: Bench) -> None:
+Feed = Callable[[list[Rule], list[Record]], None]
+
+
+def begin(bench: Bench, master: str) -> tuple[list[Step], Feed]:
+    """Register the job; return all that it was given, and how to give it one epoch more."""
     (bench.input.parent / "rules").mkdir()
-    bench.register(artifact=Path(chain.__file__))
+    bench.register(artifact=Path(chain.__file__), master=master, conf={"spark.executor.memory": "512m"})
     steps: list[Step] = []
 
     def feed(rules: list[Rule], records: list[Record]) -> None:
         steps.append(offer(bench, rules, records))
         taken(bench, steps)
 
+    return steps, feed
+
+
+def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(spark: Any, bench: Bench) -> None:
+    steps, feed = begin(bench, "local[2]")
     with bench.running(3):
         feed([Rule("even", 2, 1)], [])
         feed([], records(*range(100, 160)))
@@ -147,4 +162,66 @@ def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(
     subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench)]
     assert [counts for counts, _ in groupby(subtasks)] == [[3, 2], [2, 2], [4, 2], [1, 2]]
     assert bench.catalog.newest_generation(JOB).error is None  # type: ignore[union-attr]
+    assert_as_alone(spark, bench, steps)
+
+
+@contextmanager
+def supervised(bench: Bench, master: StandaloneMaster, folder: Path) -> Iterator[None]:
+    """Run a supervisor with a cluster; end the job, the workers and the supervisor."""
+    addresses = {"master_url": master.master_url, "master_web_url": master.web_url}
+    places = {"run_dir": str(folder / "workers"), "log_dir": str(folder / "logs"), "memory_per_worker": "512m"}
+    bench.catalog.register_cluster("c", "standalone", {**addresses, **places}, workers=1)
+    supervisor = Supervisor(bench.catalog, folder / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        if not bench.generation().ended:
+            bench.stop("end")
+        bench.catalog.set_desired_workers("c", 0)
+        wait(lambda: not list((folder / "workers").glob("*.pid")), "the workers to end")
+        supervisor.stop()
+        thread.join()
+
+
+def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
+    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    with StandaloneMaster(tmp_path / "master") as master, supervised(bench, master, tmp_path):
+        steps, feed = begin(bench, master.master_url)
+        bench.catalog.set_desired(JOB, state="running", parallelism=1)
+        wait(lambda: bench.catalog.newest_generation(JOB) is not None, "the driver")
+        feed([Rule("even", 2, 1)], [])
+        feed([], records(*range(100, 130)))
+        feed([Rule("even", 3, 2), Rule("odd", 5, 3)], [])
+
+        def log() -> str:
+            return Path(bench.generation().log_path).read_text()
+
+        def layouts() -> list[list[int]]:
+            lines = [line for line in log().splitlines() if "subtasks are laid out over executors as" in line]
+            return [sorted(ast.literal_eval(line.partition(" as ")[2]).values()) for line in lines]
+
+        # One joins: the next epoch uses it.
+        assert ask(bench, 4).error is None
+        bench.catalog.set_desired_workers("c", 2)
+        wait(lambda: log().count("Registered executor") == 2, "the executor")
+        before = len(layouts())
+        feed([], records(*range(130, 160)))
+        assert [2, 2] in layouts()[before:]
+        # One leaves: the next epoch is without it, and nothing fails by that.
+        before = len(layouts())
+        bench.catalog.set_desired_workers("c", 1)
+        wait(lambda: "Decommission executors" in log(), "the executor to be told")
+        feed([], records(*range(150, 170)))
+        assert [4] in layouts()[before:]
+        wait(lambda: len(list((tmp_path / "workers").glob("*.pid"))) == 1, "the worker to end")
+        assert ask(bench, 1).error is None
+        feed([], records(90, 200))
+        feed([], records(300))
+        bench.stop("after")
+        assert "Lost task" not in log() and "FetchFailed" not in log()
+    assert {manifest.generation for manifest in history(bench)} == {1}
     assert_as_alone(spark, bench, steps)

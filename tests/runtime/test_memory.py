@@ -16,7 +16,8 @@ import pytest
 
 from statecore.runtime import memory
 from statecore.runtime.memory import NEARLY_FULL, Memory, worker_memory
-from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.conftest import REPO
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import hoard

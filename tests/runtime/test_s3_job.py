@@ -22,7 +22,8 @@ from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
-from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.processes import naming
 from tests.runtime.conftest import ARTIFACT, JOB, Bench, wait
 from tests.s3 import s3_endpoint, s3_url

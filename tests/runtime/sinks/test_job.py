@@ -11,7 +11,8 @@ import pytest
 
 from statecore.runtime import ParquetSink
 from statecore.runtime.faults import FaultPoint
-from statecore.supervisor import CATALOG_VARIABLE, SparkSubmit, Supervisor
+from statecore.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.postgres import PASSWORD, Database
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import three_sinks

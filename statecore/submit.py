@@ -1,0 +1,56 @@
+"""The command that starts a job's driver: ``spark-submit`` in client mode, on every kind of Spark master.
+
+The driver runs where the supervisor runs, so its log, its environment (the catalog's address) and its end are there.
+Only executors are elsewhere: on a standalone cluster, in YARN or in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.catalog import GenerationRecord, JobRecord
+from statecore.cluster.spark_home import spark_home
+from statecore.errors import ConfigurationError
+
+_DEPLOY_MODE = "spark.submit.deployMode"
+
+# An executor told to leave takes no new tasks, ends those it has, and hands on what others may still fetch from it.
+_DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmit:
+    """Gives the command that runs a generation of a job.
+
+    Attributes:
+        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
+
+    """
+
+    entry_point: Path | None = None
+
+    def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
+        """Return the command.
+
+        Raises:
+            ConfigurationError: The job's configuration asks for another deploy mode, or there is no Spark.
+
+        """
+        mode = job.conf.get(_DEPLOY_MODE, "client")
+        if mode != "client":
+            raise ConfigurationError(
+                f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
+                "beside their supervisor, also for YARN and Kubernetes; register the job without it, and run the "
+                "supervisor where executors can reach it"
+            )
+        entry_point = self.entry_point or Path(__file__).resolve().parents[1] / "sparkjobs" / "stream.py"
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
+        command += ["--name", job.name]
+        # Keys that are not Spark's are the driver's: it reads them from the catalog.
+        conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+        if not job.master_url.startswith("local"):
+            conf = _DRAIN | conf
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        return [*command, str(entry_point), "--job", job.name, "--generation", str(generation.generation)]
