@@ -28,8 +28,7 @@ def main() -> int:
     families = [family for family in FAMILIES if only is None or only in family.rows]
     started = time.monotonic()
     _print_configurations(console)
-    measured, failed = _measured(families, console)
-    figures = [figure for figure in measured if only in (None, figure.name)]
+    figures, failed = _measured(families, console, only)
     write_json(figures, TARGETS, RUN / "bench.json")
     write_plot(figures, TARGETS, RUN / "bench.png")
     console.print(table(figures, TARGETS))
@@ -49,7 +48,7 @@ def _print_configurations(console: Console) -> None:
             console.print(f"  {key} {value}", highlight=False)
 
 
-def _measured(families: list[Family], console: Console) -> tuple[list[Figure], list[str]]:
+def _measured(families: list[Family], console: Console, only: str | None) -> tuple[list[Figure], list[str]]:
     """Return figures, and the names of rows that failed: the others are not lost with them."""
     folder = (RUN / "bench").absolute()
     figures: list[Figure] = []
@@ -70,7 +69,8 @@ def _measured(families: list[Family], console: Console) -> tuple[list[Figure], l
                 progress.console.print(f"{time.strftime('%H:%M:%S')} {family.rows[0]} {text}", highlight=False)
 
             try:
-                figures += family.measure(Bench(spark, folder, say))
+                measured = family.measure(Bench(spark, folder, say, None if only is None else {only}))
+                figures += [figure for figure in measured if only in (None, figure.name)]
             except Exception:
                 progress.console.print_exception()
                 failed += family.rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +69,21 @@ class Bench:
         spark: Session of the application that all rows share.
         folder: For everything the rows write, on the file system of the cluster.
         say: Tells people how far it is.
+        wanted: Names of the rows to measure; None for all.
 
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, say: Callable[[str], None], wanted: Collection[str] | None = None
+    ) -> None:
         self.spark = spark
         self.say = say
+        self._wanted = wanted
         self._folder = folder
+
+    def wants(self, *rows: str) -> bool:
+        """Tell whether one of these rows is to be measured."""
+        return self._wanted is None or any(row in self._wanted for row in rows)
 
     @contextmanager
     def workspace(self, name: str) -> Iterator[Path]:

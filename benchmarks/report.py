@@ -12,6 +12,8 @@ from rich.table import Table
 
 from benchmarks.harness import Figure, Target
 
+_LONGEST = 100
+
 
 def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
     """Return the rows measured beside their targets."""
@@ -64,4 +66,5 @@ def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
 
 
 def _share(figure: Figure, target: Target) -> float:
-    return figure.ratio / target.bound if target.at_least else target.bound / figure.ratio
+    # A ratio of nothing to something is as good as a bar can show.
+    return figure.ratio / target.bound if target.at_least else target.bound / max(figure.ratio, target.bound / _LONGEST)

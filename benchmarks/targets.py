@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale, rewrite
+from benchmarks.rows import growth, live, record, rescale
 
 TARGETS = {
     target.name: target
@@ -28,7 +28,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows that are measured together."""
+    """Rows that are measured on the same state."""
 
     rows: tuple[str, ...]
     measure: Callable[[Bench], Sequence[Figure]]
@@ -39,9 +39,7 @@ FAMILIES = (
     Family(("batch_vs_spark",), record.batch_against_spark),
     Family(("record_vs_tws_row",), record.against_tws_row),
     Family(("record_vs_tws_pandas",), record.against_tws_pandas),
-    Family(("rescale_vs_spark",), rescale.against_spark),
     Family(("live_vs_restart", "live_hiccup"), live.live),
-    Family(("rewrite_vs_spark", "rewrite_bytes"), rewrite.rewrite),
-    Family(("savepoint_growth",), growth.savepoint_growth),
-    Family(("epoch_growth",), growth.epoch_growth),
+    Family(("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
+    Family(("savepoint_growth", "epoch_growth"), growth.growth),
 )

@@ -24,6 +24,7 @@ from benchmarks.targets import FAMILIES, TARGETS
 from statecore.catalog import EpochRecord
 
 FIGURES = [Figure("record_vs_spark", 0.95, "a", "b"), Figure("epoch_growth", 1.5, "c", "d", "a note")]
+NOTHING = Figure("live_vs_restart", 0, "e", "f")
 
 
 def test_every_row_has_a_target_and_one_measurement() -> None:
@@ -53,7 +54,7 @@ def test_people_get_a_table_that_says_which_targets_were_missed_and_a_plot(tmp_p
     assert "met" in met
     assert "MISSED" in missed
     assert "  a note" in list(notes(FIGURES, TARGETS))
-    write_plot(FIGURES, TARGETS, tmp_path / "bench.png")
+    write_plot([*FIGURES, NOTHING], TARGETS, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -85,6 +86,7 @@ def test_an_outage_is_the_gap_at_the_change_of_parallelism_beyond_the_usual_one(
     epochs = [_epoch(number, ms, 2 if number < 3 else 4) for number, ms in enumerate(published_ms)]
     outage = Outage.of(epochs)
     assert (outage.gap_s, outage.usual_s, outage.stopped_s) == (3.5, 1.0, 2.5)
+    assert Outage(gap_s=0.8, usual_s=1.0).stopped_s == 0
 
 
 @pytest.mark.spark

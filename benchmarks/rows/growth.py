@@ -12,30 +12,37 @@ from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob, phases, written_savepoint
 
-EPOCH_KEYS = (100_000, 5_000_000)
-SAVEPOINT_KEYS = (50_000, 5_000_000)
+SAVEPOINT_KEYS, EPOCH_KEYS, MANY_KEYS = 50_000, 100_000, 5_000_000
 ROWS = 10_000
 WARM_UP = 3
-EPOCHS = 15
+EPOCHS = 9
 
 
-def epoch_growth(bench: Bench) -> list[Figure]:
-    """Measure the median epoch with few and with many keys."""
-    with bench.workspace("epoch_growth") as folder:
-        few, many = (_Job(bench, folder, keys) for keys in EPOCH_KEYS)
-        taken = bench.rounds({few.name: few.epoch_s, many.name: many.epoch_s}, unit="s an epoch")
-        ratio = median_ratio(taken[many.name], taken[few.name])
-        note = f"{few.name}: {few.note}\n{many.name}: {many.note}"
-        return [Figure("epoch_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]), note)]
+def growth(bench: Bench) -> list[Figure]:
+    """Measure both, with the same many keys."""
+    with bench.workspace("growth") as folder:
+        many = _Job(bench, folder, MANY_KEYS)
+        figures = []
+        if bench.wants("savepoint_growth"):
+            figures.append(_savepoint_growth(bench, _Job(bench, folder, SAVEPOINT_KEYS), many))
+        if bench.wants("epoch_growth"):
+            figures.append(_epoch_growth(bench, _Job(bench, folder, EPOCH_KEYS), many))
+        return figures
 
 
-def savepoint_growth(bench: Bench) -> list[Figure]:
+def _savepoint_growth(bench: Bench, few: _Job, many: _Job) -> Figure:
     """Measure from the request to stop until the rescaled manifest is written."""
-    with bench.workspace("savepoint_growth") as folder:
-        few, many = (_Job(bench, folder, keys) for keys in SAVEPOINT_KEYS)
-        taken = bench.rounds({few.name: few.stop_s, many.name: many.stop_s}, unit="s")
-        ratio = median_ratio(taken[many.name], taken[few.name])
-        return [Figure("savepoint_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]))]
+    taken = bench.rounds({few.name: few.stop_s, many.name: many.stop_s}, unit="s to stop and rescale")
+    ratio = median_ratio(taken[many.name], taken[few.name])
+    return Figure("savepoint_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]))
+
+
+def _epoch_growth(bench: Bench, few: _Job, many: _Job) -> Figure:
+    """Measure the median epoch."""
+    taken = bench.rounds({few.name: few.epoch_s, many.name: many.epoch_s}, unit="s an epoch")
+    ratio = median_ratio(taken[many.name], taken[few.name])
+    note = f"{few.name}: {few.note}\n{many.name}: {many.note}"
+    return Figure("epoch_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]), note)
 
 
 class _Job:

@@ -19,7 +19,7 @@ from statecore.catalog import EpochRecord
 
 KEYS = 2_000_000
 ROWS = 100_000
-BEFORE, AFTER = 4, 8
+BEFORE, AFTER = 3, 5
 MOST = 2 * PARALLELISM
 
 
@@ -39,7 +39,7 @@ class Outage:
     @property
     def stopped_s(self) -> float:
         """Seconds for which output that was due did not come."""
-        return self.gap_s - self.usual_s
+        return max(self.gap_s - self.usual_s, 0)
 
     @classmethod
     def of(cls, epochs: list[EpochRecord]) -> Outage:

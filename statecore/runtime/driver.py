@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.errors import (
@@ -46,6 +47,9 @@ log = logging.getLogger(__name__)
 
 TRIGGER = "500 milliseconds"
 
+_ERROR_HEAD, _ERROR_TAIL = 1_000, 4_000
+"""Characters of an error that the catalog keeps."""
+
 
 def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     """Run one generation until it is asked to stop.
@@ -63,7 +67,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
         _run(catalog, catalog.job(job_name), generation, control, directory)
     except BaseException as error:
         control.close()
-        catalog.end_generation(job_name, generation, state="failed", error=f"{type(error).__name__}: {error}")
+        catalog.end_generation(job_name, generation, state="failed", error=_told(error))
         raise
     finally:
         control.close()
@@ -79,7 +83,7 @@ def _claim(catalog: Catalog, job: str, generation: int) -> None:
     except CommitError:
         raise
     except StatecoreError as error:
-        catalog.end_generation(job, generation, state="failed", error=f"{type(error).__name__}: {error}")
+        catalog.end_generation(job, generation, state="failed", error=_told(error))
         raise
 
 
@@ -150,12 +154,10 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         progress.query = query
         backlog.start()
         log.info("generation %d runs at parallelism %d", generation, parallelism)
-        try:
-            query.awaitTermination()
-        except Exception as error:
-            # A stop forbids commits first, so an epoch in flight may fail with that; it was not committed.
-            if control.request is None and not control.superseded:
-                raise (runner.failure or error) from error
+        failure = _ended(query)
+        # A stop forbids commits first, so an epoch in flight may fail with that; it was not committed.
+        if control.request is None and not control.superseded:
+            raise runner.failure or failure or _ended_by_nobody(job.name)
         if control.superseded:
             raise CommitError(
                 f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; "
@@ -168,6 +170,31 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
                 publish(plan.sinks, newest, store, spark)
                 resumed = newest
             savepoints.take(control.request, resumed)
+
+
+def _ended(query: StreamingQuery) -> BaseException | None:
+    """Wait until a query has ended; return what Spark says that it failed with."""
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return error
+    return None
+
+
+def _ended_by_nobody(job: str) -> CommitError:
+    return CommitError(
+        f"found the query of job {job!r} ended by nobody; expected it to run until it is asked to stop; the next "
+        "driver goes on from the newest epoch"
+    )
+
+
+def _told(error: BaseException) -> str:
+    """Return an error for the catalog: its kind, its beginning and its end, where Python says what went wrong."""
+    text = f"{type(error).__name__}: {error}"
+    left_out = len(text) - _ERROR_HEAD - _ERROR_TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:_ERROR_HEAD]}\n… {left_out:,} characters, in the driver's log …\n{text[-_ERROR_TAIL:]}"
 
 
 def _definition(job: JobRecord) -> JobDefinition:

@@ -168,9 +168,11 @@ class EpochRunner:
             with self._boundary:
                 self._epoch(df, epoch)
         except BaseException as error:
-            # Spark hands on the text of an error alone; the driver reports the error itself.
+            # Spark hands on the text of an error alone, so the driver reports the error itself. And Spark searches that
+            # text for an interruption, with an expression that overflows the stack on a long one: the query would then
+            # end as though nothing had been wrong.
             self.failure = error
-            raise
+            raise RuntimeError(f"the epoch failed with {type(error).__name__}") from None
 
     @property
     def parallelism(self) -> int:

@@ -23,7 +23,7 @@ class Totals(KeyedProcessFunction, CheckpointedFunction):
 
     def process_element(self, value, ctx):
         if value.n < 0:
-            raise ValueError("a number below zero")
+            raise ValueError("a number below zero, " * -value.n)
         count, total = self.total.value() or (0, 0)
         self.total.update((count + 1, total + value.n))
         if value.n % 50 == 0:
