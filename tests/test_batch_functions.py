@@ -401,7 +401,7 @@ def test_a_single_record_for_a_function_over_batches_is_refused() -> None:
 @pytest.mark.parametrize(
     "folded",
     [pa.array([1, 2, 3]), pa.array([1, 2]), pa.nulls(1, pa.struct([("other", pa.int64())])), [(1, 1), (1, 1)]],
-    ids=repr,
+    ids=["too many", "another type", "other fields", "too many tuples"],
 )
 def test_accumulators_of_another_number_or_type_are_refused(folded: Any) -> None:
     class Wrong(Mean):

@@ -1,13 +1,15 @@
 """The rescale method ``rewrite``: a Spark job lays keyed state out anew.
 
-It serves what handles cannot: another max parallelism, where every key gets another key group. The rewritten savepoint
-holds one base per state and subtask; operator state moves by reference.
+It serves what handles cannot: another max parallelism, where every key gets another key group and all rows cross the
+network. At the same one, each new subtask lays the files together that it would get by reference. The rewritten
+savepoint holds one base per state and subtask; operator state moves by reference.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +19,16 @@ import pyarrow as pa
 
 from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.merging import carry_out_all
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
 from statecore.runtime.placement import place
 from statecore.runtime.savepoint_tables import keyed_rows
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema, SubtaskState
-from statecore.snapshot.rescale import rescale_operator_state
+from statecore.snapshot.compaction import whole_bases
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema
+from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
 from statecore.snapshot.restore import table_schema
 from statecore.snapshot.verify import verify_presence
 
@@ -80,38 +84,60 @@ def rewrite_savepoint(
 def _laid_out_anew(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
 ) -> tuple[OperatorState, ...]:
+    """Return the operators with new files of keyed state, and with their operator state moved by reference."""
+    token, folder = uuid.uuid4().hex, f"rewritten-{name}"
+    if groups == manifest.max_parallelism:
+        keyed = _merged(spark, store, rescale_by_reference(manifest, parallelism), token, folder)
+    else:
+        keyed = _rehashed(spark, store, manifest, token, folder, parallelism, groups)
     moved = rescale_operator_state(manifest, parallelism, groups)
     return tuple(
-        _rewritten(spark, store, manifest, old, new, name, groups)
-        for old, new in zip(manifest.operators, moved.operators, strict=True)
+        msgspec.structs.replace(
+            operator,
+            subtasks=tuple(
+                msgspec.structs.replace(state, keyed=tuple(keyed[operator.uid, subtask]))
+                for subtask, state in enumerate(operator.subtasks)
+            ),
+        )
+        for operator in moved.operators
     )
 
 
-def _rewritten(
+_Files = dict[tuple[str, int], list[KeyedFile]]
+"""Per operator uid and subtask."""
+
+
+def _merged(spark: SparkSession, store: CheckpointStore, rescaled: Manifest, token: str, folder: str) -> _Files:
+    """Make one base of the files that each subtask gets by reference: no key has another key group."""
+    files: _Files = defaultdict(list)
+    for each in carry_out_all(spark, store, whole_bases(rescaled), folder):
+        file = msgspec.structs.replace(each.output, token=token)
+        files[each.merge.uid, each.merge.subtask].append(file)
+    return files
+
+
+def _rehashed(
     spark: SparkSession,
     store: CheckpointStore,
     manifest: Manifest,
-    old: OperatorState,
-    new: OperatorState,
-    name: str,
-    max_parallelism: int,
-) -> OperatorState:
-    parallelism = len(new.subtasks)
-    keyed: list[list[KeyedFile]] = [[] for _ in range(parallelism)]
-    token = uuid.uuid4().hex
-    for state in old.states:
-        if state.scope == "keyed":
-            rows = keyed_rows(spark, store, manifest, old, state).drop(keyed_files.KEY_GROUP)
-            keys = [field.name for field in old.key_fields]
-            placed = place(rows, keys, max_parallelism, parallelism)
-            folder = f"state/{old.uid}/rewritten-{name}"
-            for subtask, file in write_bases(store, placed, folder, token, state, keys, max_parallelism, parallelism):
-                keyed[subtask].append(file)
-    subtasks = tuple(
-        SubtaskState(keyed=tuple(files), operator=state.operator)
-        for files, state in zip(keyed, new.subtasks, strict=True)
-    )
-    return msgspec.structs.replace(new, subtasks=subtasks)
+    token: str,
+    folder: str,
+    parallelism: int,
+    groups: int,
+) -> _Files:
+    """Give every key its new key group, and each subtask the keys that are then its own."""
+    files: _Files = defaultdict(list)
+    for operator in manifest.operators:
+        keys = [field.name for field in operator.key_fields]
+        subtasks = operator.own_parallelism or parallelism
+        for state in operator.states:
+            if state.scope == "keyed":
+                rows = keyed_rows(spark, store, manifest, operator, state).drop(keyed_files.KEY_GROUP)
+                placed = place(rows, keys, groups, subtasks)
+                path = f"state/{operator.uid}/{folder}"
+                for subtask, file in write_bases(store, placed, path, token, state, keys, groups, subtasks):
+                    files[operator.uid, subtask].append(file)
+    return files
 
 
 def write_bases(

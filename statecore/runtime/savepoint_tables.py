@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from statecore.model import DataType, Field, StructType, key_group_range, parse_type
 from statecore.runtime.placement import column
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.compaction import base_tables, whole_bases
 from statecore.snapshot.keyed_files import (
     KEY_GROUP,
     VALUE,
@@ -25,7 +26,7 @@ from statecore.snapshot.live_rows import base_rows, one_row_per_scope, one_row_s
 from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
 from statecore.snapshot.operator_files import ELEMENT, elements_table
 from statecore.snapshot.restore import apply_keyed_files, find_operator, find_state, read_elements, table_schema
-from statecore.state import HeapKeyedStateBackend, StateTable, TableSchema
+from statecore.state import HeapKeyedStateBackend, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,7 +64,8 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
         elements = _elements(spark, store, operator, schema)
         return elements.select(_SUBTASK, *_value_columns(ELEMENT, parse_type(schema.type), [_SUBTASK]))
     form = one_row_schema(table_schema(schema))
-    rows = _keyed(spark, store, manifest, operator, schema, form, one_row_per_scope)
+    reader = keyed_reader(store.files.url, manifest, operator, schema)
+    rows = _per_subtask(spark, len(operator.subtasks), reader, _columns(operator, form))
     keys = [field.name for field in operator.key_fields]
     columns = {KEY_GROUP: "key_group", WINDOW_START: "window_start", WINDOW_END: "window_end"}
     named = [F.col(name).alias(alias) for name, alias in columns.items() if name in rows.columns]
@@ -76,25 +78,15 @@ def keyed_rows(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, operator: OperatorState, schema: StateSchema
 ) -> DataFrame:
     """Return a keyed state with the columns of a base."""
-    return _keyed(spark, store, manifest, operator, schema, table_schema(schema), lambda table: table)
+    read = base_reader(store.files.url, manifest, operator, schema)
+    return _per_subtask(spark, len(operator.subtasks), read, _columns(operator, table_schema(schema)))
+
+
+def _columns(operator: OperatorState, form: TableSchema) -> list[Field]:
+    return [*(Field(field.name, parse_type(field.type)) for field in operator.key_fields), *stored_fields(form)]
 
 
 _Reader = Callable[[int], pa.Table]
-_Form = Callable[[StateTable], StateTable]
-
-
-def _keyed(
-    spark: SparkSession,
-    store: CheckpointStore,
-    manifest: Manifest,
-    operator: OperatorState,
-    schema: StateSchema,
-    form: TableSchema,
-    into_form: _Form,
-) -> DataFrame:
-    fields = [Field(field.name, parse_type(field.type)) for field in operator.key_fields]
-    reader = keyed_reader(store.files.url, manifest, operator, schema, into_form)
-    return _per_subtask(spark, len(operator.subtasks), reader, [*fields, *stored_fields(form)])
 
 
 def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: Sequence[Field]) -> DataFrame:
@@ -114,10 +106,21 @@ class _NoClock:
         return 0
 
 
-def keyed_reader(
-    store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema, into_form: _Form
-) -> _Reader:
-    """Return what reads one state of a subtask into a table of the columns that its form has."""
+def base_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
+    """Return what reads one state of a subtask into a table of the columns of a base."""
+    merges = {each.subtask: each for each in whole_bases(manifest) if (each.uid, each.state) == (operator.uid, schema)}
+    columns = pa.schema([field.arrow() for field in _columns(operator, table_schema(schema))])
+
+    def read(subtask: int) -> pa.Table:
+        if subtask not in merges:
+            return columns.empty_table()
+        return pa.concat_tables(base_tables(CheckpointStore.at(store_url), merges[subtask]))
+
+    return read
+
+
+def keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
+    """Return what reads one state of a subtask into a table as people read it."""
     max_parallelism, parallelism = manifest.max_parallelism, len(operator.subtasks)
 
     def read(subtask: int) -> pa.Table:
@@ -126,7 +129,7 @@ def keyed_reader(
         files = [item for item in operator.subtasks[subtask].keyed if item.state == schema.name]
         every_group = dict.fromkeys(range(own.start, own.end + 1), 0)
         apply_keyed_files(backend, CheckpointStore.at(store_url), operator, files, every_group)
-        table = into_form(backend.restored_table(schema.name, table_schema(schema)))
+        table = one_row_per_scope(backend.restored_table(schema.name, table_schema(schema)))
         keys = key_schema((field.name, field.type) for field in operator.key_fields)
         return rows_table(base_rows(table), keys, table.schema, schema.name)
 

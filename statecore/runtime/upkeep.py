@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-import pyarrow as pa
-
 from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.merging import carry_out_all
 from statecore.runtime.settings import RuntimeSettings
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.cleanup import clean_up
-from statecore.snapshot.compaction import Merge, Merged, carry_out, due_merges
+from statecore.snapshot.compaction import Merge, Merged, due_merges
 from statecore.snapshot.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -30,8 +28,6 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # At most one core in so many works on merges, and at least one.
 _CORES_PER_MERGE = 8
-_MERGE = msgspec.json.Decoder(Merge)
-_MERGED = msgspec.json.Decoder(Merged)
 
 
 class BackgroundUpkeep:
@@ -112,17 +108,7 @@ class BackgroundUpkeep:
                 self._carry_out(manifest, part)
 
     def _carry_out(self, manifest: Manifest, merges: Sequence[Merge]) -> None:
-        store_url = self._store.files.url
-        epoch = f"{manifest.lineage:06d}-{manifest.epoch:012d}"
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                merged = [_carried_out(encoded, store_url, epoch) for encoded in batch.column(0).to_pylist()]
-                yield pa.RecordBatch.from_pydict({"merged": merged})
-
-        rows = [(msgspec.json.encode(merge).decode(),) for merge in merges]
-        todo = self._spark.createDataFrame(self._spark.sparkContext.parallelize(rows, len(rows)), "merge string")
-        done = [_MERGED.decode(row["merged"]) for row in todo.mapInArrow(run, "merged string").collect()]
+        done = carry_out_all(self._spark, self._store, merges, f"{manifest.lineage:06d}-{manifest.epoch:012d}")
         fault_point(FaultPoint.MERGED, manifest.epoch)
         with self._lock:
             self._merged += done
@@ -149,9 +135,3 @@ class BackgroundUpkeep:
         )
         if removed.files:
             log.info("removed %d files, %d bytes, and %d manifests", removed.files, removed.bytes, removed.manifests)
-
-
-def _carried_out(encoded: str, store_url: str, epoch: str) -> str:
-    merge = _MERGE.decode(encoded)
-    done = carry_out(CheckpointStore.at(store_url), merge, f"state/{merge.uid}/{epoch}")
-    return msgspec.json.encode(done).decode()

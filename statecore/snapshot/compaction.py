@@ -22,6 +22,8 @@ import msgspec
 import pyarrow as pa
 
 from statecore.model import KeyGroupRange, StateKind, key_encoder, key_group_range
+from statecore.snapshot import arrow_merge
+from statecore.snapshot.arrow_merge import can_merge, merged_base
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import (
     decode_base,
@@ -45,6 +47,8 @@ _SMALLEST_CLASS_BITS = 16
 _CLASS_BITS = 4
 # State is merged so many rows at a time: what a worker needs for it stays small beside the state it works on.
 _SLICE_ROWS = 256 * 1024
+# Column by column a row takes a fraction of what it takes as Python objects, and each slice reads every changelog.
+_SLICES_BY_COLUMNS = 4
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +83,17 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     merge: Merge
     output: KeyedFile
+
+
+def whole_bases(manifest: Manifest) -> list[Merge]:
+    """Return the merges that make one base of each keyed state of each subtask that has any."""
+    return [
+        _Place(manifest, operator, index, state).merge(files, FileKind.BASE)
+        for operator in manifest.operators
+        for index, subtask in enumerate(operator.subtasks)
+        for state in operator.states
+        if (files := tuple(item for item in subtask.keyed if item.state == state.name))
+    ]
 
 
 def due_merges(manifest: Manifest, *, base_floor_bytes: int = BASE_FLOOR_BYTES) -> list[Merge]:
@@ -213,13 +228,13 @@ def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
         MissingFileError, CorruptFileError: An input is not what the manifest says.
 
     """
-    data = [store.read_file(item.file) for item in merge.inputs]
     if merge.kind is FileKind.BASE:
         # A base without rows is written, too: it tells a worker whose memory is older that the rows are gone.
-        tables = list(_base_tables(merge, data))
+        tables = list(base_tables(store, merge))
         encoded, suffix = encode_base(*tables), "parquet"
         rows = sum(table.num_rows for table in tables)
     else:
+        data = [store.read_file(item.file) for item in merge.inputs]
         ranges = [KeyGroupRange(*item.key_groups) for item in merge.inputs]
         table = merged_changelog(data, ranges)
         encoded, suffix, rows = encode_changelog(table), "arrow", table.num_rows
@@ -236,27 +251,61 @@ def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
     return Merged(merge=merge, output=output)
 
 
-def _base_tables(merge: Merge, data: Sequence[bytes]) -> Iterator[pa.Table]:
-    schema = table_schema(merge.state)
-    keys = key_schema((field.name, field.type) for field in merge.key_fields)
-    encode = key_encoder([field.type for field in merge.key_fields])
-    ttl = merge.state.ttl
+def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
+    """Yield the tables of the base that the inputs of a merge come to, slices of its key groups one after the other.
+
+    Raises:
+        MissingFileError, CorruptFileError: An input is not what the manifest says.
+
+    """
+    data = [store.read_file(item.file) for item in merge.inputs]
     for part in _slices(merge):
-        backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
-        table = backend.restored_table(merge.state.name, schema)
-        for item, encoded in zip(merge.inputs, data, strict=True):
-            taken = part.intersect(KeyGroupRange(*item.key_groups))
-            if taken is not None:
-                decode = decode_base if item.kind is FileKind.BASE else decode_changelog
-                apply_rows(table, decode(encoded, taken), taken, encode)
-        if ttl is not None and ttl.cleanup_full_snapshot:
-            table = without_expired(table, ttl.ttl_ms, merge.now_ms)
-        yield rows_table(base_rows(table), keys, schema, merge.state.name)
+        taken = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
+        inputs = [
+            (encoded, item.kind, groups)
+            for encoded, item, groups in zip(data, merge.inputs, taken, strict=True)
+            if groups is not None
+        ]
+        table = _by_columns(merge, inputs)
+        yield _by_rows(merge, inputs, part) if table is None else table
+
+
+_Inputs = Sequence[tuple[bytes, FileKind, KeyGroupRange]]
+
+
+def _by_columns(merge: Merge, inputs: _Inputs) -> pa.Table | None:
+    schema, keys, ttl = table_schema(merge.state), _key_schema(merge), merge.state.ttl
+    cleans = ttl is not None and ttl.cleanup_full_snapshot
+    if not inputs or not can_merge(keys, schema) or (cleans and schema.kind is StateKind.LIST):
+        return None
+    table = merged_base(inputs, keys, schema)
+    if table is None or ttl is None or not cleans:
+        return table
+    return arrow_merge.without_expired(table, ttl.ttl_ms, merge.now_ms)
+
+
+def _by_rows(merge: Merge, inputs: _Inputs, part: KeyGroupRange) -> pa.Table:
+    schema, ttl = table_schema(merge.state), merge.state.ttl
+    encode = key_encoder([field.type for field in merge.key_fields])
+    backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
+    table = backend.restored_table(merge.state.name, schema)
+    for encoded, kind, taken in inputs:
+        decode = decode_base if kind is FileKind.BASE else decode_changelog
+        apply_rows(table, decode(encoded, taken), taken, encode)
+    if ttl is not None and ttl.cleanup_full_snapshot:
+        table = without_expired(table, ttl.ttl_ms, merge.now_ms)
+    return rows_table(base_rows(table), _key_schema(merge), schema, merge.state.name)
+
+
+def _key_schema(merge: Merge) -> pa.Schema:
+    return key_schema((field.name, field.type) for field in merge.key_fields)
 
 
 def _slices(merge: Merge) -> Iterator[KeyGroupRange]:
     start, end = merge.key_groups
     count = end - start + 1
-    slices = min(count, sum(item.rows for item in merge.inputs) // _SLICE_ROWS + 1)
+    by_columns = can_merge(_key_schema(merge), table_schema(merge.state))
+    slice_rows = _SLICE_ROWS * (_SLICES_BY_COLUMNS if by_columns else 1)
+    slices = min(count, sum(item.rows for item in merge.inputs) // slice_rows + 1)
     for index in range(slices):
         yield KeyGroupRange(start + index * count // slices, start + (index + 1) * count // slices - 1)

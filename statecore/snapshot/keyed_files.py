@@ -138,18 +138,17 @@ def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]
     """
     tables = []
     for data, wanted in zip(files, key_groups, strict=True):
-        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            tables.append(_within(reader.read_all(), wanted))
+        tables.append(read_changelog(data, wanted))
     # A program may have renamed the key's columns since; their order is what counts.
-    names = _key_columns(tables[-1])
-    tables = [table.rename_columns(dict(zip(_key_columns(table), names, strict=True))) for table in tables]
+    names = key_columns(tables[-1])
+    tables = [table.rename_columns(dict(zip(key_columns(table), names, strict=True))) for table in tables]
     # One that was written before the state met its first window has no columns for windows.
     table = pa.concat_tables(tables, promote_options="default")
     # Rows of a key group keep their order: the sort is stable.
     return table.take(pc.sort_indices(table.column(KEY_GROUP)))
 
 
-def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
+def read_base(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
     """Return the rows of a base within ``key_groups``; row groups outside are skipped by their statistics."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         # Counted in leaves: a struct before it takes more than one column.
@@ -159,13 +158,23 @@ def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
             for index in range(file.metadata.num_row_groups)
             if _overlaps(file.metadata.row_group(index).column(column).statistics, key_groups)
         ]
-        return _rows(file.read_row_groups(wanted), key_groups)
+        return _within(file.read_row_groups(wanted), key_groups)
+
+
+def read_changelog(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
+    """Return the rows of a changelog within ``key_groups``."""
+    with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+        return _within(reader.read_all(), key_groups)
+
+
+def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
+    """Return what ``read_base`` does as Python values."""
+    return _rows(read_base(data, key_groups))
 
 
 def decode_changelog(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
-    """Return the rows of a changelog within ``key_groups``."""
-    with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-        return _rows(reader.read_all(), key_groups)
+    """Return what ``read_changelog`` does as Python values."""
+    return _rows(read_changelog(data, key_groups))
 
 
 def rows_per_key_group(file: pa.NativeFile, max_parallelism: int, *, base: bool) -> npt.NDArray[np.int64]:
@@ -215,7 +224,8 @@ def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], 
         raise
 
 
-def _key_columns(table: pa.Table) -> list[str]:
+def key_columns(table: pa.Table) -> list[str]:
+    """Return the names of the columns of a file that are its key."""
     return [name for name in table.column_names if name not in RESERVED]
 
 
@@ -224,8 +234,7 @@ def _within(table: pa.Table, key_groups: KeyGroupRange) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(groups, key_groups.start), pc.less_equal(groups, key_groups.end)))
 
 
-def _rows(table: pa.Table, key_groups: KeyGroupRange) -> KeyedRows:
-    table = _within(table, key_groups)
+def _rows(table: pa.Table) -> KeyedRows:
     columns = {name: from_arrow(table.column(name)) for name in table.column_names}
     windows = None
     if WINDOW_START in columns:

@@ -121,7 +121,9 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize(("ddl", "value", "stored"), ACCEPTED, ids=lambda part: ascii(part))
+@pytest.mark.parametrize(
+    ("ddl", "value", "stored"), ACCEPTED, ids=lambda part: ascii(bytes(part) if isinstance(part, memoryview) else part)
+)
 def test_a_value_that_fits_has_one_stored_form_which_is_read_back_the_same(ddl: str, value: Any, stored: Any) -> None:
     found = value_type(ddl).conform(value)
     assert exactly(found) == exactly(stored)

@@ -23,11 +23,11 @@ from statecore.runtime import read_savepoint, rewrite_savepoint
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
 from statecore.runtime.operator_epoch import merged_schemas
 from statecore.runtime.rewrite import base_writer
-from statecore.runtime.savepoint_tables import keyed_reader
+from statecore.runtime.savepoint_tables import base_reader, keyed_reader
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import encode_base, key_schema, rows_table
-from statecore.snapshot.live_rows import base_rows, one_row_per_scope
+from statecore.snapshot.live_rows import base_rows
 from statecore.snapshot.manifest import (
     FieldRef,
     FileKind,
@@ -148,7 +148,7 @@ def rewritten_without_spark(
     old = before.operators[0]
     files: list[list[KeyedFile]] = [[] for _ in range(parallelism)]
     for schema in STATES:
-        read = keyed_reader(store.files.url, before, old, schema, lambda table: table)
+        read = base_reader(store.files.url, before, old, schema)
         rows = pa.concat_tables([read(index) for index in range(before.parallelism)])
         names = rows.schema.names
         for index in range(parallelism):
@@ -173,7 +173,7 @@ def _shuffled(rows: pa.Table, index: int, parallelism: int, max_parallelism: int
 def test_a_state_is_shown_with_one_row_per_key_and_window(store: CheckpointStore) -> None:
     before = written(store, 2)
     for schema in STATES:
-        read = keyed_reader(store.files.url, before, before.operators[0], schema, one_row_per_scope)
+        read = keyed_reader(store.files.url, before, before.operators[0], schema)
         rows = pa.concat_tables([read(index) for index in range(2)])
         assert sorted(zip(rows.column("k").to_pylist(), rows.column("n").to_pylist(), strict=True)) == sorted(KEYS)
         assert (keyed_files.WINDOW_START in rows.schema.names) == schema.windowed

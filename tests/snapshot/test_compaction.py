@@ -412,12 +412,30 @@ def test_a_base_without_rows_is_written_too_and_takes_away_what_an_older_memory_
     assert not any(backend.tables["total"].groups.values())
 
 
+def test_a_base_is_made_column_by_column_unless_keys_or_columns_have_to_be_looked_at(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("made of Python objects")
+
+    inputs = written(
+        store, {1: 10, 2: 20, 9: 90}, {2: None, 9: 91}, {2: 22}, kinds=[FileKind.BASE, *[FileKind.CHANGELOG] * 2]
+    )
+    monkeypatch.setattr(compaction, "_by_rows", refuse)
+    done = carry_out(store, merge(inputs, FileKind.BASE), "merged")
+    assert restored(store, [done.output]) == restored(store, inputs) == {1: 10, 2: 22, 9: 91}
+    wider = msgspec.structs.replace(STATES[0], type="string")
+    with pytest.raises(AssertionError, match="made of Python objects"):
+        carry_out(store, merge(inputs, FileKind.BASE, state=wider), "merged")
+
+
 @pytest.mark.parametrize(("slice_rows", "slices"), [(1, 16), (5, 6), (20, 2), (10**6, 1)])
 def test_a_base_made_slice_by_slice_is_one_file_sorted_by_key_group(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, slice_rows: int, slices: int
 ) -> None:
     inputs = written(store, {g: g for g in range(16)}, {g: g + 100 for g in range(0, 16, 2)}, {3: None})
     monkeypatch.setattr(compaction, "_SLICE_ROWS", slice_rows)
+    monkeypatch.setattr(compaction, "_SLICES_BY_COLUMNS", 1)
     done = carry_out(store, merge(inputs, FileKind.BASE), "merged")
     with pq.ParquetFile(pa.BufferReader(store.read_file(done.output.file))) as file:
         assert (file.num_row_groups, done.output.rows) == (slices, 15)

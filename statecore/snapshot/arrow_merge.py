@@ -1,0 +1,107 @@
+"""State files laid together column by column, without a Python object per row.
+
+A row replaces what older rows say of its key and window, so the newest row of each counts; where rows of one scope do
+not simply replace each other (the entries of a map), or Arrow cannot tell keys apart as we do, ``live_rows`` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.model import KeyGroupRange, StateKind
+from statecore.snapshot.keyed_files import (
+    DELETED,
+    KEY_GROUP,
+    TIMESTAMP,
+    WINDOW_END,
+    WINDOW_START,
+    key_columns,
+    read_base,
+    read_changelog,
+    stored_fields,
+)
+from statecore.snapshot.manifest import FileKind
+from statecore.state import TableSchema
+
+_ROW = "_row"
+
+
+def can_merge(keys: pa.Schema, schema: TableSchema) -> bool:
+    """Tell whether ``merged_base`` can lay files of this state together."""
+    return schema.kind is not StateKind.MAP and not any(
+        pa.types.is_nested(key.type) or pa.types.is_floating(key.type) for key in keys
+    )
+
+
+def merged_base(
+    files: Sequence[tuple[bytes, FileKind, KeyGroupRange]], keys: pa.Schema, schema: TableSchema
+) -> pa.Table | None:
+    """Return what files hold when they are applied one after the other, sorted by key group.
+
+    Args:
+        files: Encoded file, its kind and the key groups to take of it; oldest first, and no base follows another file
+            of its key groups.
+        keys: The key's columns.
+        schema: What the files hold, of which ``can_merge`` is true.
+
+    Returns:
+        The table of a base; None when a file has columns of other types, so that its values must be looked at.
+
+    """
+    fields = [*keys, *(field.arrow() for field in stored_fields(schema))]
+    tables = []
+    for data, kind, key_groups in files:
+        table = _in_form(
+            read_base(data, key_groups) if kind is FileKind.BASE else read_changelog(data, key_groups), fields
+        )
+        if table is None:
+            return None
+        tables.append(table)
+    table = pa.concat_tables(tables).combine_chunks()
+    if any(kind is not FileKind.BASE for _, kind, _ in files):
+        table = _newest(table, [*keys.names, *([WINDOW_START, WINDOW_END] if schema.windowed else [])])
+    else:
+        table = table.take(pc.sort_indices(table.column(KEY_GROUP)))
+    return table.select([field.name for field in fields]).cast(pa.schema(fields))
+
+
+def without_expired(table: pa.Table, ttl_ms: int, now_ms: int) -> pa.Table:
+    """Return the rows of a base with one timestamp each that have not expired at ``now_ms``."""
+    return table.filter(pc.greater(pc.add(table.column(TIMESTAMP), ttl_ms), now_ms))
+
+
+def _in_form(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table | None:
+    """Return a file's columns in the order of ``fields``, with a mark for what is deleted; None if one does not fit."""
+    # A program may have renamed the key's columns since; their order is what counts.
+    names = key_columns(table)
+    table = table.rename_columns(dict(zip(names, [field.name for field in fields[: len(names)]], strict=True)))
+    columns = []
+    for field in fields:
+        if field.name in table.column_names:
+            if table.schema.field(field.name).type != field.type:
+                return None
+            columns.append(table.column(field.name))
+        elif field.name in (WINDOW_START, WINDOW_END):
+            # Written before the state met its first window.
+            columns.append(pa.nulls(table.num_rows, field.type))
+        else:
+            return None
+    deleted = table.column(DELETED) if DELETED in table.column_names else pa.array(np.zeros(table.num_rows, bool))
+    names = [*(field.name for field in fields), DELETED]
+    return pa.table([*columns, deleted], names=names)
+
+
+def _newest(table: pa.Table, scope: Sequence[str]) -> pa.Table:
+    """Return the newest row of each scope, without those that say that it is deleted."""
+    numbered = table.select(scope).append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    rows = numbered.group_by(scope, use_threads=False).aggregate([(_ROW, "min"), (_ROW, "max")])
+    first, last = rows.column(f"{_ROW}_min").to_numpy(), rows.column(f"{_ROW}_max").to_numpy()
+    kept = ~table.column(DELETED).to_numpy()[last]
+    first, last = first[kept], last[kept]
+    # In the order in which a memory would have met them.
+    order = np.lexsort((first, table.column(KEY_GROUP).to_numpy()[last]))
+    return table.take(pa.array(last[order]))
