@@ -84,5 +84,5 @@ def test_of_several_processes_at_once_exactly_one_wins(
             assert lease is not None and lease.owner == f"racer-{winner}"
 
 
-def test_several_processes_may_create_and_register_at_once(catalog_url: str) -> None:
-    assert [len(done) for done in winners(catalog_url, "register").values()] == [RACERS] * ROUNDS
+def test_several_processes_may_create_and_register_at_once(empty_url: str) -> None:
+    assert [len(done) for done in winners(empty_url, "register").values()] == [RACERS] * ROUNDS
