@@ -1,6 +1,6 @@
 """The revision of a catalog's tables: which it is, which this release needs, and the way from one to the other.
 
-A revision is a file in ``migrations/versions``; its name begins with the revision's number. The catalog notes its own in
+A revision is a file in ``migrations/versions``; its name begins with its number. The catalog notes its own in
 a table of ours, not in Alembic's usual one, so that it may share a database with Airflow.
 """
 

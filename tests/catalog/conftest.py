@@ -63,7 +63,7 @@ def postgres_catalog(postgres_server: PostgresServer) -> Database:
 
 @pytest.fixture
 def catalog_url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
-    """The URL of a catalog with nothing in it; its tables are not made for each test, which would take longer than it."""
+    """The URL of a catalog with nothing in it; to make its tables for each test would take longer than the test."""
     if kind == "sqlite":
         shutil.copyfile(request.getfixturevalue("sqlite_catalog"), tmp_path / "catalog.db")
         return f"sqlite:///{tmp_path}/catalog.db"
