@@ -238,20 +238,20 @@ def run_supervisor(
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
     Args:
-        catalog_url: Catalog to watch; its tables are created if they are missing.
+        catalog_url: Catalog to watch; in a new database its tables are created.
         logs_dir: Directory for the drivers' output.
         entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
         poll_interval_s: Pause between two passes.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database.
-        CatalogError: The catalog cannot be reached at the start.
+        CatalogError: The catalog cannot be reached at the start, or has the tables of another release.
 
     """
     # Drivers inherit it: on their command line, everybody on the machine could read a password in it.
     os.environ[CATALOG_VARIABLE] = catalog_url
     with Catalog(catalog_url) as catalog:
-        catalog.create_schema()
+        catalog.create_schema(only_if_new=True)
         supervisor = Supervisor(
             catalog,
             logs_dir,

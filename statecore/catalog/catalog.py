@@ -42,10 +42,10 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         """Bring the tables to the newest revision; in a new database that creates them.
 
         Args:
-            only_if_new: Leave the tables of an older release as they are: programs of that release may be at work.
+            only_if_new: Refuse tables of an older release: programs of that release may be at work.
 
         Raises:
-            CatalogSchemaError: The tables are those of a newer release.
+            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
 
         """
         self._database.create_schema(only_if_new=only_if_new)

@@ -76,20 +76,18 @@ class Database:
         """Bring the tables to the newest revision; any number of processes may do so at once.
 
         Args:
-            only_if_new: Leave the tables of an older release as they are: programs of that release may be at work.
+            only_if_new: Refuse tables of an older release: programs of that release may be at work.
 
         Raises:
-            CatalogSchemaError: The tables are those of a newer release.
+            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
 
         """
         with self._named():
             with self._reading.begin() as connection:
                 found = schema.revision(connection) or ""
-                done = found == schema.head() or (only_if_new and not schema.is_new(connection))
-                if found > schema.head():
+                if found >= schema.head() or (only_if_new and not schema.is_new(connection)):
                     schema.require_head(connection, self.name)
-            if done:
-                return
+                    return
             if self._engine.dialect.name == "sqlite":
                 self._write_ahead()
                 self._upgrade_sqlite()

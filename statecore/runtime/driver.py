@@ -252,7 +252,7 @@ def check_restorable(
     if manifest.max_parallelism != max_parallelism:
         raise MaxParallelismError(
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
-            "which the job is registered with; start from it with `job start --from`, which takes over its max "
+            "which the job is registered with; start from it with `start --from`, which takes over its max "
             "parallelism, or rewrite the savepoint"
         )
     gone = sorted({operator.uid for operator in manifest.operators}.difference(uids))

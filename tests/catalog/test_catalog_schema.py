@@ -144,9 +144,10 @@ def test_a_database_without_a_catalog_says_how_to_make_one(empty_url: str) -> No
         assert catalog.jobs() == []
 
 
-def test_what_only_makes_new_catalogs_leaves_an_older_one_alone(first_release: str) -> None:
+def test_what_only_makes_new_catalogs_refuses_an_older_one(first_release: str) -> None:
     with Catalog(first_release) as catalog:
-        catalog.create_schema(only_if_new=True)
+        with pytest.raises(CatalogSchemaError, match="from before there were any"):
+            catalog.create_schema(only_if_new=True)
         assert catalog.revision() is None
 
 
