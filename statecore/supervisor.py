@@ -19,6 +19,7 @@ from typing import ParamSpec
 import psutil
 
 from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, SystemClock
+from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment, spark_home
@@ -32,8 +33,11 @@ Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 """Gives the command that runs a generation of a job."""
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
+SPARKJOBS = Path(__file__).resolve().parents[1] / "sparkjobs"
+"""The programs that spark-submit starts."""
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
+_OVERDUE_MS = 60_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
 
 
@@ -50,14 +54,29 @@ class SparkSubmit:
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
         """Return the command."""
-        entry_point = self.entry_point or Path(__file__).resolve().parents[1] / "sparkjobs" / "stream.py"
-        command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", job.name]
-        for key, value in job.conf.items():
-            # Keys that are not Spark's are the driver's: it reads them from the catalog.
-            if key.startswith("spark."):
-                command += ["--conf", f"{key}={value}"]
-        command += [str(entry_point), "--job", job.name]
-        return [*command, "--generation", str(generation.generation)]
+        entry_point = self.entry_point or SPARKJOBS / "stream.py"
+        return submit_command(job, job.name, entry_point, "--job", job.name, "--generation", str(generation.generation))
+
+
+def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str) -> list[str]:
+    """Return the command that runs a program on a job's Spark, with the job's configuration.
+
+    Args:
+        job: The job.
+        name: What Spark calls the application.
+        entry_point: The program.
+        arguments: Its arguments.
+
+    Raises:
+        ConfigurationError: There is no Spark on this machine.
+
+    """
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", name]
+    for key, value in job.conf.items():
+        # Keys that are not Spark's are the driver's: it reads them from the catalog.
+        if key.startswith("spark."):
+            command += ["--conf", f"{key}={value}"]
+    return [*command, str(entry_point), *arguments]
 
 
 class Supervisor:
@@ -69,6 +88,7 @@ class Supervisor:
         launch: Gives the command that runs a driver.
         clock: The same time as the catalog's.
         poll_interval_s: Pause between two passes.
+        names_file: Kept up to date with the names of all jobs, for those who must not ask the catalog.
 
     """
 
@@ -80,12 +100,14 @@ class Supervisor:
         launch: Launch,
         clock: Clock | None = None,
         poll_interval_s: float = 1.0,
+        names_file: Path | None = None,
     ) -> None:
         self._catalog = catalog
         self._logs_dir = logs_dir.absolute()
         self._launch = launch
         self._clock = clock or SystemClock()
         self._poll_interval_s = poll_interval_s
+        self._names_file = names_file
         self._stopping = threading.Event()
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
@@ -116,14 +138,18 @@ class Supervisor:
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
             self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
-        for job in self._catalog.jobs():
+        jobs = self._catalog.jobs()
+        for job in jobs:
             self._guarded(f"job {job.name!r}", self._tend_job, job)
+        if self._names_file is not None:
+            self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
         """Collect a driver that this process started and that has ended."""
         driver = self._drivers[key]
         if driver.returncode is None:
             if not _has_exited(driver):
+                self._kill_overdue(driver.pid, *key)
                 return
             # Before its exit is collected, so that nobody else can have been given its pid: spark-submit may have
             # died alone and left the Python program behind.
@@ -131,6 +157,13 @@ class Supervisor:
             driver.wait()
         self._fail_exited(*key, driver.returncode)
         del self._drivers[key]
+
+    def _kill_overdue(self, pid: int, job: str, generation: int) -> None:
+        """End a driver that does not heed its end: it would keep the executors its successor needs."""
+        mine = [each for each in self._catalog.generations(job, limit=_HISTORY) if each.generation == generation]
+        if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
+            log.warning("job %r: driver of generation %d is still there; killed", job, generation)
+            kill_session(pid)
 
     def _fail_exited(self, job: str, generation: int, exit_code: int) -> None:
         """Mark a generation failed that ended without a word, instead of waiting for its heartbeat to grow old.
@@ -174,7 +207,7 @@ class Supervisor:
     def _recover_lease(self, job: str) -> None:
         lease = self._catalog.recover_expired_lease(job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; running again from its newest epoch", job, lease.owner)
+            log.warning("job %r: lease of %r expired; brought back to what it was before", job, lease.owner)
 
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=_HISTORY)
@@ -257,6 +290,7 @@ def run_supervisor(
             logs_dir,
             launch=SparkSubmit(entry_point),
             poll_interval_s=poll_interval_s,
+            names_file=job_names_file(),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())

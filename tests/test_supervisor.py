@@ -193,6 +193,7 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
 
 def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
     slow_catalog.acquire_lease("j", "run-1", 5_000)
     slow_catalog.start_rescale_run("run-1", "j", from_parallelism=2, to_parallelism=4)
     slow_catalog.set_desired("j", state="stopped", start_from="/sp")

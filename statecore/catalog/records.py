@@ -316,14 +316,44 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class JobBefore:
+    """A job as it was when somebody took the lease on it: what it goes back to when the change comes to nothing.
+
+    The other fields are those of ``JobRecord``.
+
+    Attributes:
+        workers: Size wanted of its cluster; None without one.
+        generation: Its newest generation, 0 before the first.
+
+    """
+
+    desired_state: JobState
+    artifact: str
+    parallelism: int
+    max_parallelism: int
+    start_from: str | None
+    start_after_generation: int
+    claims_savepoint: bool
+    roll_back: bool
+    workers: int | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The right to change a job, held until ``expires_ms`` (exclusive) unless renewed."""
+    """The right to change a job, held until ``expires_ms`` (exclusive) unless renewed.
+
+    Attributes:
+        before: The job when the lease was taken; None in a lease of an older release.
+
+    """
 
     job: str
     owner: str
     acquired_ms: int
     heartbeat_ms: int
     expires_ms: int
+    before: JobBefore | None = None
 
 
 @dataclass(frozen=True, slots=True)

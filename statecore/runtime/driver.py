@@ -195,7 +195,8 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
     if manifest.max_parallelism != job.max_parallelism:
         # A wish for another one ends with the wish to start from the savepoint that has it.
         log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)
-        return catalog.set_desired(job.name, max_parallelism=manifest.max_parallelism)
+        fitting = min(job.parallelism, manifest.max_parallelism)
+        return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=manifest.max_parallelism)
     return job
 
 
