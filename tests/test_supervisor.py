@@ -17,6 +17,7 @@ from tenacity import retry, stop_after_delay, wait_fixed
 
 from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
+from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
@@ -261,6 +262,31 @@ def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
     clock.ms += 1_000
     supervisor.step()
     assert states(slow_catalog) == ["failed", "launching"]
+
+
+def test_a_driver_that_does_not_heed_its_end_is_killed(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    slow_catalog.set_desired("j", state="stopped")
+    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    clock.ms += 60_000
+    supervisor.step()
+    assert psutil.pid_exists(spawned[0])
+    clock.ms += 1
+    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    assert states(slow_catalog) == ["stopped"]
+
+
+def test_the_names_of_all_jobs_are_written_down_for_those_who_must_not_ask_the_catalog(
+    slow_catalog: Catalog, tmp_path: Path
+) -> None:
+    names = tmp_path / "jobs.json"
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: [], names_file=names)
+    supervisor.step()
+    assert read_job_names(names) == ["j"]
 
 
 def test_what_a_dead_driver_started_is_ended_with_it(
