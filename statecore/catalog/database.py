@@ -25,7 +25,8 @@ class Database:
 
     A write transaction on SQLite begins with ``BEGIN IMMEDIATE``: it holds the only write lock from its first
     statement on, so what it reads cannot change before it writes. On PostgreSQL the same is reached by
-    locking the row that a change belongs to (``SELECT … FOR UPDATE``).
+    locking the row that a change belongs to (``SELECT … FOR UPDATE``), before anything that it rests on is read;
+    what is read after that is what is committed then.
     """
 
     def __init__(self, url: str) -> None:
@@ -181,7 +182,8 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        # Whatever the server's default is: the locks are chosen for this one, under which nothing has to be tried again.
+        return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
     Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)

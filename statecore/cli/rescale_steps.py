@@ -21,6 +21,8 @@ from statecore.snapshot.checkpoints import CheckpointStore
 _T = TypeVar("_T")
 
 _HEARTBEATS = 2
+# Reports of the supervisor, one a second or so: what cannot be done for so long is not a moment's trouble.
+_COMPLAINTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Rescale:
         self._workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
         self._stopped = False
         self._heard: set[int] = set()
+        self._complaints: set[int] = set()
 
     def carry_out(self, method: RescaleMethod) -> str:
         """Rescale, and return in words what came of it; a run that fails is rolled back.
@@ -192,11 +195,13 @@ class Rescale:
         """Tell whether a cluster has its size.
 
         Raises:
-            ClusterError: It cannot get it.
+            ClusterError: The supervisor has said for a while that it cannot get it.
 
         """
         found = self._catalog.cluster(cluster)
         if found.message:
+            self._complaints.add(found.updated_ms)
+        if found.message and len(self._complaints) > _COMPLAINTS:
             raise ClusterError(f"cluster {cluster}: {found.message}")
         return found.ready_workers == workers
 

@@ -40,6 +40,7 @@ app = typer.Typer(
     epilog=_FIRST_STEPS,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",
     # They would print the values of variables, a database's password among them.
     pretty_exceptions_enable=False,
 )

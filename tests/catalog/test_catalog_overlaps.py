@@ -137,6 +137,17 @@ def test_a_cluster_that_two_register_for_the_first_time_is_registered_once(catal
     assert [each.desired_workers for each in catalog.clusters()] == [found.desired_workers] == [2]
 
 
+def test_the_isolation_that_this_rests_on_is_not_the_servers_to_choose(
+    postgres_catalog: Database, catalog_url: str
+) -> None:
+    postgres_catalog(f"ALTER DATABASE {postgres_catalog.name} SET default_transaction_isolation TO 'serializable'")
+    try:
+        with Catalog(catalog_url) as fresh, fresh._database.read() as connection:
+            assert connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
+    finally:
+        postgres_catalog(f"ALTER DATABASE {postgres_catalog.name} RESET default_transaction_isolation")
+
+
 def test_an_epoch_that_two_record_is_recorded_once(catalog: Catalog, job: str, overlap) -> None:
     epoch = EpochRecord(job, 1, 0, 1, 2, 10, 10, 0, 1, 1)
     overlap(lambda c: c.record_epoch(epoch), lambda c: c.record_epoch(epoch))

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, schema
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
 from tests.cli.shell import assert_refused, run
+from tests.conftest import REPO
+
+
+class TestUpgrade:
+    def test_a_new_database_gets_its_tables_and_an_old_one_those_that_it_lacks(self, tmp_path: Path) -> None:
+        path = tmp_path / "catalog.db"
+        url = f"sqlite:///{path}"
+        done = run("jobs", "--catalog", url)
+        assert_refused(done, "no catalog in it", "`python -m statecore catalog upgrade`")
+        done = run("catalog", "upgrade", "--catalog", url)
+        assert done == (0, f"the catalog is at revision {schema.head()} now; it was at none\n", "")
+        done = run("catalog", "upgrade", "--catalog", url)
+        assert done == (0, f"the catalog is at revision {schema.head()} already\n", "")
+        path.unlink()
+        with closing(sqlite3.connect(path)) as old:
+            old.executescript((REPO / "tests/catalog/data/first_release.sqlite.sql").read_text())
+        for command in (
+            ["jobs"],
+            ["start", "flights"],
+            ["supervisor", "--logs", str(tmp_path)],
+            ["register", "x", "--artifact", "a", "--store", "s", "--master", "m", "--parallelism", "1"],
+        ):
+            assert_refused(run(*command, "--catalog", url), "from before there were any", "catalog upgrade`")
+        done = run("catalog", "upgrade", "--catalog", url, "--json")
+        assert json.loads(done.stdout) == {"from": None, "to": schema.head()}
+        assert "flights" in run("jobs", "--catalog", url).stdout
 
 
 class TestRebuild:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import assert_refused, run
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.cli.shell import assert_refused, committed, run
 
 
 class TestPlan:
@@ -41,3 +42,12 @@ class TestPlan:
         done = run("plan", savepoint, "--parallelism", parallelism)
         assert (done.returncode, done.stdout) == (exit_code, "")
         assert "parallelism" in done.stderr
+
+    def test_of_a_job_it_plans_with_the_newest_epoch(self, job: str, store: CheckpointStore) -> None:
+        assert_refused(run("plan", job, "--parallelism", "4"), "no committed epoch of orders")
+        committed(store)
+        committed(store, epoch=8)
+        done = run("plan", job, "--parallelism", "4")
+        assert done.returncode == 0
+        assert done.stdout.startswith("orders, epoch 8 of lineage 1: parallelism 2 -> 4, ")
+        assert_refused(run("plan", "typo", "--parallelism", "4"), "'typo' is not registered")
