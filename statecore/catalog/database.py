@@ -182,7 +182,7 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        # Whatever the server's default is: the locks are chosen for this one, under which nothing has to be tried again.
+        # Whatever the server's default is: the locks are chosen for this one, and nothing has to be tried again.
         return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
     Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})

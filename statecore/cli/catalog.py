@@ -49,7 +49,7 @@ def rebuild_catalog(
         opened.create_schema(only_if_new=True)
         for store in stores:
             try:
-                with progress(f"{store}: reading savepoints") as report:
+                with progress("reading savepoints") as report:
                     found = rebuild_job(opened, absolute(store), progress=report)
             except StatecoreError as error:
                 problems.append(error)
