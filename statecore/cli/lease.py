@@ -56,6 +56,18 @@ class HeldLease:
         self._catalog.acquire_lease(self._job, self._owner, _TTL_MS)
         self._thread.start()
 
+    def roll_back(self, reason: str) -> None:
+        """Put the job back to what it was when the lease was taken, from its newest epoch.
+
+        Args:
+            reason: Why, for those whose request comes to nothing.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease was lost; the job is somebody else's to change now.
+
+        """
+        self._catalog.roll_back(self._job, self._owner, _TTL_MS, reason)
+
     def give_back(self) -> None:
         """Give it back, if it is still held."""
         self._ended.set()

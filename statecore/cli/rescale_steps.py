@@ -64,7 +64,6 @@ class Rescale:
         self._run = run
         self._wish = wish
         self._workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
-        self._stopped = False
         self._heard: set[int] = set()
         self._complaints: set[int] = set()
 
@@ -90,8 +89,7 @@ class Rescale:
             told = self._live() if method == "live" else self._restarted(method)
         except BaseException as error:
             # Also when whoever waits here has had enough: a job must not stay stopped half way.
-            self._roll_back()
-            self._catalog.finish_rescale_run(self._run, error=str(error) or type(error).__name__)
+            self._roll_back(str(error) or type(error).__name__)
             raise
         self._catalog.finish_rescale_run(self._run)
         return told
@@ -102,12 +100,7 @@ class Rescale:
             asked = {"parallelism": self._wish.parallelism}
             request = self._catalog.request(self._job.name, "rescale", asked, f"{self._run}/live")
             failed = f"{self._job.name} was not rescaled"
-            try:
-                result = answer(self._catalog, request, self._wish.timeout_s, failed, give_up=True)
-            except KeyboardInterrupt:
-                # Taken up later, it would surprise.
-                self._catalog.finish_request(request.id, error="nobody waits for it any more")
-                raise
+            result = answer(self._catalog, request, self._wish.timeout_s, failed, give_up=True)
         self._shrink()
         after = "none yet" if result["after_epoch"] is None else str(result["after_epoch"])
         sizes = f"{result['from_parallelism']} -> {result['parallelism']}"
@@ -128,7 +121,6 @@ class Rescale:
 
     def _stop(self) -> str:
         with self._step("stop_with_savepoint"):
-            self._stopped = True
             savepoint = stop_with_savepoint(self._catalog, self._job.name, self._wish.timeout_s, self._wish.reason)
             if savepoint is None:
                 raise RequestFailedError(
@@ -217,22 +209,11 @@ class Rescale:
             time.sleep(POLL_S)
         return found
 
-    def _roll_back(self) -> None:
-        """Go back to the old size and go on from the newest epoch, whichever generation wrote it."""
-        self._lease.check()
-        job = self._job
-        if job.cluster is not None and self._workers is not None:
-            self._catalog.set_desired_workers(job.cluster, self._workers)
-        if self._stopped:
-            self._catalog.set_desired(
-                job.name,
-                state="running",
-                parallelism=job.parallelism,
-                max_parallelism=job.max_parallelism,
-                start_from=None,
-            )
-            with_next = " with its next driver" if self._catalog.is_alive(self._newest()) else ""
-            note(f"{job.name} goes back to parallelism {job.parallelism}{with_next}, and on from its newest epoch")
+    def _roll_back(self, error: str) -> None:
+        said = f"rolled back to parallelism {self._job.parallelism}, to go on from its newest epoch"
+        self._lease.roll_back(f"{error}; {said}")
+        self._catalog.finish_rescale_run(self._run, error=f"{error}; {said}")
+        note(f"{self._job.name} is {said}")
 
     def _newest(self) -> GenerationRecord | None:
         return self._catalog.newest_generation(self._job.name)

@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 
 from statecore.catalog import JobRecord
-from statecore.cluster.spark_home import spark_environment, spark_home
+from statecore.cluster.spark_home import spark_environment
 from statecore.errors import RequestFailedError
-
-_ENTRY_POINT = Path(__file__).resolve().parents[2] / "sparkjobs" / "rewrite.py"
+from statecore.supervisor import SPARKJOBS, submit_command
 
 
 def rewritten(job: JobRecord, savepoint: str, name: str, parallelism: int, max_parallelism: int | None) -> str:
@@ -27,13 +26,10 @@ def rewritten(job: JobRecord, savepoint: str, name: str, parallelism: int, max_p
         RequestFailedError: It failed; the message says where Spark's output is.
 
     """
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--name", f"rewrite-{job.name}"]
-    for key, value in job.conf.items():
-        if key.startswith("spark."):
-            command += ["--conf", f"{key}={value}"]
-    command += [str(_ENTRY_POINT), "--savepoint", savepoint, "--name", name, "--parallelism", str(parallelism)]
+    arguments = ["--savepoint", savepoint, "--name", name, "--parallelism", str(parallelism)]
     if max_parallelism is not None:
-        command += ["--max-parallelism", str(max_parallelism)]
+        arguments += ["--max-parallelism", str(max_parallelism)]
+    command = submit_command(job, f"rewrite-{job.name}", SPARKJOBS / "rewrite.py", *arguments)
     log = Path(tempfile.mkstemp(prefix=f"statecore-rewrite-{job.name}-", suffix=".log")[1])
     with log.open("wb") as errors:
         done = subprocess.run(
