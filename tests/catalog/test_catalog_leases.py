@@ -111,6 +111,14 @@ def test_a_roll_back_ends_a_driver_that_took_another_parallelism_up(catalog: Cat
     assert not catalog.heartbeat(running, 1)
 
 
+def test_a_roll_back_ends_a_driver_with_another_job_file_at_the_old_parallelism(catalog: Catalog, running: str) -> None:
+    catalog.end_generation(running, 1, state="stopped")
+    catalog.set_desired(running, artifact="/new.py")
+    new = catalog.claim_generation(running, log_path="log")
+    catalog.roll_back(running, "run-1", 9_000, "why")
+    assert catalog.job(running).artifact == "/old.py" and not catalog.heartbeat(running, new.generation)
+
+
 def test_a_roll_back_leaves_a_driver_alone_that_nothing_was_changed_for(catalog: Catalog, running: str) -> None:
     catalog.set_desired(running, state="stopped")
     catalog.roll_back(running, "run-1", 9_000, "why")
