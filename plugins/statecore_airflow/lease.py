@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from airflow.sdk import Context
+from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.exceptions import AirflowFailException
 
 from statecore.catalog import Catalog
@@ -69,13 +70,27 @@ class LeaseOperator(JobStep):
         """Never waits."""
 
 
-class BeginRescaleOperator(LeaseOperator):
+class BeginRescaleOperator(LeaseOperator, SkipMixin):
     """Takes the lease for a rescale, and records the rescale run that the parameters ask for.
+
+    Steps that this run does not need are skipped from here: each would skip itself, but not before it has a process,
+    and the job stands still meanwhile.
 
     Args:
         **kwargs: See ``JobStep``.
 
     """
+
+    inherits_from_skipmixin = True
+
+    def execute(self, context: Context) -> None:
+        """Take the lease, begin the run, and skip what it does not need."""
+        super().execute(context)
+        if self.has_dag():
+            with self.catalog() as catalog:
+                record = catalog.rescale_run(run_id(context))
+            later = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, JobStep)]
+            self.skip(context["ti"], [task for task in later if not task.is_needed(record)])
 
     def check(self, catalog: Catalog, context: Context) -> None:
         """Refuse sizes and methods that do not fit the job; it may have changed since the plan was made."""

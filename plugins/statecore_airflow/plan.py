@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from airflow.sdk import Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
 from statecore.catalog import Catalog, JobRecord
@@ -13,6 +13,7 @@ from statecore.errors import LeaseHeldError, MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore_airflow.approval import ApprovalWhenAskedOperator
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms, run_id
 from statecore_airflow.downtime import Downtime, expected_downtime
 from statecore_airflow.faults import Place, fault_point
@@ -20,7 +21,7 @@ from statecore_airflow.rescale_request import RescaleRequest
 
 
 class PlanOperator(CatalogOperator, SkipMixin):
-    """Plans a rescale from the job's newest epoch; nothing is changed. After it, a dry run skips all other steps.
+    """Plans a rescale from the job's newest epoch; nothing is changed. A dry run skips all other steps.
 
     The result is ``{"text": Markdown, "plan": RescalePlan, "rows": …, "skew": …, "downtime_ms": … or None}``; ``plan``
     is None for a live rescale of a job that has not committed an epoch yet.
@@ -52,11 +53,18 @@ class PlanOperator(CatalogOperator, SkipMixin):
             "skew": None if planned is None else planned.skew,
             "downtime_ms": None if downtime is None else downtime.median_ms,
         }
+        if self.has_dag():
+            # What follows ends this task with an exception, so its result is put down here.
+            context["ti"].xcom_push(key="return_value", value=result)
+            self.skip(context["ti"], self._needless(request))
+        return result
+
+    def _needless(self, request: RescaleRequest) -> list[BaseOperator]:
+        later = [task for task in self.get_flat_relatives(upstream=False) if not task.is_teardown]
         if request.dry_run:
             self.log.info("A dry run: nothing was changed, and nothing will be")
-            context["ti"].xcom_push(key="return_value", value=result)
-            self.skip(context["ti"], [task for task in self.get_flat_relatives(upstream=False) if not task.is_teardown])
-        return result
+            return later
+        return [] if request.approval else [task for task in later if isinstance(task, ApprovalWhenAskedOperator)]
 
 
 def describe_plan(
