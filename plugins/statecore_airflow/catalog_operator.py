@@ -105,7 +105,7 @@ class CatalogOperator(BaseOperator):
 
 
 def run_id(context: Context) -> str:
-    """Return the id under which this DAG run is known to the catalog: as rescale run and as lease owner."""
+    """Return Airflow's id of the DAG run."""
     return str(context["run_id"])
 
 

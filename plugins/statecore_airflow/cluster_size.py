@@ -6,8 +6,7 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog, RescaleRunRecord
 from statecore.errors import ConfigurationError
-from statecore_airflow.catalog_operator import run_id
-from statecore_airflow.step import JobStep, find_run, out_of_order
+from statecore_airflow.step import JobStep, change_id, find_run, out_of_order
 from statecore_airflow.triggers import WorkersReadyTrigger
 
 
@@ -24,7 +23,7 @@ class _ResizeOperator(JobStep):
         name, workers = self._wanted(catalog, context)
         cluster = catalog.set_desired_workers(name, workers)
         if cluster.ready_workers != workers:
-            self.wait(catalog, WorkersReadyTrigger, owner=run_id(context), cluster=name, workers=workers)
+            self.wait(catalog, WorkersReadyTrigger, owner=change_id(context), cluster=name, workers=workers)
         self.finish(catalog, context)
 
     def finish(self, catalog: Catalog, context: Context) -> None:
@@ -32,7 +31,7 @@ class _ResizeOperator(JobStep):
         self.log.info("Cluster %s: %s workers are ready", *self._wanted(catalog, context))
 
     def _wanted(self, catalog: Catalog, context: Context) -> tuple[str, int]:
-        run = run_id(context)
+        run = change_id(context)
         record = find_run(catalog, run)
         if record is None or record.to_workers is None:
             raise out_of_order(run, "number of workers", "lease")

@@ -10,9 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError, StatecoreError
-from statecore_airflow.catalog_operator import run_id
 from statecore_airflow.rescale_request import RescaleRequest
-from statecore_airflow.step import JobStep, find_run
+from statecore_airflow.step import JobStep, change_id, find_run
 from statecore_airflow.triggers import LEASE_TTL_MS
 
 
@@ -36,14 +35,14 @@ class LeaseOperator(JobStep):
         except AirflowFailException as error:
             # Of no effect if somebody else has it.
             with suppress(StatecoreError), self.catalog() as catalog:
-                if find_run(catalog, run_id(context)) is not None:
-                    catalog.finish_rescale_run(run_id(context), error=str(error))
-                catalog.release_lease(self.job, run_id(context))
+                if find_run(catalog, change_id(context)) is not None:
+                    catalog.finish_rescale_run(change_id(context), error=str(error))
+                catalog.release_lease(self.job, change_id(context))
             raise
 
     def hold_lease(self, catalog: Catalog, context: Context) -> None:
         """Check what was asked for, then take the lease; a run that is over must not begin again."""
-        run = run_id(context)
+        run = change_id(context)
         record = find_run(catalog, run)
         if record is not None and record.state == "failed":
             raise ConfigurationError(
@@ -88,7 +87,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
         super().execute(context)
         if self.has_dag():
             with self.catalog() as catalog:
-                record = catalog.rescale_run(run_id(context))
+                record = catalog.rescale_run(change_id(context))
             later = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, JobStep)]
             self.skip(context["ti"], [task for task in later if not task.is_needed(record)])
 
@@ -98,7 +97,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Start the run in the catalog."""
-        run, request = run_id(context), RescaleRequest.of(context["params"])
+        run, request = change_id(context), RescaleRequest.of(context["params"])
         job = catalog.job(self.job)
         workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
         catalog.start_rescale_run(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore_airflow.catalog_operator import run_id
-from statecore_airflow.step import JobStep
+from statecore_airflow.step import JobStep, change_id
 from statecore_airflow.triggers import RequestTrigger
 
 
@@ -25,7 +24,7 @@ class RescaleLiveOperator(JobStep):
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Ask the driver."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         request = self._request(catalog, run.run_id, run.to_parallelism)
         self.wait(catalog, RequestTrigger, owner=run.run_id, request_id=request.id)
         self.finish(catalog, context)

@@ -14,10 +14,11 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.plan import RescalePlan, plan_rescale
 from statecore_airflow.approval import ApprovalWhenAskedOperator
-from statecore_airflow.catalog_operator import CatalogOperator, now_ms, run_id
+from statecore_airflow.catalog_operator import CatalogOperator, now_ms
 from statecore_airflow.downtime import Downtime, expected_downtime
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.rescale_request import RescaleRequest
+from statecore_airflow.step import change_id
 
 
 class PlanOperator(CatalogOperator, SkipMixin):
@@ -40,7 +41,7 @@ class PlanOperator(CatalogOperator, SkipMixin):
         with self.catalog() as catalog:
             fault_point(self.step, Place.BEGUN)
             job = request.checked(catalog)
-            _require_free(catalog, job.name, run_id(context))
+            _require_free(catalog, job.name, change_id(context))
             planned = _planned(job, request)
             downtime = expected_downtime(catalog.rescale_runs(job.name), request.method)
             workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers

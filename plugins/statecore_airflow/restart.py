@@ -6,8 +6,7 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore_airflow.catalog_operator import run_id
-from statecore_airflow.step import JobStep, out_of_order
+from statecore_airflow.step import JobStep, change_id, out_of_order
 from statecore_airflow.triggers import RunningTrigger
 
 
@@ -24,7 +23,7 @@ class RestartOperator(JobStep):
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Record what is wanted."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         if run.rescaled is None:
             raise out_of_order(run.run_id, "rescaled savepoint", "rescale_state or rewrite_state")
         job = catalog.job(self.job)

@@ -16,9 +16,8 @@ from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.supervisor import SPARKJOBS, submit_command
-from statecore_airflow.catalog_operator import run_id
 from statecore_airflow.rescale_request import RescaleRequest
-from statecore_airflow.step import JobStep, out_of_order
+from statecore_airflow.step import JobStep, change_id, out_of_order
 from statecore_airflow.stopping import StopWithSavepointOperator, record_savepoint, savepoint_name
 from statecore_airflow.triggers import LEASE_TTL_MS
 
@@ -50,7 +49,7 @@ class RewriteStateOperator(JobStep):
 
     def begin(self, catalog: Catalog, context: Context) -> str:
         """Rewrite the savepoint, unless an earlier try has."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepointOperator.step)
         job = catalog.job(self.job)

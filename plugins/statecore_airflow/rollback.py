@@ -7,10 +7,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from statecore.catalog import Catalog, JobBefore, RescaleRunRecord
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore_airflow.catalog_operator import CatalogOperator, run_id
+from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.restart import last_ended
-from statecore_airflow.step import find_run
+from statecore_airflow.step import change_id, find_run
 from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
 
 
@@ -31,7 +31,7 @@ class RollbackOperator(CatalogOperator):
 
     def execute(self, context: Context) -> str | None:
         """Put the job back, and wait until its driver runs."""
-        run = run_id(context)
+        run = change_id(context)
         with self.catalog() as catalog:
             lease = catalog.lease(self.job)
             if lease is None or lease.owner != run:
@@ -46,7 +46,7 @@ class RollbackOperator(CatalogOperator):
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
         """Go on after the trigger has fired."""
-        run = run_id(context)
+        run = change_id(context)
         with self.catalog() as catalog:
             what = _what_failed(find_run(catalog, run))
             try:

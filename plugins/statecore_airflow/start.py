@@ -6,8 +6,9 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog
 from statecore.errors import InvalidParallelismError
-from statecore_airflow.catalog_operator import CatalogOperator, run_id
+from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.restart import last_ended
+from statecore_airflow.step import change_id
 from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
 
 
@@ -24,7 +25,7 @@ class StartOperator(CatalogOperator):
 
     def execute(self, context: Context) -> None:
         """Record what is wanted, and wait."""
-        run, params = run_id(context), context["params"]
+        run, params = change_id(context), context["params"]
         with self.catalog() as catalog:
             newest = catalog.newest_generation(self.job)
             if catalog.job(self.job).desired_state == "stopped":

@@ -9,8 +9,8 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence
-from statecore_airflow.catalog_operator import now_ms, run_id
-from statecore_airflow.step import JobStep, out_of_order
+from statecore_airflow.catalog_operator import now_ms
+from statecore_airflow.step import JobStep, change_id, out_of_order
 from statecore_airflow.stopping import StopWithSavepointOperator, record_savepoint, savepoint_name
 
 
@@ -37,7 +37,7 @@ class RescaleStateOperator(JobStep):
 
     def finish(self, catalog: Catalog, context: Context) -> str:
         """Write the manifest at the new parallelism; again, it is the same one."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepointOperator.step)
         store = CheckpointStore.at(catalog.job(self.job).store)

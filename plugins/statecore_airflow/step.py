@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.catalog import Catalog, RescaleMethod, RescaleRunRecord
 from statecore.errors import ConfigurationError, StatecoreError, UnknownRecordError
-from statecore_airflow.catalog_operator import CatalogOperator, run_id
+from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.triggers import LEASE_TTL_MS
 
@@ -34,7 +34,7 @@ class JobStep(CatalogOperator):
 
     def execute(self, context: Context) -> str | None:
         """Begin the step, or go on where an earlier try left it."""
-        run = run_id(context)
+        run = change_id(context)
         with self.noting(run) as catalog:
             record = find_run(catalog, run)
             if record is not None and not self.is_needed(record):
@@ -50,7 +50,7 @@ class JobStep(CatalogOperator):
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
         """Go on after a trigger has fired."""
-        run = run_id(context)
+        run = change_id(context)
         with self.noting(run) as catalog:
             self.judge(event["status"], event["message"])
             self.hold_lease(catalog, context)
@@ -74,7 +74,7 @@ class JobStep(CatalogOperator):
 
     def hold_lease(self, catalog: Catalog, context: Context) -> None:
         """Renew the lease: a run that has lost it must not touch the job any more."""
-        catalog.renew_lease(self.job, run_id(context), LEASE_TTL_MS)
+        catalog.renew_lease(self.job, change_id(context), LEASE_TTL_MS)
 
     @contextmanager
     def noting(self, run: str) -> Iterator[Catalog]:
@@ -104,6 +104,16 @@ class JobStep(CatalogOperator):
             catalog.update_rescale_run(run, error="")
         fault_point(self.step, Place.ENDED)
         return result
+
+
+def change_id(context: Context) -> str:
+    """Return the id under which the catalog knows a DAG run that changes a job: as rescale run, and as lease owner.
+
+    That of the DAG ``rescale`` is Airflow's. Those of other DAGs have the DAG's name in front, because an id that
+    somebody chose is only unique within its DAG.
+    """
+    dag, run = context["dag"].dag_id, str(context["run_id"])
+    return run if dag == "rescale" else f"{dag}:{run}"
 
 
 def find_run(catalog: Catalog, run: str) -> RescaleRunRecord | None:

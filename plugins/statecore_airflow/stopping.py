@@ -11,8 +11,8 @@ from statecore.catalog import Catalog, RequestRecord, RescaleRunRecord
 from statecore.errors import GenerationClaimedError, MissingFileError, RequestFailedError, StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
-from statecore_airflow.catalog_operator import now_ms, run_id
-from statecore_airflow.step import JobStep, find_run
+from statecore_airflow.catalog_operator import now_ms
+from statecore_airflow.step import JobStep, change_id, find_run
 from statecore_airflow.triggers import StoppedTrigger
 
 
@@ -44,12 +44,12 @@ class StopWithSavepointOperator(JobStep):
 
     def hold_lease(self, catalog: Catalog, context: Context) -> None:
         """Renew the lease; a job that was to stay stopped and is has none any more."""
-        if not self._has_stopped_for_good(catalog, run_id(context)):
+        if not self._has_stopped_for_good(catalog, change_id(context)):
             super().hold_lease(catalog, context)
 
     def begin(self, catalog: Catalog, context: Context) -> str | None:
         """Ask the driver to stop."""
-        run = run_id(context)
+        run = change_id(context)
         record = find_run(catalog, run)
         if record is not None and record.savepoint is not None:
             self.log.info("The job was stopped before, with savepoint %s", record.savepoint)
@@ -60,7 +60,7 @@ class StopWithSavepointOperator(JobStep):
 
     def finish(self, catalog: Catalog, context: Context) -> str | None:
         """Wait while there is a live driver, then take its savepoint or make one."""
-        run = run_id(context)
+        run = change_id(context)
         request = self._request(catalog, run)
         if request.state == "failed":
             raise RequestFailedError(

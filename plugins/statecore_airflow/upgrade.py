@@ -9,9 +9,8 @@ from airflow.sdk import Context
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError, JobDefinitionError, MissingFileError
 from statecore.storage import open_store, split_url
-from statecore_airflow.catalog_operator import run_id
 from statecore_airflow.lease import LeaseOperator
-from statecore_airflow.step import JobStep, out_of_order
+from statecore_airflow.step import JobStep, change_id, out_of_order
 from statecore_airflow.stopping import StopWithSavepointOperator
 
 
@@ -35,7 +34,7 @@ class BeginUpgradeOperator(LeaseOperator):
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Start the run in the catalog."""
-        run, params = run_id(context), context["params"]
+        run, params = change_id(context), context["params"]
         job = catalog.job(self.job)
         workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
         reason = f"upgrade to {params['artifact']}"
@@ -67,7 +66,7 @@ class ReplaceArtifactOperator(JobStep):
 
     def finish(self, catalog: Catalog, context: Context) -> None:
         """Record what to start from: the savepoint as it is."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepointOperator.step)
         artifact = str(context["params"]["artifact"])

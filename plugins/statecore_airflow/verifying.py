@@ -5,8 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog
-from statecore_airflow.catalog_operator import run_id
-from statecore_airflow.step import JobStep
+from statecore_airflow.step import JobStep, change_id
 from statecore_airflow.triggers import HealthyTrigger
 
 
@@ -24,13 +23,13 @@ class VerifyOperator(JobStep):
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Look at heartbeats, epochs and what waits."""
-        run = catalog.rescale_run(run_id(context))
+        run = catalog.rescale_run(change_id(context))
         self.wait(catalog, HealthyTrigger, owner=run.run_id, parallelism=run.to_parallelism)
         self.finish(catalog, context)
 
     def finish(self, catalog: Catalog, context: Context) -> None:
         """End the run."""
-        run = run_id(context)
+        run = change_id(context)
         catalog.mark_step(run, self.step, ended=True)
         catalog.finish_rescale_run(run)
         catalog.release_lease(self.job, run)

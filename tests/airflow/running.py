@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
@@ -13,9 +14,9 @@ RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 NAME = "manual__2026-01-02T03-04-05.678901-00-00"
 
 
-def run_step(operator: Any, run: str = RUN, **params: Any) -> Any:
+def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", **params: Any) -> Any:
     """Run a step as Airflow does: deferred, its trigger goes through serialisation into another process."""
-    context: Any = {"run_id": run, "params": params}
+    context = context_of(run, dag, **params)
     try:
         return operator.execute(context)
     except TaskDeferred as deferred:
@@ -26,6 +27,11 @@ def run_step(operator: Any, run: str = RUN, **params: Any) -> Any:
             return getattr(operator, pending.method_name)(context, event)
         except TaskDeferred as deferred:
             pending = deferred
+
+
+def context_of(run: str = RUN, dag: str = "rescale", **params: Any) -> Any:
+    """Return what steps take from the context of a DAG run."""
+    return {"run_id": run, "dag": SimpleNamespace(dag_id=dag), "params": params}
 
 
 def sent(trigger: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
-from running import NAME, RUN, fire, run_step, sent
+from running import NAME, RUN, context_of, fire, run_step, sent
 from scripted_driver import ScriptedDriver, commit_epoch
 from statecore_airflow import triggers
 from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
@@ -126,7 +126,7 @@ def test_a_stop_that_is_run_again_finds_its_savepoint(catalog: Catalog, job: str
 def test_a_stop_that_was_cut_off_while_it_waited_goes_on(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job)
     with pytest.raises(TaskDeferred):
-        stop(job).execute({"run_id": RUN})  # type: ignore[arg-type]
+        stop(job).execute(context_of())
     assert run_step(stop(job)) == f"savepoints/{NAME}/manifest.json"
 
 
@@ -378,7 +378,7 @@ def test_verify_waits_for_epochs_while_something_waits(catalog: Catalog, job: st
 def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job)
     with pytest.raises(TaskDeferred) as deferred:
-        stop(job).execute({"run_id": RUN})  # type: ignore[arg-type]
+        stop(job).execute(context_of())
     before = catalog.lease(job)
     fire(deferred.value)
     after = catalog.lease(job)

@@ -23,16 +23,16 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def stop(job: str, run: str = RUN) -> str:
-    run_step(LeaseOperator(task_id="lease", job=job), run)
-    return str(run_step(StopWithSavepointOperator(task_id="stop", job=job, reason="", for_good=True), run))
+    run_step(LeaseOperator(task_id="lease", job=job), run, dag="stop")
+    return str(run_step(StopWithSavepointOperator(task_id="stop", job=job, reason="", for_good=True), run, dag="stop"))
 
 
 def start(job: str, **params: Any) -> None:
-    run_step(StartOperator(task_id="start", job=job), "start-1", **{"parallelism": None, "workers": None, **params})
+    run_step(StartOperator(task_id="start", job=job), dag="start", **{"parallelism": None, "workers": None, **params})
 
 
-def roll_back(job: str) -> str | None:
-    return run_step(RollbackOperator(task_id="rollback", job=job))
+def roll_back(job: str, dag: str) -> str | None:
+    return run_step(RollbackOperator(task_id="rollback", job=job), dag=dag)
 
 
 def upgrade(job: str, artifact: str) -> None:
@@ -43,7 +43,7 @@ def upgrade(job: str, artifact: str) -> None:
         RestartOperator,
         VerifyOperator,
     ):
-        run_step(operator(task_id="t", job=job), job=job, artifact=artifact, reason="")
+        run_step(operator(task_id="t", job=job), dag="upgrade", job=job, artifact=artifact, reason="")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
 ) -> None:
     savepoint = stop(job)
     assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
-    assert roll_back(job) is None and catalog.job(job).desired_state == "stopped"
+    assert roll_back(job, "stop") is None and catalog.job(job).desired_state == "stopped"
     # Again, as when the task was killed at its very end.
     assert stop(job) == savepoint
     start(job, parallelism=4, workers=2)
@@ -76,7 +76,7 @@ def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
     with pytest.raises(AirflowFailException, match="storage is away"):
         stop(job)
     driver.refuse = None
-    assert "was rolled back to parallelism 2 and 1 workers" in str(roll_back(job))
+    assert "was rolled back to parallelism 2 and 1 workers" in str(roll_back(job, "stop"))
     assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
 
 
@@ -105,10 +105,10 @@ def test_an_upgrade_goes_on_from_a_savepoint_with_the_new_job_file(
     catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
 ) -> None:
     upgrade(job, job_file)
-    found, run = catalog.job(job), catalog.rescale_run(RUN)
+    found, run = catalog.job(job), catalog.rescale_run(f"upgrade:{RUN}")
     assert (found.artifact, found.parallelism, found.start_from) == (job_file, 2, run.savepoint)
     assert (run.state, run.reason) == ("done", f"upgrade to {job_file}")
-    assert roll_back(job) is None and catalog.job(job).artifact == job_file
+    assert roll_back(job, "upgrade") is None and catalog.job(job).artifact == job_file
 
 
 def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
@@ -117,10 +117,19 @@ def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
     driver.fail_next = "NameError: name 'colour' is not defined"
     with pytest.raises(AirflowException, match="colour"):
         upgrade(job, job_file)
-    said = str(roll_back(job))
+    said = str(roll_back(job, "upgrade"))
     assert "colour" in said and "goes on from epoch" in said
     assert catalog.job(job).artifact == "flights.py"
     assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
+
+
+def test_runs_of_two_dags_with_one_id_are_two(
+    catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
+) -> None:
+    upgrade(job, job_file)
+    stop(job)
+    assert catalog.job(job).desired_state == "stopped"
+    assert len(catalog.savepoints(job)) == 2
 
 
 @pytest.mark.parametrize(
