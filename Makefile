@@ -8,10 +8,11 @@ SABOTAGE ?=
 ROUNDS ?=
 SEED ?=
 ONLY ?=
+NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test chaos bench lint invariants clean
+.PHONY: help setup demo stop test chaos bench lint invariants migration clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -22,6 +23,7 @@ help:
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
+	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
 	@echo "make stop            end everything that demo left running"
 
 setup: $(VENV)/.installed
@@ -52,6 +54,9 @@ chaos: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+migration: setup
+	@$(BIN)/python -m scripts.new_migration "$(NAME)"
 
 lint: setup
 	@$(BIN)/ruff check .

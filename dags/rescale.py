@@ -1,68 +1,117 @@
-"""DAG ``rescale``: stop a job with a savepoint, resize its cluster, go on at another parallelism."""
+"""Take a job to another parallelism, and its cluster to another size.
+
+The state gets to its new subtasks by one of three methods: `by_reference` stops the job with a savepoint whose files
+are given to the new subtasks, and starts it again; `live` has the running driver take the parallelism up between two
+epochs; `rewrite` lays all state out anew with Spark, which alone can change the max parallelism.
+
+The cluster grows before the job does, and shrinks after it. One run at a time changes a job: a second one is refused
+with the first one's run id. Whatever fails after the lease was taken is rolled back: the job goes on at its old
+parallelism, on its old workers, from its newest committed epoch. A dry run shows the plan and changes nothing.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, Param, chain
-from statecore_airflow.operators import (
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from airflow.sdk import DAG, Param, TriggerRule, chain
+from statecore_airflow.approval import ApprovalWhenAskedOperator
+from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
+from statecore_airflow.form import job_param, reason_param
+from statecore_airflow.lease import BeginRescaleOperator
+from statecore_airflow.live import RescaleLiveOperator
+from statecore_airflow.plan import PlanOperator
+from statecore_airflow.restart import RestartOperator
+from statecore_airflow.rewriting import RewriteStateOperator
+from statecore_airflow.rollback import RollbackOperator
+from statecore_airflow.state import RescaleStateOperator
+from statecore_airflow.stopping import StopWithSavepointOperator
+from statecore_airflow.verifying import VerifyOperator
 
 JOB = "{{ params.job }}"
-PARALLELISM = "{{ params.parallelism }}"
-WORKERS = "{{ params.workers }}"
-REASON = "{{ params.reason }}"
+# A step that the method does not need is skipped, and those after it are not.
+STEP = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
 
 with DAG(
     dag_id="rescale",
-    description="Stop with a savepoint, resize the cluster, resume at another parallelism",
+    description="Take a job to another parallelism, and its cluster to another size",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
-    max_active_runs=1,
     tags=["statecore"],
     default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
     params={
-        "job": Param(
-            "flight_delays",
-            type="string",
-            minLength=1,
-            title="Job",
-            description="Name of the job, as registered in the catalog.",
-        ),
+        "job": job_param(),
         "parallelism": Param(
-            4,
             type="integer",
             minimum=1,
+            maximum=32768,
             title="Parallelism",
             description="Number of subtasks to go on with; at most the job's max parallelism.",
         ),
         "workers": Param(
-            2,
-            type="integer",
+            None,
+            type=["null", "integer"],
             minimum=1,
             title="Workers",
-            description="Number of Spark workers to go on with; ignored for a job without a cluster.",
+            description="Number of Spark workers to go on with; empty leaves the cluster as it is.",
         ),
-        "reason": Param(
-            "",
+        "method": Param(
+            "by_reference",
             type="string",
-            title="Reason",
-            description="Why; kept with the savepoint and the rescale run.",
+            enum=["by_reference", "live", "rewrite"],
+            values_display={
+                "by_reference": "by_reference: stop with a savepoint, move handles only, start",
+                "live": "live: between two epochs of the running driver",
+                "rewrite": "rewrite: stop, lay all state out anew with Spark, start",
+            },
+            title="Method",
+            description="How the state gets to its new subtasks. by_reference and live cost the same at any state "
+            "size; rewrite reads and writes all of it.",
         ),
+        "max_parallelism": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=32768,
+            title="New max parallelism",
+            description="Number of key groups to go on with, for the method rewrite only; empty keeps it.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Show the plan in the log of the task plan, and change nothing.",
+        ),
+        "approval": Param(
+            False,
+            type="boolean",
+            title="Ask for approval",
+            description="Show the plan, and wait until somebody approves it under Required Actions.",
+        ),
+        "reason": reason_param(),
     },
 ) as dag:
-    chain(
-        StopWithSavepointOperator(
-            task_id="stop_with_savepoint", job=JOB, parallelism=PARALLELISM, workers=WORKERS, reason=REASON
-        ),
-        ResizeClusterOperator(task_id="resize_cluster", job=JOB, workers=WORKERS),
-        RescaleStateOperator(task_id="rescale_state", job=JOB, parallelism=PARALLELISM, reason=REASON),
-        RestartOperator(task_id="restart", job=JOB, parallelism=PARALLELISM),
-        VerifyOperator(task_id="verify", job=JOB, parallelism=PARALLELISM),
+    plan = PlanOperator(task_id="plan", job=JOB)
+    approval = ApprovalWhenAskedOperator(
+        task_id="approval",
+        subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
+        body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
     )
+    lease = BeginRescaleOperator(task_id="lease", **STEP)
+    verify = VerifyOperator(task_id="verify", **STEP)
+    chain(
+        plan,
+        approval,
+        lease,
+        StopWithSavepointOperator(task_id="stop_with_savepoint", reason="{{ params.reason }}", **STEP),
+        GrowClusterOperator(task_id="resize_cluster", **STEP),
+        [
+            RescaleStateOperator(task_id="rescale_state", **STEP),
+            RewriteStateOperator(task_id="rewrite_state", **STEP),
+            RescaleLiveOperator(task_id="rescale_live", **STEP),
+        ],
+        RestartOperator(task_id="restart", **STEP),
+        ShrinkClusterOperator(task_id="shrink_cluster", **STEP),
+        verify,
+    )
+    verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)

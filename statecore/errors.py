@@ -29,6 +29,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   └── CommitForbiddenError      the job is stopping
     ├── SinkError                     a sink cannot take the rows of a committed epoch
     ├── CatalogError                  control plane
+    │   ├── CatalogSchemaError        the tables are of another release, or missing
     │   ├── UnknownJobError           no such job
     │   ├── UnknownClusterError       no such cluster
     │   ├── UnknownRecordError        no such generation, request or rescale run
@@ -139,6 +140,10 @@ class SinkError(StatecoreError):
 
 class CatalogError(StatecoreError):
     """The control plane refused."""
+
+
+class CatalogSchemaError(CatalogError):
+    """The catalog's tables are of another release, or missing."""
 
 
 class UnknownJobError(CatalogError, KeyError):

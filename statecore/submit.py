@@ -19,38 +19,53 @@ _DEPLOY_MODE = "spark.submit.deployMode"
 _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
 
+SPARKJOBS = Path(__file__).resolve().parents[1] / "sparkjobs"
+"""The programs that spark-submit starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSubmit:
     """Gives the command that runs a generation of a job.
 
     Attributes:
-        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
+        entry_point: The driver's program; None for ``stream.py`` of ``SPARKJOBS``.
 
     """
 
     entry_point: Path | None = None
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
-        """Return the command.
+        """Return the command; see ``submit_command``."""
+        entry_point = self.entry_point or SPARKJOBS / "stream.py"
+        return submit_command(job, job.name, entry_point, "--job", job.name, "--generation", str(generation.generation))
 
-        Raises:
-            ConfigurationError: The job's configuration asks for another deploy mode, or there is no Spark.
 
-        """
-        mode = job.conf.get(_DEPLOY_MODE, "client")
-        if mode != "client":
-            raise ConfigurationError(
-                f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
-                "beside their supervisor, also for YARN and Kubernetes; register the job without it, and run the "
-                "supervisor where executors can reach it"
-            )
-        entry_point = self.entry_point or Path(__file__).resolve().parents[1] / "sparkjobs" / "stream.py"
-        command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
-        command += ["--name", job.name]
-        # Keys that are not Spark's are the driver's: it reads them from the catalog.
-        conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
-        if not job.master_url.startswith("local"):
-            conf = _DRAIN | conf
-        for key, value in conf.items():
-            command += ["--conf", f"{key}={value}"]
-        return [*command, str(entry_point), "--job", job.name, "--generation", str(generation.generation)]
+def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str) -> list[str]:
+    """Return the command that runs a program on a job's Spark, with the job's configuration.
+
+    Args:
+        job: The job.
+        name: What Spark calls the application.
+        entry_point: The program.
+        arguments: Its arguments.
+
+    Raises:
+        ConfigurationError: The job's configuration asks for another deploy mode, or there is no Spark.
+
+    """
+    mode = job.conf.get(_DEPLOY_MODE, "client")
+    if mode != "client":
+        raise ConfigurationError(
+            f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
+            "beside their supervisor, also for YARN and Kubernetes; register the job without it, and run the "
+            "supervisor where executors can reach it"
+        )
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
+    command += ["--name", name]
+    # Keys that are not Spark's are the driver's: it reads them from the catalog.
+    conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    if not job.master_url.startswith("local"):
+        conf = _DRAIN | conf
+    for key, value in conf.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, str(entry_point), *arguments]

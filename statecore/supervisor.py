@@ -18,6 +18,7 @@ from typing import ParamSpec
 import psutil
 
 from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, SystemClock
+from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
@@ -34,6 +35,7 @@ Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
+_OVERDUE_MS = 60_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
 
 
@@ -46,6 +48,7 @@ class Supervisor:
         launch: Gives the command that runs a driver.
         clock: The same time as the catalog's.
         poll_interval_s: Pause between two passes.
+        names_file: Kept up to date with the names of all jobs, for those who must not ask the catalog.
 
     """
 
@@ -57,12 +60,14 @@ class Supervisor:
         launch: Launch,
         clock: Clock | None = None,
         poll_interval_s: float = 1.0,
+        names_file: Path | None = None,
     ) -> None:
         self._catalog = catalog
         self._logs_dir = logs_dir.absolute()
         self._launch = launch
         self._clock = clock or SystemClock()
         self._poll_interval_s = poll_interval_s
+        self._names_file = names_file
         self._stopping = threading.Event()
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
@@ -93,14 +98,18 @@ class Supervisor:
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
             self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
-        for job in self._catalog.jobs():
+        jobs = self._catalog.jobs()
+        for job in jobs:
             self._guarded(f"job {job.name!r}", self._tend_job, job)
+        if self._names_file is not None:
+            self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
         """Collect a driver that this process started and that has ended."""
         driver = self._drivers[key]
         if driver.returncode is None:
             if not _has_exited(driver):
+                self._kill_overdue(driver.pid, *key)
                 return
             # Before its exit is collected, so that nobody else can have been given its pid: spark-submit may have
             # died alone and left the Python program behind.
@@ -108,6 +117,13 @@ class Supervisor:
             driver.wait()
         self._fail_exited(*key, driver.returncode)
         del self._drivers[key]
+
+    def _kill_overdue(self, pid: int, job: str, generation: int) -> None:
+        """End a driver that does not heed its end: it would keep the executors its successor needs."""
+        mine = [each for each in self._catalog.generations(job, limit=_HISTORY) if each.generation == generation]
+        if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
+            log.warning("job %r: driver of generation %d is still there; killed", job, generation)
+            kill_session(pid)
 
     def _fail_exited(self, job: str, generation: int, exit_code: int) -> None:
         """Mark a generation failed that ended without a word, instead of waiting for its heartbeat to grow old.
@@ -125,18 +141,22 @@ class Supervisor:
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
     def _tend_cluster(self, record: ClusterRecord) -> None:
+        ready, message = 0, None
         try:
             cluster = self._cluster(record)
-            cluster.resize(record.desired_workers)
-            size = cluster.size()
+            try:
+                cluster.resize(record.desired_workers)
+            except (ClusterError, OSError) as error:
+                # Those that are there stay, whatever the account's quota is.
+                message = str(error)
+            ready = cluster.size().ready
         except (ClusterError, OSError) as error:
-            if record.message != str(error):
-                log.error("cluster %r: %s", record.name, error)
-            self._catalog.report_cluster(record.name, ready_workers=0, message=str(error))
-            return
-        if size.ready != record.ready_workers:
-            log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
-        self._catalog.report_cluster(record.name, ready_workers=size.ready)
+            message = message or str(error)
+        if message is not None and message != record.message:
+            log.error("cluster %r: %s", record.name, message)
+        if ready != record.ready_workers:
+            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
+        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
 
     def _cluster(self, record: ClusterRecord) -> Cluster:
         known = self._clusters.get(record.name)
@@ -151,7 +171,7 @@ class Supervisor:
     def _recover_lease(self, job: str) -> None:
         lease = self._catalog.recover_expired_lease(job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; running again from its newest epoch", job, lease.owner)
+            log.warning("job %r: lease of %r expired; brought back to what it was before", job, lease.owner)
 
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=_HISTORY)
@@ -215,25 +235,26 @@ def run_supervisor(
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
     Args:
-        catalog_url: Catalog to watch; its tables are created if they are missing.
+        catalog_url: Catalog to watch; in a new database its tables are created.
         logs_dir: Directory for the drivers' output.
         entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
         poll_interval_s: Pause between two passes.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database.
-        CatalogError: The catalog cannot be reached at the start.
+        CatalogError: The catalog cannot be reached at the start, or has the tables of another release.
 
     """
     # Drivers inherit it: on their command line, everybody on the machine could read a password in it.
     os.environ[CATALOG_VARIABLE] = catalog_url
     with Catalog(catalog_url) as catalog:
-        catalog.create_schema()
+        catalog.create_schema(only_if_new=True)
         supervisor = Supervisor(
             catalog,
             logs_dir,
             launch=SparkSubmit(entry_point),
             poll_interval_s=poll_interval_s,
+            names_file=job_names_file(),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())

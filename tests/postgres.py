@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from sqlalchemy import URL
 
 PASSWORD = "a secret of the tests"
 _USER = "tester"
@@ -50,13 +51,19 @@ class PostgresServer:
         log.close()
         self._wait_ready()
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGINT)
+        self._process.send_signal(how)
         self._process.wait(30)
 
     def dsn(self, database: str = "postgres", password: str = PASSWORD) -> str:
         return f"host=127.0.0.1 port={self.port} dbname={database} user={_USER} password='{password}'"
+
+    def url(self, database: str) -> str:
+        """Return a catalog's URL."""
+        place = {"host": "127.0.0.1", "port": self.port, "database": database}
+        url = URL.create("postgresql+psycopg", username=_USER, password=PASSWORD, **place)  # type: ignore[arg-type]
+        return url.render_as_string(hide_password=False)
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn(database), autocommit=True)
@@ -99,6 +106,7 @@ class Database:
         self.server = server
         self.name = server.create_database()
         self.dsn = server.dsn(self.name)
+        self.url = server.url(self.name)
 
     def __call__(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement by itself; returns its rows, if it has some."""
@@ -120,7 +128,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     _running.append(server)
     yield server
     _running.clear()
-    server.stop()
+    # At once: what it would still write to its files goes with them.
+    server.stop(signal.SIGQUIT)
     shutil.rmtree(folder)
 
 

@@ -17,6 +17,7 @@ from tenacity import retry, stop_after_delay, wait_fixed
 
 from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
+from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
@@ -193,6 +194,7 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
 
 def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
     slow_catalog.acquire_lease("j", "run-1", 5_000)
     slow_catalog.start_rescale_run("run-1", "j", from_parallelism=2, to_parallelism=4)
     slow_catalog.set_desired("j", state="stopped", start_from="/sp")
@@ -262,6 +264,31 @@ def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
     assert states(slow_catalog) == ["failed", "launching"]
 
 
+def test_a_driver_that_does_not_heed_its_end_is_killed(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    slow_catalog.set_desired("j", state="stopped")
+    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    clock.ms += 60_000
+    supervisor.step()
+    assert psutil.pid_exists(spawned[0])
+    clock.ms += 1
+    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    assert states(slow_catalog) == ["stopped"]
+
+
+def test_the_names_of_all_jobs_are_written_down_for_those_who_must_not_ask_the_catalog(
+    slow_catalog: Catalog, tmp_path: Path
+) -> None:
+    names = tmp_path / "jobs.json"
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: [], names_file=names)
+    supervisor.step()
+    assert read_job_names(names) == ["j"]
+
+
 def test_what_a_dead_driver_started_is_ended_with_it(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
@@ -319,11 +346,13 @@ class FakeCluster:
         self.workers = 0
 
     def resize(self, workers: int) -> None:
+        if workers == 3:
+            raise ClusterError("no room")
         self.workers = workers
 
     def size(self) -> ClusterSize:
-        if self.workers > 2:
-            raise ClusterError("no room")
+        if self.workers > 3:
+            raise ClusterError("no master")
         return ClusterSize(running=self.workers, ready=self.workers)
 
     def close(self) -> None:
@@ -343,7 +372,11 @@ def test_clusters_get_the_size_wanted_and_report_the_size_seen(
     assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, None)
     catalog.set_desired_workers("c", 3)
     supervisor.step()
-    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no room")
+    # Those that are there go on.
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, "no room")
+    catalog.set_desired_workers("c", 4)
+    supervisor.step()
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no master")
 
 
 def test_one_impossible_cluster_does_not_keep_jobs_from_starting(catalog: Catalog, launch, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from examples.stack.airflow_client import AirflowClient
 from examples.stack.processes import Processes, StackError, free_ports, tail
+from statecore.catalog.job_names import JOBS_VARIABLE
 
 REPO = Path(__file__).resolve().parents[2]
 USER = "admin"
@@ -25,13 +26,17 @@ class AirflowServer:
         home: Its folder; what an earlier one left there is used again.
         processes: Where its process is recorded.
         connections: Airflow connections by id, in Airflow's JSON form.
+        jobs_file: Where the supervisor writes the names of the jobs.
 
     """
 
-    def __init__(self, home: Path, processes: Processes, connections: Mapping[str, Mapping[str, object]]) -> None:
+    def __init__(
+        self, home: Path, processes: Processes, connections: Mapping[str, Mapping[str, object]], jobs_file: Path
+    ) -> None:
         self._home = home.absolute()
         self._processes = processes
         self._connections = connections
+        self._jobs_file = jobs_file
         self._access = self._home / "access.json"
 
     @property
@@ -67,6 +72,7 @@ class AirflowServer:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")])),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            JOBS_VARIABLE: str(self._jobs_file),
             **self._settings(url, api_port, worker_log_port, trigger_log_port),
             **{
                 f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(connection)
@@ -114,9 +120,11 @@ class AirflowServer:
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            # A task whose worker has died is tried again well before the lease of its run expires, after 300 s.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
-            # Two small files that do not change: parsing them again would only take a core from the job.
+            # Small files that do not change: parsing them again would only take a core from the job.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }

@@ -13,6 +13,7 @@ from examples.stack.airflow_client import AirflowClient
 from examples.stack.airflow_server import REPO, USER, AirflowServer
 from examples.stack.processes import MARK, Processes, StackError, tail
 from statecore.catalog import Catalog
+from statecore.catalog.job_names import JOBS_VARIABLE
 from statecore.cluster import StandaloneMaster
 
 CLUSTER = "local"
@@ -25,6 +26,7 @@ class Stack:
     ::
 
         <run_dir>/catalog.db     the catalog
+        <run_dir>/jobs.json      names of the jobs, for Airflow's forms
         <run_dir>/airflow/       Airflow's home; standalone.log in it
         <run_dir>/spark/         master and workers: pid files, folders of the workers
         <run_dir>/logs/          supervisor, workers, drivers
@@ -48,6 +50,10 @@ class Stack:
     def catalog_url(self) -> str:
         """SQLAlchemy URL of the catalog."""
         return f"sqlite:///{self.run_dir / 'catalog.db'}"
+
+    @property
+    def _jobs_file(self) -> Path:
+        return self.run_dir / "jobs.json"
 
     @property
     def logs(self) -> Path:
@@ -109,7 +115,7 @@ class Stack:
         self._processes.start(
             _SUPERVISOR,
             [sys.executable, "-m", "statecore", "supervisor", "--catalog", self.catalog_url, "--logs", str(self.logs)],
-            environment=self._environment(),
+            environment={**self._environment(), JOBS_VARIABLE: str(self._jobs_file)},
             log=self.logs / "supervisor.log",
         )
 
@@ -195,7 +201,7 @@ class Stack:
             "statecore_catalog": {"conn_type": "generic", "extra": {"url": self.catalog_url}},
             "spark_default": spark,
         }
-        return AirflowServer(self.run_dir / "airflow", self._processes, connections)
+        return AirflowServer(self.run_dir / "airflow", self._processes, connections, self._jobs_file)
 
     @staticmethod
     def _environment() -> dict[str, str]:

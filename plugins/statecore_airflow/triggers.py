@@ -18,6 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import CatalogError, StatecoreError
+from statecore_airflow.health import RESTART_LOOP, Evidence, assess
 from statecore_airflow.settings import CatalogSettings
 
 POLL_S = 1.0
@@ -34,6 +35,9 @@ class Status(StrEnum):
     WAITING = "waiting"
     DONE = "done"
     FAILED = "failed"
+    """It came to nothing, and may come to something when it is tried again."""
+    REFUSED = "refused"
+    """It came to nothing, and will again."""
     TIMEOUT = "timeout"
 
 
@@ -53,7 +57,7 @@ class CatalogTrigger(BaseTrigger):
     Args:
         conn_id: Airflow connection of the catalog; the URL itself may hold a password and is not stored.
         job: Name of the job.
-        owner: Owner of the lease to keep while waiting.
+        owner: Owner of the lease to keep while waiting; None for no lease.
         deadline_ms: When to give up; absolute, so that another triggerer going on does not begin anew.
 
     """
@@ -61,7 +65,7 @@ class CatalogTrigger(BaseTrigger):
     expected: str
     """What is waited for, in words for an error message."""
 
-    def __init__(self, *, conn_id: str, job: str, owner: str, deadline_ms: int) -> None:
+    def __init__(self, *, conn_id: str, job: str, owner: str | None, deadline_ms: int) -> None:
         super().__init__()
         self.conn_id = conn_id
         self.job = job
@@ -107,7 +111,7 @@ class CatalogTrigger(BaseTrigger):
         renewed_ms, message = 0, ""
         while True:
             try:
-                if _now_ms() - renewed_ms >= _RENEW_EVERY_MS:
+                if self.owner is not None and _now_ms() - renewed_ms >= _RENEW_EVERY_MS:
                     await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, LEASE_TTL_MS)
                     renewed_ms = _now_ms()
                 finding = await asyncio.to_thread(self.look, catalog)
@@ -156,6 +160,33 @@ class StoppedTrigger(CatalogTrigger):
             return Finding(Status.DONE, f"request {request.state}, no live driver")
         assert newest is not None
         return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
+
+
+class RequestTrigger(CatalogTrigger):
+    """Waits until the driver has answered a request."""
+
+    expected = "the driver to answer the request"
+
+    def __init__(self, *, request_id: int, **common: Any) -> None:
+        super().__init__(**common)
+        self.request_id = request_id
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"request_id": self.request_id}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at the request."""
+        request = catalog.get_request(self.request_id)
+        if request.state == "done":
+            return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
+        if request.state == "failed":
+            return Finding(
+                Status.FAILED,
+                f"found request {request.id} to {request.kind} failed: {request.error}; expected the driver of job "
+                f"{self.job!r} to carry it out; remove the cause and try again",
+            )
+        return Finding(Status.WAITING, f"request {request.id} to {request.kind} {request.state}")
 
 
 class WorkersReadyTrigger(CatalogTrigger):
@@ -209,12 +240,15 @@ class RunningTrigger(CatalogTrigger):
 
 
 class HealthyTrigger(CatalogTrigger):
-    """Waits until one generation has been heard of twice more, running at the parallelism wanted."""
+    """Waits until a run's job is healthy at its new parallelism; ``health`` says what that is.
+
+    The owner of the lease is the id of the run.
+    """
 
     def __init__(self, *, parallelism: int, **common: Any) -> None:
         super().__init__(**common)
         self.parallelism = parallelism
-        self.expected = f"a live driver at parallelism {parallelism} with two more heartbeats"
+        self.expected = f"a live driver at parallelism {parallelism} that keeps up"
         self._generation = 0
         self._heartbeats: set[int] = set()
 
@@ -223,28 +257,52 @@ class HealthyTrigger(CatalogTrigger):
         return {"parallelism": self.parallelism}
 
     def look(self, catalog: Catalog) -> Finding:
-        """Look at the newest generation and the epochs it has committed."""
+        """Look at the newest generation, the epochs it has committed, and what waits."""
+        failed = self._failed(catalog)
+        if len(failed) >= RESTART_LOOP:
+            return Finding(
+                Status.REFUSED,
+                f"found generations {', '.join(str(each.generation) for each in reversed(failed))} of job {self.job!r} "
+                f"failed, the last one with: {failed[0].error or 'no reason given'} (log: {failed[0].log_path}); "
+                f"expected fewer than {RESTART_LOOP} to; remove the cause and trigger a new run",
+            )
         newest = catalog.newest_generation(self.job)
         if newest is None or newest.state != "running" or not catalog.is_alive(newest):
             return Finding(Status.WAITING, f"no live generation (newest: {_describe(newest)})")
-        epochs = [item for item in catalog.epochs(self.job, limit=50) if item.generation == newest.generation]
-        found = {newest.parallelism, *(epoch.parallelism for epoch in epochs)}
-        if found != {self.parallelism}:
+        if newest.parallelism != self.parallelism:
             return Finding(
-                Status.FAILED,
-                f"found generation {newest.generation} of job {self.job!r} at parallelism {sorted(found)}; "
+                Status.REFUSED,
+                f"found generation {newest.generation} of job {self.job!r} at parallelism {newest.parallelism}; "
                 f"expected {self.parallelism}; somebody else changed the job, trigger a new run",
             )
+        health = assess(self._evidence(catalog, newest))
+        message = f"generation {newest.generation} running at parallelism {self.parallelism}, {health.found}"
+        return Finding(Status.DONE if health.is_healthy else Status.WAITING, message)
+
+    def _failed(self, catalog: Catalog) -> list[GenerationRecord]:
+        """Return the generations of this run that failed, newest first."""
+        lease = catalog.lease(self.job)
+        before = 0 if lease is None or lease.before is None else lease.before.generation
+        generations = catalog.generations(self.job, limit=20)
+        return [each for each in generations if each.generation > before and each.state == "failed"]
+
+    def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
         if newest.generation != self._generation:
             # The first heartbeat seen may be as old as liveness allows: it is where counting begins.
             self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
         self._heartbeats.add(newest.heartbeat_ms)
-        heard = len(self._heartbeats) - 1
-        message = (
-            f"generation {newest.generation} running at parallelism {self.parallelism}, "
-            f"{heard} new heartbeats, {len(epochs)} epochs"
+        run = catalog.rescale_run(str(self.owner))
+        backlog = catalog.figures(self.job).backlog
+        since = catalog.epochs(self.job, limit=50, since_ms=run.created_ms)
+        return Evidence(
+            heartbeats=len(self._heartbeats) - 1,
+            epochs=[
+                each for each in since if (each.generation, each.parallelism) == (newest.generation, self.parallelism)
+            ],
+            before=catalog.epochs(self.job, limit=20, until_ms=run.created_ms),
+            waiting=backlog.sources if backlog is not None and backlog.generation == newest.generation else None,
+            share=min(1.0, run.to_parallelism / run.from_parallelism),
         )
-        return Finding(Status.DONE if heard >= 2 else Status.WAITING, message)
 
 
 def _describe(generation: GenerationRecord | None) -> str:

@@ -13,12 +13,13 @@ from statecore.catalog.history import History
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
 from statecore.catalog.metrics import Metrics
+from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
 from statecore.catalog.rescales import Rescales
 
 
-class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters):
+class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies):
     """What is wanted, what is, and who may change it; every part of the system talks through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.
@@ -29,18 +30,30 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         liveness: How long a driver may be silent.
 
     Raises:
-        ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself,
-        not one of
-            its subclasses, when the database cannot be reached.
+        ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
+            its subclasses, when the database cannot be reached, and CatalogSchemaError when its tables are missing or
+            those of another release.
 
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> None:
         super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
 
-    def create_schema(self) -> None:
-        """Create the tables that are missing."""
-        self._database.create_schema()
+    def create_schema(self, *, only_if_new: bool = False) -> None:
+        """Bring the tables to the newest revision; in a new database that creates them.
+
+        Args:
+            only_if_new: Refuse tables of an older release: programs of that release may be at work.
+
+        Raises:
+            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
+
+        """
+        self._database.create_schema(only_if_new=only_if_new)
+
+    def revision(self) -> str | None:
+        """Return the revision of the tables; None when there are none, or they are older than revisions."""
+        return self._database.revision()
 
     def close(self) -> None:
         """Close all connections."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from statecore.catalog.tables import metadata
+from statecore.catalog import schema
 from statecore.errors import CatalogError, ConfigurationError
 
 _BUSY_TIMEOUT_S = 30
@@ -25,7 +25,8 @@ class Database:
 
     A write transaction on SQLite begins with ``BEGIN IMMEDIATE``: it holds the only write lock from its first
     statement on, so what it reads cannot change before it writes. On PostgreSQL the same is reached by
-    locking the row that a change belongs to (``SELECT … FOR UPDATE``).
+    locking the row that a change belongs to (``SELECT … FOR UPDATE``), before anything that it rests on is read;
+    what is read after that is what is committed then.
     """
 
     def __init__(self, url: str) -> None:
@@ -37,8 +38,9 @@ class Database:
                 f"catalog URL {self.name!r} cannot be used: {error}; expected a database whose driver is "
                 "installed; install the driver or correct the URL"
             ) from error
-        self._reading = self._engine.execution_options(statecore_write=False)
-        self._writing = self._engine.execution_options(statecore_write=True)
+        self._reading = self._engine.execution_options(statecore_begin="BEGIN")
+        self._writing = self._engine.execution_options(statecore_begin="BEGIN IMMEDIATE")
+        self._checked = False
 
     @property
     def name(self) -> str:
@@ -47,25 +49,82 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give a connection to read from; SQLite reads one snapshot, PostgreSQL what is committed."""
-        with self._named(), self._reading.begin() as connection:
-            yield connection
+        """Give a connection to read from; SQLite reads one snapshot, PostgreSQL what is committed.
+
+        Raises:
+            CatalogSchemaError: The tables are missing, or are those of another release.
+
+        """
+        with self._named():
+            self._require_head()
+            with self._reading.begin() as connection:
+                yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give a connection whose changes are all made, or none if the block raises."""
-        with self._named(), self._writing.begin() as connection:
-            yield connection
+        """Give a connection whose changes are all made, or none if the block raises.
 
-    def create_schema(self) -> None:
-        """Create the tables that are missing; any number of processes may do so at once."""
-        if self._engine.dialect.name == "sqlite":
-            with self._named():
+        Raises:
+            CatalogSchemaError: The tables are missing, or are those of another release.
+
+        """
+        with self._named():
+            self._require_head()
+            with self._writing.begin() as connection:
+                yield connection
+
+    def create_schema(self, *, only_if_new: bool = False) -> None:
+        """Bring the tables to the newest revision; any number of processes may do so at once.
+
+        Args:
+            only_if_new: Refuse tables of an older release: programs of that release may be at work.
+
+        Raises:
+            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
+
+        """
+        with self._named():
+            with self._reading.begin() as connection:
+                found = schema.revision(connection) or ""
+                if found >= schema.head() or (only_if_new and not schema.is_new(connection)):
+                    schema.require_head(connection, self.name)
+                    return
+            if self._engine.dialect.name == "sqlite":
                 self._write_ahead()
-        with self.write() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
-            metadata.create_all(connection)
+                self._upgrade_sqlite()
+            else:
+                with self._writing.begin() as connection:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+                    schema.upgrade(connection)
+
+    def revision(self) -> str | None:
+        """Return the revision of the tables; None when there are none, or they are older than revisions."""
+        with self._named(), self._reading.begin() as connection:
+            return schema.revision(connection)
+
+    def _require_head(self) -> None:
+        """Look once: who upgrades a catalog stops those that work with it first."""
+        if not self._checked:
+            with self._reading.begin() as connection:
+                schema.require_head(connection, self.name)
+            self._checked = True
+
+    def _upgrade_sqlite(self) -> None:
+        """Upgrade on a connection of its own that does not enforce foreign keys.
+
+        A table that is made anew is dropped in between, which would take rows that refer to it along.
+        """
+        engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_TIMEOUT_S})
+        event.listen(engine, "connect", _without_implicit_transactions)
+        event.listen(engine, "begin", _on_sqlite_begin)
+        with engine.execution_options(statecore_begin="BEGIN IMMEDIATE").begin() as connection:
+            schema.upgrade(connection)
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+            if broken:
+                raise CatalogError(
+                    f"catalog {self.name}: found rows without what they refer to after the upgrade: {broken}; expected "
+                    "none; nothing was changed; report it, and go on with the release before"
+                )
 
     @retry(
         retry=retry_if_exception(lambda error: getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY),
@@ -96,7 +155,7 @@ class Database:
             cause = getattr(error, "orig", None) or error
             raise CatalogError(
                 f"catalog {self.name}: {cause}; expected a reachable database with the catalog's tables; "
-                "check that it is up and that the schema was created, then try again"
+                "check that it is up, then try again"
             ) from error
 
 
@@ -123,7 +182,8 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        # Whatever the server's default is: the locks are chosen for this one, and nothing has to be tried again.
+        return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
     Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)
@@ -131,14 +191,17 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-def _on_sqlite_connect(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # The driver would begin transactions by itself, and late: after the first read.
-    connection.isolation_level = None
+def _on_sqlite_connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    _without_implicit_transactions(connection, entry)
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 
+def _without_implicit_transactions(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    # The driver would begin transactions by itself, and late: after the first read.
+    connection.isolation_level = None
+
+
 def _on_sqlite_begin(connection: Connection) -> None:
-    write = connection.get_execution_options().get("statecore_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    connection.exec_driver_sql(connection.get_execution_options().get("statecore_begin", "BEGIN"))

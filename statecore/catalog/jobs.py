@@ -112,6 +112,7 @@ class Jobs(Queries):
         job: str,
         *,
         state: JobState | None = None,
+        artifact: str | None = None,
         parallelism: int | None = None,
         max_parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
@@ -124,6 +125,7 @@ class Jobs(Queries):
         Args:
             job: Name of the job.
             state: Whether a driver should run.
+            artifact: Path or URL of the job file that the next generation runs.
             parallelism: Parallelism the next generation starts with.
             max_parallelism: Number of key groups of the savepoint to start from; it changes with a rewritten one alone.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
@@ -142,6 +144,8 @@ class Jobs(Queries):
             values: dict[str, Any] = {"updated_ms": self._clock.now_ms()}
             if state is not None:
                 values["desired_state"] = state
+            if artifact is not None:
+                values["artifact"] = artifact
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism

@@ -1,4 +1,4 @@
-"""Leases: one at a time may change a job."""
+"""Leases: one at a time may change a job, and what it was before is not forgotten."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import LeaseRecord
+from statecore.catalog.restoring import fail_requests, note_job, restore_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 leases, runs = tables.leases, tables.rescale_runs
@@ -20,7 +21,8 @@ class Leases(Queries):
     def acquire_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
         """Take the lease on a job, or renew it if the owner has it; of several owners at once, one gets it.
 
-        A lease that has expired may be taken; what its owner left unfinished is then marked failed.
+        The job as it is when the lease is taken is noted with it. A lease that has expired may be taken; the job is
+        then brought back first, as by ``recover_expired_lease``.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -36,7 +38,7 @@ class Leases(Queries):
                 raise _held(found, now_ms)
             if found is not None:
                 _abandon(connection, found, now_ms, keep=owner)
-            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms)
+            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, note_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
             return lease
 
@@ -51,15 +53,29 @@ class Leases(Queries):
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
-            found = _get(connection, job)
-            if found is None:
-                raise UnknownRecordError(
-                    f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and was taken "
-                    "back, so stop what it was for and begin again"
-                )
-            if found.owner != owner:
-                raise _held(found, now_ms)
-            return _renew(connection, found, now_ms, ttl_ms)
+            return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
+
+    def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
+        """Put a job back to what it was when its lease was taken, from its newest epoch; the lease is kept and renewed.
+
+        Args:
+            job: Name of the job.
+            owner: Who has the lease.
+            ttl_ms: How long to have it from now on.
+            reason: Why, for those whose request comes to nothing.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+            LeaseHeldError: Somebody else has the lease by now.
+            UnknownRecordError: It has expired and was taken back, and the job with it.
+
+        """
+        with self._write_job(job) as connection:
+            now_ms = self._clock.now_ms()
+            found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
+            if found.before is not None:
+                restore_job(connection, job, found.before, reason, now_ms)
+            return found
 
     def release_lease(self, job: str, owner: str) -> None:
         """Give the lease back; nothing happens if the owner does not have it."""
@@ -78,7 +94,9 @@ class Leases(Queries):
             return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
-        """Bring back a job whose lease has expired: running, from its newest epoch, its rescale failed.
+        """Bring back a job whose lease has expired: what it was when the lease was taken, from its newest epoch.
+
+        What its owner left unfinished is marked failed; of one that was done, nothing is taken back.
 
         Returns:
             The lease that was taken back, or None if it was renewed, released or taken in the meantime.
@@ -93,16 +111,23 @@ class Leases(Queries):
             if found is None or now_ms < found.expires_ms:
                 return None
             _abandon(connection, found, now_ms)
-            connection.execute(
-                update(tables.jobs)
-                .where(tables.jobs.c.name == job)
-                .values(desired_state="running", start_from=None, updated_ms=now_ms)
-            )
             return found
 
 
 def _get(connection: Connection, job: str) -> LeaseRecord | None:
     return one(connection, leases, leases.c.job == job, kind=LeaseRecord)
+
+
+def _own(connection: Connection, job: str, owner: str, now_ms: int) -> LeaseRecord:
+    found = _get(connection, job)
+    if found is None:
+        raise UnknownRecordError(
+            f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and was taken "
+            "back, so stop what it was for and begin again"
+        )
+    if found.owner != owner:
+        raise _held(found, now_ms)
+    return found
 
 
 def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int) -> LeaseRecord:
@@ -116,20 +141,37 @@ def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int)
 
 
 def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
-    """Delete an expired lease and fail the job's requests and running rescales, except the run ``keep``."""
+    """Delete an expired lease, bring the job back and fail its running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
-    connection.execute(
-        update(runs)
-        .where(runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or ""))
-        .values(state="failed", error=f"lease expired (owner {found.owner})", updated_ms=now_ms)
+    reason = f"lease expired (owner {found.owner})"
+    if not _is_done(connection, found.owner):
+        _bring_back(connection, found, reason, now_ms)
+    unfinished = select(runs.c.run_id, runs.c.error).where(
+        runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )
-    # A driver that comes back must not be stopped by what nobody waits for any more.
-    requests = tables.requests
+    for run_id, error in connection.execute(unfinished).all():
+        told = reason if error is None else f"{error}; {reason}"
+        connection.execute(
+            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=told, updated_ms=now_ms)
+        )
+
+
+def _is_done(connection: Connection, owner: str) -> bool:
+    """Tell whether the lease of a run has outlived the run: the job is what it was to become."""
+    return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() == "done"
+
+
+def _bring_back(connection: Connection, found: LeaseRecord, reason: str, now_ms: int) -> None:
+    if found.before is not None:
+        restore_job(connection, found.job, found.before, reason, now_ms)
+        return
+    # A lease of an older release knows no more than that the job was to run.
     connection.execute(
-        update(requests)
-        .where(requests.c.job == found.job, requests.c.state.in_(["pending", "taken"]))
-        .values(state="failed", error=f"lease expired (owner {found.owner})", updated_ms=now_ms)
+        update(tables.jobs)
+        .where(tables.jobs.c.name == found.job)
+        .values(desired_state="running", start_from=None, updated_ms=now_ms)
     )
+    fail_requests(connection, found.job, reason, now_ms)
 
 
 def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from statecore.catalog.catalog import Catalog
@@ -37,7 +38,7 @@ class Rebuilt:
     problems: tuple[ManifestError | StorageError, ...]
 
 
-def rebuild_job(catalog: Catalog, store_url: str) -> Rebuilt:
+def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
     """Register a job, its newest generation and its savepoints as its store knows them; it stays stopped.
 
     A driver that still runs, started by the catalog that is lost, stops when it next looks into this one.
@@ -45,6 +46,7 @@ def rebuild_job(catalog: Catalog, store_url: str) -> Rebuilt:
     Args:
         catalog: An opened catalog that does not know the job, or knows it as registered anew.
         store_url: Root of the job's store.
+        progress: Called with the savepoints read so far and their total number.
 
     Raises:
         ConfigurationError: The catalog knows the job and its history, or knows it with another store.
@@ -57,7 +59,7 @@ def rebuild_job(catalog: Catalog, store_url: str) -> Rebuilt:
     definition = read_definition(store.files)
     newest = store.newest()
     generation = _newest_generation(store, newest)
-    savepoints, problems = _savepoints(store)
+    savepoints, problems = _savepoints(store, progress)
     known = _registered_anew(catalog, definition.name, store, generation)
     cluster = definition.cluster if definition.cluster in {each.name for each in catalog.clusters()} else None
     job = known or _register(catalog, definition, store, newest, cluster)
@@ -91,14 +93,19 @@ def _newest_generation(store: CheckpointStore, newest: Manifest | None) -> int:
     return max(store.newest_generation() or 0, 0 if newest is None else newest.generation)
 
 
-def _savepoints(store: CheckpointStore) -> tuple[dict[str, Manifest], list[ManifestError | StorageError]]:
+def _savepoints(
+    store: CheckpointStore, progress: Callable[[int, int], None] | None
+) -> tuple[dict[str, Manifest], list[ManifestError | StorageError]]:
     """Return the savepoints that can be read, by path: one that cannot must not keep the job away."""
     found, problems = {}, []
-    for path in store.savepoints():
+    paths = store.savepoints()
+    for number, path in enumerate(paths, start=1):
         try:
             found[path] = store.manifest(path)
         except (ManifestError, StorageError) as error:
             problems.append(error)
+        if progress is not None:
+            progress(number, len(paths))
     return found, problems
 
 

@@ -81,16 +81,16 @@ class Rescales(Queries):
             return records(connection.execute(query).all(), RescaleRunRecord)
 
     def update_rescale_run(
-        self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None
+        self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None, error: str | None = None
     ) -> RescaleRunRecord:
-        """Record the manifests of a run; what is not given stays.
+        """Record the manifests of a run, and what went wrong in it while it goes on; what is not given stays.
 
         Raises:
             UnknownRecordError: There is no such run.
 
         """
-        given = {"savepoint": savepoint, "rescaled": rescaled}
-        return self._change(run_id, {name: path for name, path in given.items() if path is not None})
+        given = {"savepoint": savepoint, "rescaled": rescaled, "error": error}
+        return self._change(run_id, {name: value for name, value in given.items() if value is not None})
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
         """Record that a step starts or ends now; a step that is tried again keeps its first start and end.

@@ -222,7 +222,8 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
     if manifest.max_parallelism != job.max_parallelism:
         # A wish for another one ends with the wish to start from the savepoint that has it.
         log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)
-        return catalog.set_desired(job.name, max_parallelism=manifest.max_parallelism)
+        fitting = min(job.parallelism, manifest.max_parallelism)
+        return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=manifest.max_parallelism)
     return job
 
 
@@ -279,7 +280,7 @@ def check_restorable(
     if manifest.max_parallelism != max_parallelism:
         raise MaxParallelismError(
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
-            "which the job is registered with; start from it with `job start --from`, which takes over its max "
+            "which the job is registered with; start from it with `start --from`, which takes over its max "
             "parallelism, or rewrite the savepoint"
         )
     gone = sorted({operator.uid for operator in manifest.operators}.difference(uids))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from statecore.errors import ConfigurationError, SavepointInUseError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claims
 from statecore.snapshot.manifest import FileRef, Manifest
 
 
-def drop_savepoint(store: CheckpointStore, path: str) -> int:
+def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int, int], None] | None = None) -> int:
     """Remove a savepoint, and of its files those that nothing else names.
 
     May be cut off. A self-contained one loses its manifest last, so that it can be dropped again; of any other the
@@ -17,6 +19,7 @@ def drop_savepoint(store: CheckpointStore, path: str) -> int:
     Args:
         store: Where it lies, or a store around it.
         path: Its manifest's path there.
+        progress: Called with the files removed so far and how many are to go.
 
     Returns:
         Bytes that were freed.
@@ -38,13 +41,15 @@ def drop_savepoint(store: CheckpointStore, path: str) -> int:
         )
     _require_nobody_reads(store, path)
     if manifest.root == ".":
-        freed = _delete(store, manifest.files())
+        freed = _delete(store, manifest.files(), progress)
         store.files.delete(path)
         return freed
-    return _drop_by_reference(store, path, manifest)
+    return _drop_by_reference(store, path, manifest, progress)
 
 
-def _drop_by_reference(store: CheckpointStore, path: str, manifest: Manifest) -> int:
+def _drop_by_reference(
+    store: CheckpointStore, path: str, manifest: Manifest, progress: Callable[[int, int], None] | None
+) -> int:
     data = store.files.read(path)
     store.files.delete(path)
     try:
@@ -54,7 +59,7 @@ def _drop_by_reference(store: CheckpointStore, path: str, manifest: Manifest) ->
         store.files.put_if_absent(path, data)
         raise
     needed = store.referenced()
-    return _delete(store, [ref for ref in manifest.files() if ref.path not in needed])
+    return _delete(store, [ref for ref in manifest.files() if ref.path not in needed], progress)
 
 
 def _require_nobody_reads(store: CheckpointStore, path: str) -> None:
@@ -66,7 +71,9 @@ def _require_nobody_reads(store: CheckpointStore, path: str) -> None:
         )
 
 
-def _delete(store: CheckpointStore, files: list[FileRef]) -> int:
-    for ref in files:
+def _delete(store: CheckpointStore, files: list[FileRef], progress: Callable[[int, int], None] | None) -> int:
+    for number, ref in enumerate(files, start=1):
         store.files.delete(ref.path)
+        if progress is not None:
+            progress(number, len(files))
     return sum(ref.size for ref in files)

@@ -71,7 +71,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 @pytest.fixture
 def job(catalog: Catalog, store: CheckpointStore) -> str:
-    """A job at parallelism 2 on a cluster of one worker, with one epoch committed and no driver."""
+    """A job at parallelism 2 on a cluster of one worker, wanted to run, with one epoch committed and no driver."""
     settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
     catalog.register_cluster("local", "standalone", settings, workers=1)
     catalog.report_cluster("local", ready_workers=1)
@@ -82,16 +82,24 @@ def job(catalog: Catalog, store: CheckpointStore) -> str:
         master_url="spark://127.0.0.1:7077",
         cluster="local",
         parallelism=2,
-        max_parallelism=8,
+        max_parallelism=16,
     )
-    commit_epoch(store, JOB, epoch=7, parallelism=2, max_parallelism=8)
+    catalog.set_desired(JOB, state="running")
+    commit_epoch(store, JOB, epoch=7, parallelism=2)
     return JOB
 
 
 @pytest.fixture
 def driver(catalog: Catalog, store: CheckpointStore, job: str, tmp_path: Path) -> Iterator[ScriptedDriver]:
     """A thread that plays supervisor and driver; the job runs."""
-    catalog.set_desired(job, state="running")
     with ScriptedDriver(f"sqlite:///{tmp_path / 'catalog.db'}", job, store) as driver:
         driver.wait_running()
         yield driver
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait in triggers at once, as a step does that takes long; ``test_rescale_dag`` waits in the worker."""
+    monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 0)
+    monkeypatch.setattr("statecore_airflow.triggers.SETTLE_S", 0.0)
+    monkeypatch.setattr("statecore_airflow.triggers.POLL_S", 0.05)

@@ -7,93 +7,35 @@ import time
 from types import TracebackType
 from typing import Self
 
-from statecore.catalog import Catalog, EpochRecord, GenerationRecord
-from statecore.model import DistributionMode, key_group_range
+import msgspec
+
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord, RequestRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import (
-    FieldRef,
-    FileKind,
-    KeyedFile,
-    Manifest,
-    OperatorFile,
-    OperatorState,
-    PartitionsRef,
-    StateSchema,
-    SubtaskState,
-)
+from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.rescale import rescale_by_reference
+from tests.handmade import written
 
 STEP_S = 0.1
 
 
-def commit_epoch(
-    store: CheckpointStore, job: str, *, epoch: int, parallelism: int, max_parallelism: int, lineage: int = 1
-) -> Manifest:
+def commit_epoch(store: CheckpointStore, job: str, *, epoch: int, parallelism: int) -> Manifest:
     """Commit an epoch of one operator with a keyed and an operator file per subtask."""
-    subtasks = []
-    for index in range(parallelism):
-        groups = key_group_range(max_parallelism, parallelism, index)
-        folder = f"state/by_tail/{lineage:06d}-{epoch:012d}"
-        keyed = store.write_file(f"{folder}/{index}-keyed", b"keyed" * (index + 1))
-        listed = store.write_file(f"{folder}/{index}-operator", b"operator")
-        subtasks.append(
-            SubtaskState(
-                keyed=(
-                    KeyedFile(
-                        file=keyed,
-                        state="totals",
-                        kind=FileKind.BASE,
-                        token=f"t{index}",
-                        key_groups=(groups.start, groups.end),
-                        rows=1,
-                    ),
-                ),
-                operator=(
-                    OperatorFile(
-                        file=listed,
-                        state="rejects",
-                        partitions=PartitionsRef(mode=DistributionMode.SPLIT, offsets=(0, 1, 2)),
-                    ),
-                ),
-            )
-        )
-    operator = OperatorState(
-        uid="by_tail",
-        key_fields=(FieldRef(name="tail", type="string"),),
-        states=(
-            StateSchema(name="totals", scope="keyed", kind="value", type="bigint"),
-            StateSchema(name="rejects", scope="operator", kind="list", type="string", mode=DistributionMode.SPLIT),
-        ),
-        subtasks=tuple(subtasks),
-    )
-    manifest = Manifest(
-        writer="test",
-        job=job,
-        lineage=lineage,
-        epoch=epoch,
-        generation=1,
-        root="..",
-        parent=None,
-        parallelism=parallelism,
-        max_parallelism=max_parallelism,
-        batch_timestamp_ms=0,
-        committed_ms=0,
-        rows=10,
-        rows_total=10,
-        operators=(operator,),
-        outputs=(),
-        progress=(),
-    )
+    manifest = written(store, parallelism, job=job, epoch=epoch)
     store.commit(manifest)
     return manifest
 
 
 class ScriptedDriver:
-    """Launches a generation whenever the job should run, sends heartbeats, and stops with a savepoint when asked.
+    """Launches a generation whenever the job should run; it commits epochs, and does what it is asked.
 
     Attributes:
         fail_next: Error with which the next generation fails while it starts.
-        mute: Stop taking part: no heartbeat, no answer, as after ``kill -9``.
+        fail_at: By parallelism, the error with which every generation fails that starts at it.
+        idle: Commit no epochs.
+        refuse: Error with which every request is answered.
         resize: Whether to bring the cluster to the size wanted.
+        waiting: Records that wait; None when that is unknown.
+        epoch_ms: How long an epoch takes, for its 10 rows.
 
     """
 
@@ -105,8 +47,14 @@ class ScriptedDriver:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._mine: GenerationRecord | None = None
         self.fail_next: str | None = None
-        self.mute = False
+        self.fail_at: dict[int, str] = {}
+        self._dead = threading.Event()
+        self._buried = threading.Event()
+        self.idle = False
+        self.refuse: str | None = None
         self.resize = True
+        self.waiting: int | None = 0
+        self.epoch_ms = 100
 
     def wait_running(self, timeout_s: float = 10) -> GenerationRecord:
         deadline = time.monotonic() + timeout_s
@@ -116,6 +64,11 @@ class ScriptedDriver:
                 return newest
             time.sleep(STEP_S)
         raise AssertionError("no generation runs")
+
+    def die(self) -> None:
+        """Stop taking part, supervisor and all: no heartbeat, no answer, as after ``kill -9``."""
+        self._dead.set()
+        assert self._buried.wait(10)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -130,7 +83,8 @@ class ScriptedDriver:
 
     def _run(self) -> None:
         while not self._end.wait(STEP_S):
-            if self.mute:
+            if self._dead.is_set():
+                self._buried.set()
                 continue
             if self.resize:
                 cluster = self._catalog.cluster("local")
@@ -142,8 +96,8 @@ class ScriptedDriver:
 
     def _launch(self) -> None:
         claimed = self._catalog.claim_generation(self._job, log_path="driver-{generation}.log")
-        if self.fail_next is not None:
-            error, self.fail_next = self.fail_next, None
+        error, self.fail_next = self.fail_next or self.fail_at.get(claimed.parallelism), None
+        if error is not None:
             self._catalog.end_generation(self._job, claimed.generation, state="failed", error=error)
             return
         self._mine = claimed
@@ -152,19 +106,47 @@ class ScriptedDriver:
         if not self._catalog.heartbeat(self._job, mine.generation):
             self._mine = None
             return
-        now_ms = time.time_ns() // 1_000_000
-        self._catalog.record_epoch(
-            EpochRecord(self._job, mine.generation, 8, mine.generation, mine.parallelism, 10, 10, now_ms, now_ms, 0)
-        )
+        newest = self._catalog.newest_generation(self._job)
+        assert newest is not None
+        if not self.idle:
+            self._commit(newest)
+        waiting = SourceBacklog("flights", records=self.waiting)
+        self._catalog.record_backlog(self._job, mine.generation, [waiting])
         request = self._catalog.next_request(self._job)
-        if request is None:
+        if request is not None:
+            self._answer(request, mine)
+
+    def _commit(self, mine: GenerationRecord) -> None:
+        newest = self._store.newest()
+        assert newest is not None
+        given = rescale_by_reference(newest, mine.parallelism)
+        self._store.commit(msgspec.structs.replace(given, epoch=newest.epoch + 1, generation=mine.generation))
+        now_ms = time.time_ns() // 1_000_000
+        record = EpochRecord(
+            self._job, 1, newest.epoch + 1, mine.generation, mine.parallelism, 10, 10, now_ms, now_ms, self.epoch_ms
+        )
+        self._catalog.record_epoch(record)
+
+    def _answer(self, request: RequestRecord, mine: GenerationRecord) -> None:
+        if self.refuse is not None:
+            self._catalog.finish_request(request.id, error=self.refuse)
+            return
+        if request.kind == "rescale":
+            result = {"parallelism": request.arguments["parallelism"], "after_epoch": 8}
+            self._catalog.take_up_parallelism(
+                self._job, mine.generation, request.arguments["parallelism"], request.id, result
+            )
             return
         manifest = self._store.newest()
         assert manifest is not None
-        path = self._store.write_savepoint(
-            manifest, request.arguments["name"], reason=request.arguments["reason"], now_ms=now_ms
+        name, reason = request.arguments["name"], request.arguments["reason"]
+        path = self._store.write_savepoint(manifest, name, reason=reason, now_ms=time.time_ns() // 1_000_000)
+        url = self._store.describe(path)
+        self._catalog.record_savepoint(
+            url, job=self._job, lineage=1, epoch=manifest.epoch, parallelism=manifest.parallelism, reason=reason
         )
-        result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
-        self._catalog.finish_request(request.id, result=result)
-        self._catalog.end_generation(self._job, mine.generation, state="stopped")
-        self._mine = None
+        answer = {"savepoint": path, "url": url, "lineage": manifest.lineage, "epoch": manifest.epoch}
+        self._catalog.finish_request(request.id, result=answer)
+        if request.kind == "stop_with_savepoint":
+            self._catalog.end_generation(self._job, mine.generation, state="stopped")
+            self._mine = None

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from statecore.catalog.job_names import write_job_names
+
 REPO = Path(__file__).resolve().parents[2]
 DAGS = REPO / "dags"
 
@@ -29,30 +31,89 @@ def _no_catalog(*_: object, **__: object) -> None:
 
 
 def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
-    assert set(dags) == {"rescale", "rewrite"}
+    assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
 
 
 def test_the_rescale_steps_follow_each_other(dags: dict[str, Any]) -> None:
-    dag = dags["rescale"]
-    order = ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify"]
-    assert [task.task_id for task in dag.topological_sort()] == order
-    for task, successor in itertools.pairwise(order):
-        assert dag.task_dict[task].downstream_task_ids == {successor}
-    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    tasks = dags["rescale"].task_dict
+    how = {"rescale_state", "rewrite_state", "rescale_live"}
+    order = [{"plan"}, {"approval"}, {"lease"}, {"stop_with_savepoint"}, {"resize_cluster"}, how, {"restart"}]
+    order += [{"shrink_cluster"}, {"verify"}]
+    assert set().union(*order) == set(tasks) - {"rollback"}
+    for before, after in itertools.pairwise(order):
+        assert all(tasks[task].downstream_task_ids - {"rollback"} == after for task in before)
 
 
-def test_no_two_rescale_runs_and_no_schedule(dags: dict[str, Any]) -> None:
-    assert all(dag.timetable.can_be_scheduled is False for dag in dags.values())
+@pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])
+def test_whatever_follows_the_lease_is_followed_by_a_rollback(dags: dict[str, Any], dag: str) -> None:
+    tasks = dags[dag].task_dict
+    assert [task.task_id for task in tasks.values() if task.is_setup] == ["lease"]
+    assert [task.task_id for task in tasks.values() if task.is_teardown] == ["rollback"]
+    assert tasks["rollback"].get_flat_relative_ids(upstream=True) == set(tasks) - {"rollback"}
+    assert all(task.retries == 2 for task in tasks.values())
 
 
-def test_the_rescale_form_has_types_help_and_limits(dags: dict[str, Any]) -> None:
+def test_runs_wait_for_no_other_run_and_the_lease_decides(dags: dict[str, Any]) -> None:
+    # A run that waited in a queue could not tell its user that another one has the job.
+    assert all(
+        dags[dag].max_active_runs > 1 for dag in ("autoscale", "catch_up", "rescale", "start", "stop", "upgrade")
+    )
+
+
+def test_one_loop_watches_for_the_decisions_of_all_jobs(dags: dict[str, Any]) -> None:
+    dag = dags["autoscale"]
+    (asset,) = dag.timetable.asset_condition.objects
+    (watcher,) = asset.watchers
+    assert watcher.trigger.serialize() == (
+        "statecore_airflow.decisions.DecisionTrigger",
+        {"conn_id": "statecore_catalog"},
+    )
+    # Several decisions may have come in one run, and each is a rescale of its own.
+    assert dag.task_dict["carry_out"].is_mapped and dag.task_dict["carry_out"].upstream_task_ids == {"take_decisions"}
+
+
+def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_success(dags: dict[str, Any]) -> None:
+    dag = dags["catch_up"]
+    back = dag.task_dict["scale_back"]
+    assert back.is_teardown and back.on_failure_fail_dagrun
+    assert back.upstream_task_ids == {"estimate", "wait_drained"}
+    assert dag.task_dict["scale_out"].downstream_task_ids == {"wait_drained"}
+    assert dag.task_dict["wait_drained"].trigger_rule == "none_failed"
+    assert dag.task_dict["drained"].upstream_task_ids == {"wait_drained"}
+
+
+def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
+    assert [name for name, dag in dags.items() if dag.timetable.can_be_scheduled] == ["autoscale", "savepoints"]
+    assert not any(dag.catchup for dag in dags.values())
+    assert dags["savepoints"].max_active_runs == 1
+
+
+def test_every_form_has_types_and_help(dags: dict[str, Any]) -> None:
+    for dag in dags.values():
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            assert param.schema["type"] and param.schema["title"] and param.description, f"{dag.dag_id}: {name}"
+
+
+def test_the_rescale_form_has_drop_downs_and_limits(dags: dict[str, Any]) -> None:
     params = dags["rescale"].params
-    for name, kind in {"job": "string", "parallelism": "integer", "workers": "integer", "reason": "string"}.items():
-        schema = params.get_param(name).schema
-        assert schema["type"] == kind
-        assert params.get_param(name).description
-    assert params.get_param("parallelism").schema["minimum"] == 1
-    assert params.get_param("workers").schema["minimum"] == 1
+    assert list(params) == [
+        "job", "parallelism", "workers", "method", "max_parallelism", "dry_run", "approval", "reason",
+    ]  # fmt: skip
+    assert params.get_param("method").schema["enum"] == ["by_reference", "live", "rewrite"]
+    assert all(params.get_param(name).schema["minimum"] == 1 for name in ("parallelism", "workers", "max_parallelism"))
+    assert "examples" not in params.get_param("job").schema
+
+
+def test_forms_suggest_the_jobs_that_the_supervisor_has_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statecore_airflow.form import job_param
+
+    path = tmp_path / "jobs.json"
+    monkeypatch.setenv("STATECORE_JOBS", str(path))
+    write_job_names(path, ["flights", "orders"])
+    assert job_param().schema["examples"] == ["flights", "orders"]
 
 
 @pytest.mark.parametrize(("max_parallelism", "more"), [(None, []), (256, ["--max-parallelism", "256"])])
@@ -81,4 +142,4 @@ def test_airflow_finds_one_plugin_and_does_not_search_the_package(airflow_db: Pa
     import sys
 
     # A package searched for plugins would have been imported file by file, under bare names.
-    assert not {"operators", "triggers", "step"} & set(sys.modules)
+    assert not {"triggers", "step", "plan"} & set(sys.modules)

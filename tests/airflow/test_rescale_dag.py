@@ -22,14 +22,23 @@ def dag(airflow_db: Path) -> Any:
     return BundleDagBag(dag_folder=str(folder), bundle_path=folder, bundle_name="dags-folder").dags["rescale"]
 
 
+def states(run: Any) -> dict[str, str]:
+    return {task.task_id: str(task.state) for task in run.get_task_instances()}
+
+
 def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     dag: Any, catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
 ) -> None:
     run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2, "reason": "drain the backlog"})
     assert run.state == "success"
+    assert {task for task, state in states(run).items() if state == "skipped"} == {
+        "approval", "rewrite_state", "rescale_live", "shrink_cluster",
+    }  # fmt: skip
     record = catalog.rescale_run(run.run_id)
     assert (record.state, record.reason) == ("done", "drain the backlog")
-    assert list(record.steps) == ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify"]
+    assert list(record.steps) == [
+        "lease", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify",
+    ]  # fmt: skip
     assert store.manifest(str(record.rescaled)).parallelism == 4
     newest = catalog.newest_generation(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
@@ -37,17 +46,47 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     assert catalog.lease(job) is None
 
 
-def test_the_dag_fails_with_the_path_of_a_file_lost_between_stop_and_restart(
-    dag: Any, catalog: Catalog, job: str, store: CheckpointStore
+def test_a_dry_run_shows_the_plan_and_skips_all_that_changes_something(dag: Any, catalog: Catalog, job: str) -> None:
+    run = dag.test(run_conf={"job": job, "parallelism": 4, "dry_run": True})
+    assert run.state == "success"
+    assert {task for task, state in states(run).items() if state != "skipped"} == {"plan"}
+    assert catalog.lease(job) is None and catalog.rescale_runs(job) == []
+    assert catalog.job(job).parallelism == 2
+
+
+def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
+    dag: Any, catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The first one came between the plan of the second and its lease.
+    monkeypatch.setattr("statecore_airflow.plan._require_free", lambda *_: None)
+    catalog.acquire_lease(job, "manual__first", 60_000)
+    catalog.set_desired(job, parallelism=4)
+    run = dag.test(run_conf={"job": job, "parallelism": 8})
+    assert run.state == "failed"
+    assert (states(run)["lease"], states(run)["rollback"]) == ("failed", "upstream_failed")
+    assert catalog.lease(job).owner == "manual__first"  # type: ignore[union-attr]
+    assert catalog.job(job).parallelism == 4
+
+
+def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back(
+    dag: Any,
+    catalog: Catalog,
+    job: str,
+    driver: ScriptedDriver,
+    store: CheckpointStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("statecore_airflow.plan.plan_rescale", lambda *_: None)
     manifest = store.newest()
     assert manifest is not None
     lost = Path(store.files.url) / manifest.files()[0].path
     lost.unlink()
-    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 1, "reason": ""})
+    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2})
     assert run.state == "failed"
-    states = {task.task_id: task.state for task in run.get_task_instances()}
-    assert states["rescale_state"] == "failed" and states["restart"] == "upstream_failed"
+    found = states(run)
+    assert (found["rescale_state"], found["restart"], found["rollback"]) == ("failed", "upstream_failed", "success")
     record = catalog.rescale_run(run.run_id)
-    assert record.state == "failed" and str(lost) in str(record.error)
-    assert catalog.lease(job) is not None
+    assert record.state == "failed" and f"step rescale_state failed: found no file {lost}" in str(record.error)
+    assert "rolled back to parallelism 2 and 1 workers" in str(record.error)
+    assert catalog.lease(job) is None
+    assert catalog.newest_generation(job).parallelism == 2  # type: ignore[union-attr]

@@ -2,105 +2,120 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
-from airflow.sdk.serde import deserialize, serialize
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from running import NAME, RUN, context_of, fire, run_step, sent
 from scripted_driver import ScriptedDriver, commit_epoch
-from statecore_airflow import step, triggers
-from statecore_airflow.operators import (
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-    savepoint_name,
-)
+from statecore_airflow import triggers
+from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
+from statecore_airflow.lease import BeginRescaleOperator
+from statecore_airflow.live import RescaleLiveOperator
+from statecore_airflow.restart import RestartOperator
+from statecore_airflow.rewriting import RewriteStateOperator
 from statecore_airflow.settings import CatalogSettings
+from statecore_airflow.state import RescaleStateOperator
+from statecore_airflow.stopping import StopWithSavepointOperator, savepoint_name
+from statecore_airflow.verifying import VerifyOperator
 
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError
 from statecore.snapshot.checkpoints import CheckpointStore
 
-RUN = "manual__2026-01-02T03:04:05.678901+00:00"
-NAME = "manual__2026-01-02T03-04-05.678901-00-00"
+pytestmark = pytest.mark.usefixtures("quick")
 
 
-def run_step(operator: step.RescaleStep, run: str = RUN) -> str | None:
-    """Run a step as Airflow does: deferred, its trigger goes through serialisation into another process."""
-    context: Any = {"run_id": run}
-    try:
-        return operator.execute(context)
-    except TaskDeferred as deferred:
-        pending = deferred
-    while True:
-        event = fire(pending)
-        try:
-            return getattr(operator, pending.method_name)(context, event)
-        except TaskDeferred as deferred:
-            pending = deferred
+def lease(name: str, run: str = RUN, **changes: Any) -> None:
+    params = {"job": name, "parallelism": 4, "workers": 2, "reason": "backlog", **changes}
+    run_step(BeginRescaleOperator(task_id="lease", job=params["job"]), run, **params)
 
 
-def sent(trigger: Any) -> Any:
-    """Return the trigger as it arrives in the triggerer."""
-    classpath, arguments = trigger.serialize()
-    module, _, name = classpath.rpartition(".")
-    return getattr(importlib.import_module(module), name)(**deserialize(serialize(arguments)))
-
-
-@pytest.fixture(autouse=True)
-def _defer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait in triggers, as a step does that takes long; ``test_rescale_dag`` waits in the worker."""
-    monkeypatch.setattr("statecore_airflow.step.RescaleStep.wait_here_ms", 0)
-    monkeypatch.setattr("statecore_airflow.triggers.SETTLE_S", 0.0)
-
-
-def fire(deferred: TaskDeferred) -> dict[str, str]:
-    trigger = sent(deferred.trigger)
-
-    async def first() -> Any:
-        return await anext(trigger.run())
-
-    return asyncio.run(first()).payload
-
-
-def stop(job: str, **changes: Any) -> StopWithSavepointOperator:
-    arguments = {"parallelism": "4", "workers": "2", "reason": "backlog", **changes}
-    return StopWithSavepointOperator(task_id="stop_with_savepoint", job=job, **arguments)
+def stop(job: str) -> StopWithSavepointOperator:
+    return StopWithSavepointOperator(task_id="stop_with_savepoint", job=job, reason="backlog")
 
 
 def rescale(job: str) -> RescaleStateOperator:
-    return RescaleStateOperator(task_id="rescale_state", job=job, parallelism="4", reason="backlog")
+    return RescaleStateOperator(task_id="rescale_state", job=job)
 
 
 def restart(job: str) -> RestartOperator:
-    return RestartOperator(task_id="restart", job=job, parallelism="4")
+    return RestartOperator(task_id="restart", job=job)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triggers, "POLL_S", 0.05)
+def verify(job: str, **arguments: Any) -> VerifyOperator:
+    return VerifyOperator(task_id="verify", job=job, **arguments)
+
+
+def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: str) -> None:
+    lease(job)
+    run = catalog.rescale_run(RUN)
+    assert (run.from_parallelism, run.to_parallelism, run.from_workers, run.to_workers) == (2, 4, 1, 2)
+    held = catalog.lease(job)
+    assert held is not None and held.before is not None
+    assert (held.owner, held.before.parallelism, held.before.workers) == (RUN, 2, 1)
+
+
+def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job: str) -> None:
+    lease(job, workers=None)
+    assert catalog.rescale_run(RUN).to_workers == 1
+    for resize in (GrowClusterOperator, ShrinkClusterOperator):
+        with pytest.raises(AirflowSkipException):
+            run_step(resize(task_id="r", job=job))
+
+
+def test_another_runs_lease_is_respected_and_named(catalog: Catalog, job: str) -> None:
+    lease(job, "manual__first")
+    with pytest.raises(AirflowFailException, match="manual__first"):
+        lease(job)
+    assert [run.run_id for run in catalog.rescale_runs(job)] == ["manual__first"]
+    assert catalog.lease(job).owner == "manual__first"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parallelism": 17}, "1 to its max"),
+        ({"workers": 0}, "0 workers"),
+        ({"max_parallelism": 32}, "choose the method rewrite"),
+        ({"method": "rewrite", "parallelism": 9, "max_parallelism": 8}, "1 to its max parallelism 8"),
+        ({"method": "live"}, "no live driver"),
+        ({"job": "nobody"}, "known jobs: flights"),
+        ({"speed": 9}, "unknown field"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_changes(
+    catalog: Catalog, job: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        lease(job, **changes)
+    assert catalog.lease(job) is None and catalog.rescale_runs(job) == []
+
+
+def test_a_job_that_is_stopped_is_not_rescaled(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="stopped")
+    with pytest.raises(AirflowFailException, match="trigger the DAG start"):
+        lease(job)
 
 
 def test_a_running_job_is_stopped_by_its_driver(
     catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
 ) -> None:
+    lease(job)
     path = run_step(stop(job))
     assert path == f"savepoints/{NAME}/manifest.json"
-    assert store.manifest(path).savepoint.reason == "backlog"
+    assert store.manifest(path).savepoint.reason == "backlog"  # type: ignore[union-attr]
     newest = catalog.newest_generation(job)
     assert newest is not None and (newest.generation, newest.state) == (1, "stopped")
     run = catalog.rescale_run(RUN)
-    assert (run.from_parallelism, run.to_parallelism, run.from_workers, run.to_workers) == (2, 4, 1, 2)
     assert run.savepoint == path and run.steps["stop_with_savepoint"].ended_ms is not None
-    assert [item.path for item in catalog.savepoints(job)] == [path]
+    assert [item.path for item in catalog.savepoints(job)] == [store.describe(path)]
 
 
 def test_a_stop_that_is_run_again_finds_its_savepoint(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job)
     first = run_step(stop(job))
     ended_ms = catalog.rescale_run(RUN).steps["stop_with_savepoint"].ended_ms
     assert run_step(stop(job)) == first
@@ -109,14 +124,16 @@ def test_a_stop_that_is_run_again_finds_its_savepoint(catalog: Catalog, job: str
 
 
 def test_a_stop_that_was_cut_off_while_it_waited_goes_on(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job)
     with pytest.raises(TaskDeferred):
-        stop(job).execute({"run_id": RUN})  # type: ignore[arg-type]
+        stop(job).execute(context_of())
     assert run_step(stop(job)) == f"savepoints/{NAME}/manifest.json"
 
 
 def test_a_job_that_has_no_driver_gets_its_savepoint_from_the_newest_epoch(
     catalog: Catalog, job: str, store: CheckpointStore
 ) -> None:
+    lease(job)
     path = run_step(stop(job))
     assert path is not None and store.manifest(path).epoch == 7
     # The request is answered: the next driver must not find it and stop.
@@ -126,12 +143,14 @@ def test_a_job_that_has_no_driver_gets_its_savepoint_from_the_newest_epoch(
 def test_a_driver_that_dies_while_it_is_asked_is_replaced_by_the_newest_epoch(
     catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver.mute = True
+    lease(job)
+    driver.die()
     from statecore.catalog.records import Liveness
 
     monkeypatch.setattr(Liveness, "is_alive", lambda self, item, now_ms: _alive(item, now_ms))
     path = run_step(stop(job))
-    assert path is not None and store.manifest(path).epoch == 7
+    newest = store.newest()
+    assert path is not None and newest is not None and store.manifest(path).epoch == newest.epoch
     states = [item.state for item in catalog.generations(job)]
     assert states == ["stopped", "failed"]
     assert catalog.next_request(job) is None
@@ -150,18 +169,15 @@ def test_no_driver_and_no_epoch_is_an_error_that_says_what_to_do(catalog: Catalo
         parallelism=1,
         max_parallelism=8,
     )
+    catalog.set_desired("empty", state="running")
+    lease("empty")
     with pytest.raises(AirflowFailException, match=r"found no committed epoch .*; expected .*; start the job"):
         run_step(stop("empty"))
-
-
-def test_another_runs_lease_is_respected_and_named(catalog: Catalog, job: str) -> None:
-    catalog.acquire_lease(job, "manual__other", 60_000)
-    with pytest.raises(AirflowFailException, match="manual__other"):
-        run_step(stop(job))
-    assert catalog.rescale_runs(job) == []
+    assert "step stop_with_savepoint failed: found no committed epoch" in str(catalog.rescale_run(RUN).error)
 
 
 def test_a_run_that_has_lost_its_lease_does_not_touch_the_job(catalog: Catalog, job: str) -> None:
+    lease(job)
     run_step(stop(job))
     run_step(rescale(job))
     catalog.release_lease(job, RUN)  # as when it expired and the supervisor brought the job back
@@ -172,47 +188,36 @@ def test_a_run_that_has_lost_its_lease_does_not_touch_the_job(catalog: Catalog, 
     assert catalog.job(job).start_from is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"), [({"parallelism": "9"}, "1 to its max"), ({"workers": "0"}, "0 workers")]
-)
-def test_an_impossible_size_is_refused_before_the_job_is_stopped(
-    catalog: Catalog, job: str, changes: dict[str, str], message: str
-) -> None:
-    catalog.set_desired(job, state="running")
-    with pytest.raises(AirflowFailException, match=message):
-        run_step(stop(job, **changes))
-    assert catalog.job(job).desired_state == "running"
-
-
 def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
-    run_step(stop(job))
-    resize = ResizeClusterOperator(task_id="resize_cluster", job=job, workers="3")
-    run_step(resize)
+    lease(job, workers=3)
+    run_step(GrowClusterOperator(task_id="resize_cluster", job=job))
     assert catalog.cluster("local").ready_workers == 3
-    run_step(resize)
+    run_step(GrowClusterOperator(task_id="resize_cluster", job=job))
+    with pytest.raises(AirflowSkipException, match="workers 1 to 3"):
+        run_step(ShrinkClusterOperator(task_id="shrink_cluster", job=job))
 
 
 def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str) -> None:
-    from datetime import timedelta
-
-    run_step(stop(job))
+    lease(job, workers=3)
     catalog.report_cluster("local", ready_workers=1, message="no port free")
-    resize = ResizeClusterOperator(task_id="r", job=job, workers="3", timeout=timedelta(milliseconds=200))
+    resize = GrowClusterOperator(task_id="r", job=job, timeout=timedelta(milliseconds=200))
     with pytest.raises(AirflowFailException, match=r"1 workers ready \(no port free\).*expected 3 ready"):
         run_step(resize)
 
 
 def test_resize_is_skipped_for_a_job_without_a_cluster(catalog: Catalog, store: CheckpointStore) -> None:
     catalog.register_job(
-        "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=8
+        "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
     )
-    commit_epoch(store, "plain", epoch=1, parallelism=2, max_parallelism=8)
-    run_step(stop("plain"))
-    run_step(ResizeClusterOperator(task_id="r", job="plain", workers="3"))
-    assert catalog.rescale_run(RUN).steps["resize_cluster"].ended_ms is not None
+    catalog.set_desired("plain", state="running")
+    commit_epoch(store, "plain", epoch=1, parallelism=2)
+    lease("plain")
+    with pytest.raises(AirflowSkipException):
+        run_step(GrowClusterOperator(task_id="r", job="plain"))
 
 
 def test_state_is_rescaled_by_reference_once(catalog: Catalog, job: str, store: CheckpointStore) -> None:
+    lease(job)
     savepoint = run_step(stop(job))
     path = run_step(rescale(job))
     assert path == f"savepoints/{NAME}-p4/manifest.json"
@@ -223,6 +228,7 @@ def test_state_is_rescaled_by_reference_once(catalog: Catalog, job: str, store: 
 
 
 def test_a_missing_state_file_is_named_exactly(catalog: Catalog, job: str, store: CheckpointStore) -> None:
+    lease(job)
     savepoint = run_step(stop(job))
     lost = Path(store.files.url) / store.manifest(str(savepoint)).files()[0].path
     lost.unlink()
@@ -231,9 +237,71 @@ def test_a_missing_state_file_is_named_exactly(catalog: Catalog, job: str, store
     assert f"found no file {lost};" in str(caught.value)
 
 
+def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_max_parallelism(
+    catalog: Catalog, job: str, store: CheckpointStore, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    lease(job, **params)
+    savepoint = str(run_step(stop(job)))
+    submitted: list[list[str]] = []
+
+    def submit(job_record: Any, name: str, entry_point: Path, *arguments: str) -> list[str]:
+        submitted.append([job_record.master_url, entry_point.name, *arguments])
+        import msgspec
+
+        old = store.manifest(savepoint)
+        new = msgspec.structs.replace(old, parallelism=4, max_parallelism=32, operators=())
+        store.write_savepoint(new, name, reason="", now_ms=1)
+        return ["echo", "rewritten"]
+
+    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", submit)
+    path = f"savepoints/{NAME}-p4-of-32/manifest.json"
+    for _ in range(2):
+        assert run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params) == path
+    assert submitted == [
+        [
+            "spark://127.0.0.1:7077", "rewrite.py", "--savepoint", store.describe(savepoint),
+            "--name", f"{NAME}-p4-of-32", "--parallelism", "4", "--max-parallelism", "32",
+        ]
+    ]  # fmt: skip
+    run_step(restart(job))
+    wanted = catalog.job(job)
+    assert (wanted.parallelism, wanted.max_parallelism, wanted.start_from) == (4, 32, path)
+
+
+def test_a_rewrite_that_fails_says_with_which_exit_code(
+    catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    lease(job, **params)
+    run_step(stop(job))
+    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
+    with pytest.raises(AirflowException, match="exit code 3; expected 0"):
+        run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
+
+
+def test_a_live_rescale_asks_the_driver_and_stops_nothing(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job, method="live")
+    for needless in (stop(job), rescale(job), restart(job)):
+        with pytest.raises(AirflowSkipException, match="method live"):
+            run_step(needless)
+    live = RescaleLiveOperator(task_id="rescale_live", job=job)
+    driver.refuse = "no executor joined"
+    with pytest.raises(AirflowException, match="no executor joined"):
+        run_step(live)
+    driver.refuse = None
+    run_step(live)
+    run_step(live)
+    run_step(verify(job))
+    newest = catalog.newest_generation(job)
+    assert newest is not None and (newest.generation, newest.parallelism) == (1, 4)
+    assert (catalog.rescale_run(RUN).state, catalog.job(job).parallelism) == ("done", 4)
+
+
 def test_restart_gives_the_supervisor_the_rescaled_savepoint(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
+    lease(job)
     run_step(stop(job))
     path = run_step(rescale(job))
     run_step(restart(job))
@@ -246,42 +314,71 @@ def test_restart_gives_the_supervisor_the_rescaled_savepoint(
 def test_a_generation_that_fails_to_start_is_the_tasks_error_and_a_retry_waits_for_the_next(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
+    lease(job)
     run_step(stop(job))
     run_step(rescale(job))
     driver.fail_next = "found no file /somewhere/state; expected it"
     with pytest.raises(AirflowException, match="found no file /somewhere/state") as caught:
         run_step(restart(job))
     assert not isinstance(caught.value, AirflowFailException)
+    assert "step restart failed" in str(catalog.rescale_run(RUN).error)
     run_step(restart(job))
     assert catalog.newest_generation(job).generation == 3  # type: ignore[union-attr]
+    assert not catalog.rescale_run(RUN).error
 
 
 def test_verify_ends_the_run_and_gives_the_lease_back(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job)
     for operator in (stop(job), rescale(job), restart(job)):
         run_step(operator)
-    verify = VerifyOperator(task_id="verify", job=job, parallelism="4")
-    run_step(verify)
+    run_step(verify(job))
     run = catalog.rescale_run(RUN)
     assert run.state == "done" and run.steps["verify"].ended_ms is not None
     assert catalog.lease(job) is None
     # Every step of a run that is done can be run again and changes nothing.
+    lease(job)
     assert run_step(stop(job)) == run.savepoint
     assert run_step(rescale(job)) == run.rescaled
     run_step(restart(job))
-    run_step(verify)
+    run_step(verify(job))
     assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
 
 
-def test_verify_refuses_another_parallelism(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+def test_verify_refuses_another_parallelism_and_a_restart_loop(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    lease(job)
+    run_step(stop(job))
+    run_step(rescale(job))
+    catalog.set_desired(job, state="running", parallelism=3)
+    driver.wait_running()
+    with pytest.raises(AirflowFailException, match=r"at parallelism 3; expected 4"):
+        run_step(verify(job))
+    driver.fail_at = {4: "out of memory"}
+    catalog.set_desired(job, parallelism=4)
+    catalog.end_generation(job, 2, state="stopped")
+    with pytest.raises(AirflowFailException, match=r"generations 3, 4 .*out of memory.*expected fewer than 2"):
+        run_step(verify(job))
+
+
+def test_verify_waits_for_epochs_while_something_waits(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job)
     for operator in (stop(job), rescale(job), restart(job)):
         run_step(operator)
-    with pytest.raises(AirflowException, match=r"at parallelism \[4\]; expected 3"):
-        run_step(VerifyOperator(task_id="verify", job=job, parallelism="3"))
+    driver.waiting, driver.idle = 500, True
+    with pytest.raises(
+        AirflowFailException, match=r"500 records wait.*expected a live driver at parallelism 4 that keeps up"
+    ):
+        run_step(verify(job, timeout=timedelta(seconds=1)))
+    driver.idle = False
+    run_step(verify(job))
+    assert catalog.rescale_run(RUN).state == "done"
 
 
 def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    lease(job)
     with pytest.raises(TaskDeferred) as deferred:
-        stop(job).execute({"run_id": RUN})  # type: ignore[arg-type]
+        stop(job).execute(context_of())
     before = catalog.lease(job)
     fire(deferred.value)
     after = catalog.lease(job)
@@ -292,6 +389,7 @@ def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriv
     "trigger",
     [
         triggers.StoppedTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, request_id=1),
+        triggers.RequestTrigger(conn_id="c", job="j", owner=None, deadline_ms=5, request_id=1),
         triggers.WorkersReadyTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, cluster="x", workers=2),
         triggers.RunningTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, after=3),
         triggers.HealthyTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, parallelism=4),
@@ -310,15 +408,6 @@ def test_a_missing_connection_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AIRFLOW_CONN_NOWHERE", '{"conn_type": "generic", "extra": {"uri": "x"}}')
     with pytest.raises(ConfigurationError, match=r"found the keys \['uri'\].*correct the connection"):
         CatalogSettings.load("nowhere")
-
-
-def test_a_failed_task_is_recorded_and_the_lease_stays(catalog: Catalog, job: str) -> None:
-    run_step(stop(job))
-    step.fail_rescale_run({"run_id": RUN, "exception": AirflowException("why")})  # type: ignore[typeddict-item]
-    run = catalog.rescale_run(RUN)
-    assert (run.state, run.error) == ("failed", "why")
-    assert catalog.lease(job) is not None
-    step.fail_rescale_run({"run_id": "never started"})  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize("run", ["..", "///", "a/b:c d"])

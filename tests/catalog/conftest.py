@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.catalog import Catalog
+from statecore.catalog.tables import metadata
+from tests.postgres import Database, PostgresServer, database, postgres_server
+
+__all__ = ["database", "postgres_server"]
 
 
 class ManualClock:
@@ -24,16 +29,52 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["sqlite"])
-def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """One URL for each kind of database that has to keep the contract."""
-    return f"{request.param}:///{tmp_path}/made/on/demand/catalog.db"
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of database that has to keep the contract."""
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
+    """The URL of a new database."""
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/made/on/demand/catalog.db"
+    return str(request.getfixturevalue("database").url)
+
+
+@pytest.fixture(scope="session")
+def sqlite_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the tables of a catalog, to be copied."""
+    path = tmp_path_factory.mktemp("catalog") / "catalog.db"
+    with Catalog(f"sqlite:///{path}") as catalog:
+        catalog.create_schema()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_catalog(postgres_server: PostgresServer) -> Database:
+    """A database with the tables of a catalog, to be emptied."""
+    database = Database(postgres_server)
+    with Catalog(database.url) as catalog:
+        catalog.create_schema()
+    return database
+
+
+@pytest.fixture
+def catalog_url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
+    """The URL of a catalog with nothing in it; to make its tables for each test would take longer than the test."""
+    if kind == "sqlite":
+        shutil.copyfile(request.getfixturevalue("sqlite_catalog"), tmp_path / "catalog.db")
+        return f"sqlite:///{tmp_path}/catalog.db"
+    database = request.getfixturevalue("postgres_catalog")
+    database(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
+    return str(database.url)
 
 
 @pytest.fixture
 def catalog(catalog_url: str, clock: ManualClock) -> Iterator[Catalog]:
     with Catalog(catalog_url, clock=clock) as catalog:
-        catalog.create_schema()
         yield catalog
 
 

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateTable
 
 from statecore.catalog import Catalog
-from statecore.catalog.tables import metadata
 from statecore.errors import CatalogError, ConfigurationError
 
 
@@ -18,6 +14,7 @@ def test_creating_the_schema_again_keeps_what_is_there(catalog: Catalog, job: st
     assert catalog.job(job).name == job
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
 def test_sqlite_writes_ahead_and_checks_foreign_keys(catalog: Catalog) -> None:
     with catalog._database.read() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -60,12 +57,6 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         Catalog(f"sqlite:///{tmp_path}/file/c.db")
 
 
-def test_a_catalog_without_tables_says_what_to_do(tmp_path: Path) -> None:
-    with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError) as caught:
-        catalog.jobs()
-    assert "no such table" in str(caught.value) and "schema was created" in str(caught.value)
-
-
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.db").write_text("no database " * 100)
     with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError, match=r"c\.db"):
@@ -73,14 +64,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_a_reader_is_not_held_up_by_a_writer(catalog: Catalog, catalog_url: str, job: str) -> None:
-    other = sqlite3.connect(catalog_url.removeprefix("sqlite:///"), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    other.execute("DELETE FROM jobs")
-    assert catalog.jobs()[0].name == job
-    other.execute("ROLLBACK")
-    other.close()
-
-
-def test_every_table_can_be_created_on_postgresql() -> None:
-    for table in metadata.sorted_tables:
-        assert table.name in str(CreateTable(table).compile(dialect=postgresql.dialect()))
+    with Catalog(catalog_url) as other, pytest.raises(RuntimeError), other._database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM jobs")
+        assert catalog.jobs()[0].name == job
+        raise RuntimeError

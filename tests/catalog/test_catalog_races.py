@@ -69,6 +69,7 @@ def winners(url: str, action: str) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("action", ["claim", "acquire"])
+@pytest.mark.parametrize("kind", ["sqlite"])  # test_catalog_overlaps.py has PostgreSQL without luck
 def test_of_several_processes_at_once_exactly_one_wins(
     catalog: Catalog, catalog_url: str, register, action: str
 ) -> None:
@@ -84,5 +85,5 @@ def test_of_several_processes_at_once_exactly_one_wins(
             assert lease is not None and lease.owner == f"racer-{winner}"
 
 
-def test_several_processes_may_create_and_register_at_once(catalog_url: str) -> None:
-    assert [len(done) for done in winners(catalog_url, "register").values()] == [RACERS] * ROUNDS
+def test_several_processes_may_create_and_register_at_once(empty_url: str) -> None:
+    assert [len(done) for done in winners(empty_url, "register").values()] == [RACERS] * ROUNDS

@@ -1,0 +1,49 @@
+"""Every hour a savepoint of each job that runs, or by hand of one: taken, read through, and old ones dropped.
+
+At most so many are kept, and none longer than so many days; but never is the newest one dropped, nor one that somebody
+reads or that a job is to start from, and none at all while the new one is not whole. Savepoints that people took stay.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from airflow.sdk import DAG, Param, task_group
+from statecore_airflow.form import job_param
+from statecore_airflow.savepoints import (
+    RetainSavepointsOperator,
+    RunningJobsOperator,
+    TakeSavepointOperator,
+    VerifySavepointOperator,
+)
+
+with DAG(
+    dag_id="savepoints",
+    description="Take, verify and retain savepoints of all jobs that run",
+    doc_md=__doc__,
+    schedule="@hourly",
+    start_date=datetime(2026, 1, 1),
+    catchup=False,
+    max_active_runs=1,
+    tags=["statecore"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    params={
+        "job": job_param(optional=True),
+        "keep": Param(
+            24, type="integer", minimum=1, title="Keep", description="How many savepoints of a job are kept at most."
+        ),
+        "max_age_days": Param(
+            7, type="number", exclusiveMinimum=0, title="Days", description="How many days a savepoint is kept at most."
+        ),
+    },
+) as dag:
+
+    @task_group
+    def savepoint(job: str) -> None:
+        """Of one job, whatever becomes of the others."""
+        taken = TakeSavepointOperator(task_id="take", job=job)
+        verified = VerifySavepointOperator(task_id="verify", savepoint=taken.output)
+        verified >> RetainSavepointsOperator(task_id="retain", job=job)
+
+    jobs = RunningJobsOperator(task_id="jobs")
+    savepoint.expand(job=jobs.output)

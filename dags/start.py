@@ -1,0 +1,41 @@
+"""Start a job that was stopped, from its newest epoch.
+
+A start that fails is not taken back: the supervisor goes on trying, as it does after a crash; the DAG `stop` ends that.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+from statecore_airflow.form import job_param
+from statecore_airflow.start import StartOperator
+
+with DAG(
+    dag_id="start",
+    description="Start a job that was stopped, from its newest epoch",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    tags=["statecore"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    params={
+        "job": job_param(),
+        "parallelism": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=32768,
+            title="Parallelism",
+            description="Number of subtasks to start with; empty keeps it.",
+        ),
+        "workers": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Workers",
+            description="Number of Spark workers to start with; empty leaves the cluster as it is.",
+        ),
+    },
+) as dag:
+    StartOperator(task_id="start", job="{{ params.job }}")

@@ -1,0 +1,33 @@
+"""Stop a job with a savepoint.
+
+The driver commits no further epoch, publishes what it has committed, and ends; the path of the savepoint is the task's
+result. A stop that fails is rolled back: the job goes on.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+from statecore_airflow.form import job_param, reason_param
+from statecore_airflow.lease import LeaseOperator
+from statecore_airflow.rollback import RollbackOperator
+from statecore_airflow.stopping import StopWithSavepointOperator
+
+JOB = "{{ params.job }}"
+
+with DAG(
+    dag_id="stop",
+    description="Stop a job with a savepoint",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    tags=["statecore"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    params={"job": job_param(), "reason": reason_param()},
+) as dag:
+    lease = LeaseOperator(task_id="lease", job=JOB)
+    stop = StopWithSavepointOperator(
+        task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}", for_good=True
+    )
+    lease >> stop >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)

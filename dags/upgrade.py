@@ -1,0 +1,50 @@
+"""Have a job go on with a new job file, from a savepoint.
+
+The new file is checked before anything is stopped. When the job does not become healthy with it, the upgrade is rolled
+back: the job goes on with its old file, from its newest committed epoch.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param, chain
+from statecore_airflow.form import job_param, reason_param
+from statecore_airflow.restart import RestartOperator
+from statecore_airflow.rollback import RollbackOperator
+from statecore_airflow.stopping import StopWithSavepointOperator
+from statecore_airflow.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
+from statecore_airflow.verifying import VerifyOperator
+
+JOB = "{{ params.job }}"
+
+with DAG(
+    dag_id="upgrade",
+    description="Have a job go on with a new job file, from a savepoint",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    tags=["statecore"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    params={
+        "job": job_param(),
+        "artifact": Param(
+            type="string",
+            minLength=1,
+            title="Job file",
+            description="The new job file, an absolute path or a URL. Keep each job file under a name of its own: the "
+            "old one is needed for the way back.",
+        ),
+        "reason": reason_param(),
+    },
+) as dag:
+    lease = BeginUpgradeOperator(task_id="lease", job=JOB)
+    verify = VerifyOperator(task_id="verify", job=JOB)
+    chain(
+        lease,
+        StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}"),
+        ReplaceArtifactOperator(task_id="replace_artifact", job=JOB),
+        RestartOperator(task_id="restart", job=JOB),
+        verify,
+    )
+    verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)

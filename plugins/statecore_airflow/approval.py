@@ -1,0 +1,31 @@
+"""The step that asks a person, if the run was asked to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+
+class ApprovalWhenAskedOperator(ApprovalOperator):
+    """Waits for approval, and skips all that follows when it is refused; skipped unless ``approval`` was asked for.
+
+    Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards.
+
+    Args:
+        response_timeout: How long to wait for an answer; without one the run fails, and nothing has changed.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    def __init__(self, *, response_timeout: timedelta = timedelta(hours=12), **kwargs: Any) -> None:
+        super().__init__(response_timeout=response_timeout, ignore_downstream_trigger_rules=True, **kwargs)
+
+    def execute(self, context: Context) -> Any:
+        """Ask, if asked to."""
+        if not context["params"]["approval"]:
+            raise AirflowSkipException("no approval was asked for")
+        return super().execute(context)

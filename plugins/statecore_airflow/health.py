@@ -1,0 +1,81 @@
+"""Whether a job that was changed is healthy: epochs commit, and it keeps up as well as before; pure.
+
+While something waits, the job is to commit epochs, and either to process at least ``RATE_TOLERANCE`` of the rows a
+second that it did before, or to have less waiting than when it began: epochs of a steady flow are small, and slow for
+their rows. After a scale-in it is to reach the share of the old rate that its parallelism has of the old one. While
+nothing waits, or where no source can tell, heartbeats have to do: nobody knows whether there is anything to commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from statecore.catalog import EpochRecord, SourceBacklog, over_all
+
+RATE_TOLERANCE = 0.7
+"""Share of the old rate that is as good as it: epochs after a start warm up, and rates differ from one to the next."""
+RESTART_LOOP = 2
+"""Generations of one run that may not fail."""
+_UNITS = ("records", "bytes", "files")  # the finest first
+_EPOCHS = 3
+_HEARTBEATS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the job.
+
+    Attributes:
+        heartbeats: New ones of its driver since somebody began to look.
+        epochs: That the driver has committed at the new parallelism, in order.
+        before: The last ones before the change, in order.
+        waiting: What the driver has measured to wait; None before it has.
+        share: Share of the old rate that is expected, 1 unless it was scaled in.
+
+    """
+
+    heartbeats: int
+    epochs: Sequence[EpochRecord]
+    before: Sequence[EpochRecord]
+    waiting: Sequence[SourceBacklog] | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a job is healthy, and in words what was found."""
+
+    is_healthy: bool
+    found: str
+
+
+def assess(evidence: Evidence) -> Health:
+    """Return whether the job is healthy by now."""
+    found = f"{evidence.heartbeats} new heartbeats, {len(evidence.epochs)} epochs"
+    if evidence.waiting is None:
+        return Health(False, f"{found}, backlog not measured yet")
+    total = over_all(evidence.waiting)
+    unit = next((unit for unit in _UNITS if getattr(total, unit)), None)
+    if unit is None:
+        known = any(getattr(total, unit) is not None for unit in _UNITS)
+        found = f"{found}, {'nothing waits' if known else 'backlog unknown'}"
+        return Health(evidence.heartbeats >= _HEARTBEATS, found)
+    waiting: int = getattr(total, unit)
+    if len(evidence.epochs) < _EPOCHS:
+        return Health(False, f"{found}, {waiting} {unit} wait")
+    # The first epoch loads its state.
+    rate, old = _rate(evidence.epochs[1:]), _rate(evidence.before)
+    expected = RATE_TOLERANCE * evidence.share * (old or 0.0)
+    amounts = (getattr(over_all(each.backlog), unit) for each in evidence.epochs)
+    first: int = next((amount for amount in amounts if amount is not None), waiting)
+    keeps_up = waiting < first or (rate is not None and rate >= expected)
+    found = f"{found}, {waiting} {unit} wait after {first}, {rate or 0:.0f} rows/s of at least {expected:.0f}"
+    return Health(keeps_up, found)
+
+
+def _rate(epochs: Sequence[EpochRecord]) -> float | None:
+    """Return the median of the rows a second of epochs with rows; None without any."""
+    rates = [each.rows * 1000 / each.duration_ms for each in epochs if each.rows and each.duration_ms]
+    return median(rates) if rates else None

@@ -1,0 +1,143 @@
+"""The first step of a rescale: it refuses what cannot be done, and shows what will be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.bases.skipmixin import SkipMixin
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.errors import LeaseHeldError, MissingFileError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore_airflow.approval import ApprovalWhenAskedOperator
+from statecore_airflow.catalog_operator import CatalogOperator, now_ms
+from statecore_airflow.downtime import Downtime, expected_downtime
+from statecore_airflow.faults import Place, fault_point
+from statecore_airflow.rescale_request import RescaleRequest
+from statecore_airflow.step import change_id
+
+
+class PlanOperator(CatalogOperator, SkipMixin):
+    """Plans a rescale from the job's newest epoch; nothing is changed. A dry run skips all other steps.
+
+    The result is ``{"text": Markdown, "plan": RescalePlan, "rows": …, "skew": …, "downtime_ms": … or None}``; ``plan``
+    is None for a live rescale of a job that has not committed an epoch yet.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    step = "plan"
+    inherits_from_skipmixin = True
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check, plan, and show."""
+        request = RescaleRequest.of(context["params"])
+        with self.catalog() as catalog:
+            fault_point(self.step, Place.BEGUN)
+            job = request.checked(catalog)
+            _require_free(catalog, job.name, change_id(context))
+            planned = _planned(job, request)
+            downtime = expected_downtime(catalog.rescale_runs(job.name), request.method)
+            workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
+        text = describe_plan(job, request, planned, workers, downtime)
+        self.log.info("%s", text)
+        result = {
+            "text": text,
+            "plan": None if planned is None else msgspec.to_builtins(planned),
+            "rows": None if planned is None else planned.rows,
+            "skew": None if planned is None else planned.skew,
+            "downtime_ms": None if downtime is None else downtime.median_ms,
+        }
+        if self.has_dag():
+            # What follows ends this task with an exception, so its result is put down here.
+            context["ti"].xcom_push(key="return_value", value=result)
+            self.skip(context["ti"], self._needless(request))
+        return result
+
+    def _needless(self, request: RescaleRequest) -> list[BaseOperator]:
+        later = [task for task in self.get_flat_relatives(upstream=False) if not task.is_teardown]
+        if request.dry_run:
+            self.log.info("A dry run: nothing was changed, and nothing will be")
+            return later
+        return [] if request.approval else [task for task in later if isinstance(task, ApprovalWhenAskedOperator)]
+
+
+def describe_plan(
+    job: JobRecord, request: RescaleRequest, plan: RescalePlan | None, workers: int | None, downtime: Downtime | None
+) -> str:
+    """Return a plan in Markdown, for logs and for whoever has to approve it.
+
+    Args:
+        job: The job as it is.
+        request: What was asked for.
+        plan: What becomes of the state; None without any.
+        workers: Workers as they are; None without a cluster.
+        downtime: What earlier rescales by this method took; None when there was none.
+
+    """
+    lines = [
+        f"Job {job.name}, method {request.method}: parallelism {job.parallelism} to {request.parallelism}"
+        f"{_change(', workers', workers, request.workers)}"
+        f"{_change(', max parallelism', job.max_parallelism, request.max_parallelism)}.",
+        f"Reason: {request.reason or 'none given'}.",
+        f"Expected downtime: {_downtime(request, downtime)}.",
+    ]
+    if plan is None:
+        return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
+    written = sum(subtask.bytes for subtask in plan.subtasks) if request.method == "rewrite" else 0
+    lines.append(
+        f"State as of epoch {plan.epoch} of lineage {plan.lineage}: {plan.rows:,} rows, {written:,} bytes to write, "
+        f"skew {plan.skew:.2f} (rows of the fullest subtask per rows of the average one)."
+    )
+    lines += [f"Operator {uid} keeps its own parallelism, {fixed}." for uid, fixed in plan.fixed]
+    table = ["| subtask | key groups | files | rows | bytes |", "| ---: | ---: | ---: | ---: | ---: |"]
+    for each in plan.subtasks:
+        start, end = each.key_groups
+        table.append(f"| {each.subtask} | {start}..{end} | {each.files:,} | {each.rows:,} | {each.bytes:,} |")
+    return "\n\n".join([*lines, "\n".join(table)])
+
+
+def _planned(job: JobRecord, request: RescaleRequest) -> RescalePlan | None:
+    store = CheckpointStore.at(job.store)
+    newest = store.newest()
+    if newest is None:
+        if request.method == "live":
+            return None
+        raise MissingFileError(
+            f"found no committed epoch of job {job.name!r} in {store.files.url}; expected one to make a savepoint of; "
+            "start the job and let it commit an epoch first"
+        )
+    path = store.manifest_path(newest.lineage, newest.epoch)
+    # The stream goes on, and would clean up what it has followed by others.
+    with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
+        return plan_rescale(store, newest, request.parallelism, request.max_parallelism)
+
+
+def _require_free(catalog: Catalog, job: str, run: str) -> None:
+    """Refuse at once what the lease would refuse later, perhaps after somebody was asked to approve it."""
+    lease = catalog.lease(job)
+    if lease is not None and lease.owner != run and now_ms() < lease.expires_ms:
+        raise LeaseHeldError(
+            f"found run {lease.owner!r} changing job {job!r}; expected nobody to; wait until that run has ended"
+        )
+
+
+def _change(what: str, old: int | None, new: int | None) -> str:
+    return "" if old is None or new is None or new == old else f"{what} {old} to {new}"
+
+
+def _downtime(request: RescaleRequest, downtime: Downtime | None) -> str:
+    if request.method == "live":
+        return "none, the job goes on"
+    if downtime is None:
+        return f"unknown, because this job was not rescaled by the method {request.method} before"
+    median_s, shortest_s, longest_s = (
+        ms / 1000 for ms in (downtime.median_ms, downtime.shortest_ms, downtime.longest_ms)
+    )
+    return f"{median_s:.0f} s ({shortest_s:.0f} to {longest_s:.0f} s in {downtime.runs} earlier runs)"

@@ -1,0 +1,105 @@
+"""What follows every change of a job: nothing when it went well, and the way back when it did not."""
+
+from __future__ import annotations
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from statecore.catalog import Catalog, JobBefore, RescaleRunRecord
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore_airflow.catalog_operator import CatalogOperator
+from statecore_airflow.faults import Place, fault_point
+from statecore_airflow.restart import last_ended
+from statecore_airflow.step import change_id, find_run
+from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
+
+
+class RollbackOperator(CatalogOperator):
+    """Brings the job back to what it was when its lease was taken, from its newest epoch; a teardown of that step.
+
+    Airflow runs it whatever became of the steps in between, also when a person marks the run failed. The last step
+    gives the lease back, so a run that still has it did not get there. The result is what failed and what was done
+    about it; it is kept with the rescale run, too.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    step = "rollback"
+    ui_color = "#fce8e6"
+
+    def execute(self, context: Context) -> str | None:
+        """Put the job back, and wait until its driver runs."""
+        run = change_id(context)
+        with self.catalog() as catalog:
+            lease = catalog.lease(self.job)
+            if lease is None or lease.owner != run:
+                return self._nothing_to_do(find_run(catalog, run))
+            fault_point(self.step, Place.BEGUN)
+            what = _what_failed(find_run(catalog, run))
+            self.log.warning("%s; rolling back", what)
+            lease = catalog.roll_back(self.job, run, LEASE_TTL_MS, f"{what}; rolled back")
+            if lease.before is not None and lease.before.desired_state == "running":
+                self._wait_until_running(catalog, run, what)
+            return self._end(catalog, run, what)
+
+    def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
+        """Go on after the trigger has fired."""
+        run = change_id(context)
+        with self.catalog() as catalog:
+            what = _what_failed(find_run(catalog, run))
+            try:
+                self.judge(event["status"], event["message"])
+            except AirflowFailException as error:
+                self._give_up(catalog, run, what, error)
+            return self._end(catalog, run, what)
+
+    def _wait_until_running(self, catalog: Catalog, run: str, what: str) -> None:
+        after = last_ended(catalog.newest_generation(self.job))
+        try:
+            self.wait(catalog, RunningTrigger, owner=run, after=after)
+        except AirflowFailException as error:
+            self._give_up(catalog, run, what, error)
+
+    def _nothing_to_do(self, record: RescaleRunRecord | None) -> str | None:
+        if record is None or record.state == "done":
+            self.log.info("The run ended well; nothing to roll back")
+            return None
+        self.log.warning("Nothing left to roll back: %s", record.error)
+        return record.error
+
+    def _end(self, catalog: Catalog, run: str, what: str) -> str:
+        lease = catalog.lease(self.job)
+        before = None if lease is None else lease.before
+        said = f"{what}; {self._now(catalog, before)}"
+        self._finish(catalog, run, said)
+        self.log.error("%s", said)
+        return said
+
+    def _give_up(self, catalog: Catalog, run: str, what: str, error: AirflowFailException) -> None:
+        """Leave the job to the supervisor, which goes on trying, and to whoever reads this."""
+        said = f"{what}; rolled back, but no driver runs yet: {error}; the supervisor goes on trying"
+        self._finish(catalog, run, said)
+        raise AirflowFailException(said) from error
+
+    def _finish(self, catalog: Catalog, run: str, said: str) -> None:
+        if find_run(catalog, run) is not None:
+            catalog.finish_rescale_run(run, error=said)
+        catalog.release_lease(self.job, run)
+
+    def _now(self, catalog: Catalog, before: JobBefore | None) -> str:
+        job = catalog.job(self.job)
+        if before is not None and before.desired_state == "stopped":
+            return f"job {job.name!r} was rolled back: it is stopped, as before"
+        newest = CheckpointStore.at(job.store).newest()
+        workers = "" if before is None or before.workers is None else f" and {before.workers} workers"
+        epoch = "no epoch" if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
+        return f"job {job.name!r} was rolled back to parallelism {job.parallelism}{workers}, and goes on from {epoch}"
+
+
+def _what_failed(record: RescaleRunRecord | None) -> str:
+    """Return the last thing that went wrong in a run."""
+    if record is None or not record.error:
+        return "the run was ended before its last step"
+    return record.error

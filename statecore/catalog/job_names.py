@@ -1,0 +1,51 @@
+"""The names of all jobs in a file, for those who must not ask the catalog: a form that is drawn while DAGs are parsed.
+
+The supervisor keeps it, JSON, a list of names; the environment variable ``STATECORE_JOBS`` says where.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+JOBS_VARIABLE = "STATECORE_JOBS"
+
+
+def job_names_file() -> Path | None:
+    """Return where the file is, or None when nobody said so."""
+    configured = os.environ.get(JOBS_VARIABLE)
+    return Path(configured) if configured else None
+
+
+def write_job_names(path: Path, names: Sequence[str]) -> None:
+    """Bring the file up to date; a reader finds the old names or the new ones, and no half of them."""
+    data = msgspec.json.encode(list(names))
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def read_job_names(path: Path | None) -> list[str]:
+    """Return the names; none when there is no file, or no such one: a form without suggestions is better than none."""
+    if path is None or not path.is_file():
+        return []
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[str])
+    except msgspec.DecodeError as error:
+        log.warning(
+            "found %s, which holds no list of names (%s); expected what the supervisor writes; correct %s, or remove "
+            "the file and let the supervisor write it anew",
+            path,
+            error,
+            JOBS_VARIABLE,
+        )
+        return []

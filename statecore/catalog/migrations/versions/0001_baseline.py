@@ -1,0 +1,262 @@
+"""The tables of the first release with revisions; catalogs from before that are brought up to them.
+
+Frozen: what is changed from here on is a revision of its own, and ``tables.py`` goes its own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+from statecore.errors import CatalogSchemaError
+
+revision = "0001"
+down_revision = None
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _job(*, primary_key: bool = False) -> sa.Column[str]:
+    return sa.Column("job", sa.String(200), sa.ForeignKey("jobs.name"), primary_key=primary_key, nullable=False)
+
+
+def _epoch() -> tuple[sa.Column[Any], ...]:
+    """Return the columns that say which epoch a row is of."""
+    return (
+        _job(primary_key=True),
+        sa.Column("lineage", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    )
+
+
+sa.Table(
+    "clusters",
+    metadata,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("kind", sa.String(50), nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("desired_workers", sa.Integer, nullable=False),
+    sa.Column("ready_workers", sa.Integer, nullable=False),
+    sa.Column("message", sa.Text),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("artifact", sa.Text, nullable=False),
+    sa.Column("store", sa.Text, nullable=False),
+    sa.Column("master_url", sa.Text, nullable=False),
+    sa.Column("cluster", sa.String(200), sa.ForeignKey("clusters.name")),
+    sa.Column("conf", sa.JSON, nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("desired_state", sa.String(20), nullable=False),
+    sa.Column("parallelism", sa.Integer, nullable=False),
+    sa.Column("max_parallelism", sa.Integer, nullable=False),
+    sa.Column("roll_back", sa.Boolean, nullable=False),
+    sa.Column("allow_non_restored_state", sa.Boolean, nullable=False),
+    sa.Column("start_from", sa.Text),
+    sa.Column("start_after_generation", sa.Integer, nullable=False),
+    sa.Column("claims_savepoint", sa.Boolean, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "generations",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("parallelism", sa.Integer, nullable=False),
+    sa.Column("started_ms", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
+    sa.Column("ended_ms", sa.BigInteger),
+    sa.Column("error", sa.Text),
+    sa.Column("log_path", sa.Text, nullable=False),
+    sa.Column("lineage", sa.BigInteger),
+    sa.Column("epoch", sa.BigInteger),
+)
+
+sa.Table(
+    "requests",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    _job(),
+    sa.Column("kind", sa.String(50), nullable=False),
+    sa.Column("arguments", sa.JSON, nullable=False),
+    sa.Column("idempotency_key", sa.String(500), nullable=False),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("result", sa.JSON(none_as_null=True)),
+    sa.Column("error", sa.Text),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("idempotency_key"),
+    sa.Index(None, "job", "state"),
+)
+
+sa.Table(
+    "savepoints",
+    metadata,
+    sa.Column("path", sa.String(1000), primary_key=True),
+    _job(),
+    sa.Column("lineage", sa.BigInteger, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("parallelism", sa.Integer, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Index(None, "job", "created_ms"),
+)
+
+sa.Table(
+    "epochs",
+    metadata,
+    *_epoch(),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("parallelism", sa.Integer, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("rows_total", sa.BigInteger, nullable=False),
+    sa.Column("started_ms", sa.BigInteger, nullable=False),
+    sa.Column("committed_ms", sa.BigInteger, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger, nullable=False),
+    sa.Column("phases", sa.JSON, nullable=False),
+    sa.Column("cache_hits", sa.Integer, nullable=False),
+    sa.Column("subtasks", sa.Integer, nullable=False),
+    sa.Column("backlog", sa.JSON, nullable=False),
+    sa.Column("memory_share", sa.Float),
+    sa.Column("late_rows", sa.JSON, nullable=False),
+    sa.Index(None, "job", "committed_ms"),
+)
+
+sa.Table(
+    "subtasks",
+    metadata,
+    *_epoch(),
+    sa.Column("committed_ms", sa.BigInteger, nullable=False),
+    sa.Column("operators", sa.JSON, nullable=False),
+    sa.Index(None, "job", "committed_ms"),
+)
+
+sa.Table(
+    "key_groups",
+    metadata,
+    *_epoch(),
+    sa.Column("uid", sa.String(500), primary_key=True),
+    sa.Column("committed_ms", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.JSON, nullable=False),
+    sa.Column("bytes", sa.JSON, nullable=False),
+    sa.Index(None, "job", "committed_ms"),
+)
+
+sa.Table(
+    "backlogs",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("measured_ms", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("sources", sa.JSON, nullable=False),
+)
+
+sa.Table(
+    "leases",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("owner", sa.String(500), nullable=False),
+    sa.Column("acquired_ms", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "rescale_runs",
+    metadata,
+    sa.Column("run_id", sa.String(500), primary_key=True),
+    _job(),
+    sa.Column("from_parallelism", sa.Integer, nullable=False),
+    sa.Column("to_parallelism", sa.Integer, nullable=False),
+    sa.Column("from_workers", sa.Integer),
+    sa.Column("to_workers", sa.Integer),
+    sa.Column("method", sa.String(20), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("savepoint", sa.Text),
+    sa.Column("rescaled", sa.Text),
+    sa.Column("steps", sa.JSON, nullable=False),
+    sa.Column("error", sa.Text),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.Index(None, "job", "created_ms"),
+)
+
+
+# What rows from before a column get in it.
+_FILLS: dict[str, dict[str, Any]] = {
+    "jobs": {
+        "roll_back": False,
+        "allow_non_restored_state": False,
+        # Any generation is later: a wish of then to start from a savepoint counts as taken up, and the newest epoch
+        # goes on. Otherwise a roll-back that was done would be done again, and outputs be published twice.
+        "start_after_generation": 0,
+        "claims_savepoint": False,
+    },
+    "epochs": {"backlog": [], "memory_share": None, "late_rows": {}},
+}
+
+
+def upgrade() -> None:
+    """Create the tables; those that are there get the columns that they lack."""
+    connection = op.get_bind()
+    there = set(sa.inspect(connection).get_table_names())
+    if "jobs" in there:
+        _require_ours(connection)
+    metadata.create_all(connection)
+    for name in sorted(there & _FILLS.keys()):
+        _bring_up(connection, metadata.tables[name])
+
+
+def _require_ours(connection: sa.Connection) -> None:
+    found = {column["name"] for column in sa.inspect(connection).get_columns("jobs")}
+    if not {"name", "artifact", "store", "desired_state"} <= found:
+        raise CatalogSchemaError(
+            f"found a table jobs with the columns {', '.join(sorted(found))}; expected none, or that of a catalog; "
+            "give the catalog a database of its own"
+        )
+
+
+def _bring_up(connection: sa.Connection, table: sa.Table) -> None:
+    found = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    missing = {name: value for name, value in _FILLS[table.name].items() if name not in found}
+    gone = found - set(table.columns.keys())
+    if missing:
+        with op.batch_alter_table(table.name) as batch:
+            for name in missing:
+                batch.add_column(sa.Column(name, table.columns[name].type))
+        connection.execute(sa.update(table).values(missing))
+    if "backlog_rows" in gone:
+        _take_over_backlog(connection, table)
+    if missing or gone:
+        with op.batch_alter_table(table.name) as batch:
+            for name in missing:
+                batch.alter_column(name, nullable=table.columns[name].nullable, existing_type=table.columns[name].type)
+            for name in gone:
+                batch.drop_column(name)
+
+
+def _take_over_backlog(connection: sa.Connection, epochs: sa.Table) -> None:
+    """Keep what once was one number over all sources, which have a name each now."""
+    rows = sa.column("backlog_rows", sa.BigInteger)
+    keys = list(epochs.primary_key)
+    waited = connection.execute(sa.select(*keys, rows).select_from(epochs).where(rows.is_not(None))).all()
+    for *key, records in waited:
+        which = [column == value for column, value in zip(keys, key, strict=True)]
+        backlog = [{"name": "", "records": records}]
+        connection.execute(sa.update(epochs).where(*which).values(backlog=backlog))

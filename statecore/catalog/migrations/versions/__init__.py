@@ -1,0 +1,1 @@
+"""Revisions, numbered in the order in which they are applied."""

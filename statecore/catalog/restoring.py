@@ -1,0 +1,107 @@
+"""What a job goes back to when a change of it comes to nothing: noted with the lease, put back without it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import one
+from statecore.catalog.records import ClusterRecord, GenerationRecord, JobBefore, JobRecord
+
+_CONFIGURED = (
+    "artifact",
+    "parallelism",
+    "max_parallelism",
+    "start_from",
+    "start_after_generation",
+    "claims_savepoint",
+    "roll_back",
+)
+
+
+def note_job(connection: Connection, name: str) -> JobBefore:
+    """Return a registered job as it is now."""
+    job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
+    assert job is not None
+    newest = _newest(connection, name)
+    return JobBefore(
+        desired_state=job.desired_state,
+        workers=None if job.cluster is None else _workers(connection, job.cluster),
+        generation=0 if newest is None else newest.generation,
+        **{field: getattr(job, field) for field in _CONFIGURED},
+    )
+
+
+def restore_job(connection: Connection, name: str, before: JobBefore, reason: str, now_ms: int) -> None:
+    """Put a job back to what it was; a driver of the change is ended, and its successor takes the newest epoch up.
+
+    Again, it changes nothing more. A driver that the change has not touched yet goes on.
+
+    Args:
+        connection: A write transaction that has locked the job.
+        name: The job.
+        before: What it was.
+        reason: What is told to those whose request comes to nothing, and of the driver.
+        now_ms: The time.
+
+    """
+    job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
+    assert job is not None
+    configured = {field: getattr(before, field) for field in _CONFIGURED}
+    changed = any(getattr(job, field) != value for field, value in configured.items())
+    newest = _newest(connection, name)
+    if changed and newest is not None and not newest.ended and _is_changed(newest, before):
+        _end(connection, newest, reason, now_ms)
+    connection.execute(
+        update(tables.jobs)
+        .where(tables.jobs.c.name == name)
+        .values(desired_state=before.desired_state, updated_ms=now_ms, **configured)
+    )
+    if job.cluster is not None and before.workers is not None:
+        connection.execute(
+            update(tables.clusters)
+            .where(tables.clusters.c.name == job.cluster)
+            .values(desired_workers=before.workers, updated_ms=now_ms)
+        )
+    fail_requests(connection, name, reason, now_ms)
+
+
+def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
+    """Tell a driver that the change has brought, or that has taken another parallelism up, from the one before."""
+    return newest.generation > before.generation or newest.parallelism != before.parallelism
+
+
+def fail_requests(connection: Connection, job: str, reason: str, now_ms: int) -> None:
+    """Fail what a job's driver was asked and has not answered: it must not be done when nobody waits for it."""
+    requests = tables.requests
+    connection.execute(
+        update(requests)
+        .where(requests.c.job == job, requests.c.state.in_(["pending", "taken"]))
+        .values(state="failed", error=reason, updated_ms=now_ms)
+    )
+
+
+def _newest(connection: Connection, job: str) -> GenerationRecord | None:
+    generations = tables.generations.c
+    newest = select(generations.generation).where(generations.job == job).order_by(generations.generation.desc())
+    is_newest = generations.generation == newest.limit(1).scalar_subquery()
+    return one(connection, tables.generations, generations.job == job, is_newest, kind=GenerationRecord)
+
+
+def _workers(connection: Connection, cluster: str) -> int:
+    found = one(connection, tables.clusters, tables.clusters.c.name == cluster, kind=ClusterRecord)
+    assert found is not None
+    return found.desired_workers
+
+
+def _end(connection: Connection, newest: GenerationRecord, reason: str, now_ms: int) -> None:
+    """End a generation: its driver finds that with its next heartbeat, and commits nothing more.
+
+    Stopped and not failed, because no pause is due before its successor starts.
+    """
+    generations = tables.generations
+    connection.execute(
+        update(generations)
+        .where(generations.c.job == newest.job, generations.c.generation == newest.generation)
+        .values(state="stopped", error=reason, ended_ms=now_ms)
+    )

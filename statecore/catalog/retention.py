@@ -1,0 +1,31 @@
+"""Which savepoints of a job may go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from statecore.catalog.records import SavepointRecord
+
+
+def superfluous_savepoints(
+    savepoints: Sequence[SavepointRecord], *, keep: int, max_age_ms: int, now_ms: int, needed: Collection[str] = ()
+) -> list[SavepointRecord]:
+    """Return the savepoints beyond the newest ``keep`` and those older than ``max_age_ms``, oldest first.
+
+    The newest one always stays, however old it is: it may be all that is left.
+
+    Args:
+        savepoints: Of one job, in any order.
+        keep: How many stay at most.
+        max_age_ms: How old one may become.
+        now_ms: The time.
+        needed: Paths of those that somebody refers to; they stay, and count.
+
+    """
+    newest_first = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch), reverse=True)
+    surplus = [
+        each
+        for position, each in enumerate(newest_first)
+        if position >= max(keep, 1) or (position > 0 and now_ms - each.created_ms > max_age_ms)
+    ]
+    return [each for each in reversed(surplus) if each.path not in needed]

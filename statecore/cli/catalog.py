@@ -1,0 +1,91 @@
+"""``catalog upgrade`` and ``catalog rebuild``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from statecore.catalog import Catalog
+from statecore.catalog.rebuild import Rebuilt, rebuild_job
+from statecore.cli.options import AsJson, CatalogUrl, absolute
+from statecore.cli.output import complain, print_json, progress
+from statecore.errors import StatecoreError
+
+
+def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
+    """Bring the catalog's tables to what this release needs; in a new database that creates them.
+
+    Stop the supervisor and all jobs first: programs of an older release cannot work with newer tables. Make a backup,
+    too: there is no way back.
+    """
+    with Catalog(catalog) as opened:
+        before = opened.revision()
+        opened.create_schema()
+        after = opened.revision()
+    if as_json:
+        print_json({"from": before, "to": after})
+    elif before == after:
+        print(f"the catalog is at revision {after} already")
+    else:
+        print(f"the catalog is at revision {after} now; it was at {before or 'none'}")
+
+
+def rebuild_catalog(
+    stores: Annotated[
+        list[str], typer.Argument(metavar="STORE…", help="Root of a job's store, path or URL; several are possible.")
+    ],
+    catalog: CatalogUrl,
+    as_json: AsJson = False,
+) -> None:
+    """Bring jobs and their savepoints back into a catalog that was lost; the jobs stay stopped.
+
+    Copies of savepoints outside of the stores are not found. What cannot be read is named, and the rest brought back.
+    """
+    problems: list[StatecoreError] = []
+    rebuilt: list[Rebuilt] = []
+    with Catalog(catalog) as opened:
+        opened.create_schema(only_if_new=True)
+        for store in stores:
+            try:
+                with progress("reading savepoints") as report:
+                    found = rebuild_job(opened, absolute(store), progress=report)
+            except StatecoreError as error:
+                problems.append(error)
+                continue
+            rebuilt.append(found)
+            problems += found.problems
+            if not as_json:
+                for line in _lines(found):
+                    print(line)
+    if as_json:
+        print_json([_facts(found) for found in rebuilt])
+    for problem in problems:
+        complain(problem)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _facts(found: Rebuilt) -> dict[str, Any]:
+    """Return what programs are told of a job that came back; its configuration may hold what is not for a log."""
+    return {
+        "job": found.job.name,
+        "lineage": found.lineage,
+        "epoch": found.epoch,
+        "savepoints": found.savepoints,
+        "registered_before": found.registered_before,
+        "withheld": found.withheld,
+        "lost_cluster": found.lost_cluster,
+    }
+
+
+def _lines(found: Rebuilt) -> Iterator[str]:
+    newest = "no epoch yet" if found.epoch is None else f"epoch {found.epoch} of lineage {found.lineage}"
+    yield f"{found.job.name}: {newest}, {found.savepoints} savepoints; it is {found.job.desired_state}"
+    if found.registered_before:
+        yield "  it was registered again already, and stays as it was registered"
+    if found.withheld:
+        yield f"  register it again to set {', '.join(found.withheld)}: secrets are not kept in the store"
+    if found.lost_cluster is not None:
+        yield f"  register its cluster {found.lost_cluster!r}, then the job again with --cluster {found.lost_cluster}"

@@ -1,0 +1,49 @@
+"""How far a copy is that a driver makes: seen from its target, because the driver does not tell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statecore.cli.output import Report, progress
+from statecore.errors import StatecoreError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.storage import open_store
+
+_POLL_S = 2.0
+_STATE = "state"
+
+
+@contextmanager
+def watched(store: CheckpointStore, path: str, target: str) -> Iterator[None]:
+    """Show how many bytes of a savepoint's state are copied already.
+
+    Where this machine cannot look into the target, the copy goes on unseen.
+
+    Args:
+        store: Where the savepoint is pinned.
+        path: Its manifest's path there, once it is pinned.
+        target: Path or URL of the folder that is written.
+
+    """
+    ended = threading.Event()
+    with progress("copying bytes of state") as report:
+        watching = threading.Thread(target=_watch, args=(store, path, target, report, ended), daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join()
+
+
+def _watch(store: CheckpointStore, path: str, target: str, report: Report, ended: threading.Event) -> None:
+    total = 0
+    while not ended.wait(_POLL_S):
+        try:
+            total = total or sum(ref.size for ref in store.manifest(path).files() if ref.path.startswith(f"{_STATE}/"))
+            report(sum(entry.size for entry in open_store(target).list(_STATE)), total)
+        except StatecoreError:
+            # Not pinned yet, or not for this machine to see.
+            continue

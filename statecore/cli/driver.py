@@ -1,0 +1,100 @@
+"""What is asked of a job's driver, and the wait for its answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from statecore.catalog import Catalog, GenerationRecord, RequestRecord
+from statecore.cli.output import note, spinner
+from statecore.errors import RequestFailedError
+
+POLL_S = 0.5
+
+
+def log_of(catalog: Catalog, job: str) -> str:
+    """Return where the newest driver's output is; empty before the first."""
+    newest = catalog.newest_generation(job)
+    return "" if newest is None else newest.log_path
+
+
+def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
+    """Return the generation that runs.
+
+    Raises:
+        RequestFailedError: There is none.
+
+    """
+    newest = catalog.newest_generation(job)
+    if newest is None or not catalog.is_alive(newest):
+        raise RequestFailedError(f"found no live driver of {job}; expected one {wanted_for}; {remedy}")
+    return newest
+
+
+def answer(
+    catalog: Catalog, request: RequestRecord, timeout_s: float, failed: str, *, give_up: bool = False
+) -> dict[str, Any]:
+    """Return the result of a request that a driver carries out.
+
+    Args:
+        catalog: Where it was made.
+        request: As it was made.
+        timeout_s: Seconds to wait.
+        failed: What it means that there is none, for the error.
+        give_up: Whether it must not be carried out any more when nobody waits for it.
+
+    Raises:
+        RequestFailedError: It did not, or not in time.
+
+    """
+    deadline = time.monotonic() + timeout_s
+    while request.state in ("pending", "taken"):
+        if time.monotonic() > deadline:
+            late = (
+                f"found no answer after {timeout_s:g} s; expected the driver to give one; look at its log "
+                f"{log_of(catalog, request.job)}"
+            )
+            if not give_up:
+                raise RequestFailedError(f"{failed}: {late}; it was not told to give up, so it may still come")
+            # An answer that came just now counts.
+            request = catalog.finish_request(request.id, error=late)
+            break
+        time.sleep(POLL_S)
+        # In this order: a driver answers before it ends.
+        deserted = _is_deserted(catalog, request.job)
+        request = catalog.get_request(request.id)
+        if deserted and request.result is None:
+            request = catalog.finish_request(
+                request.id,
+                error=f"found its driver ended; expected an answer before; look at its log "
+                f"{log_of(catalog, request.job)}; the newest epoch is kept, and a start goes on from it",
+            )
+    if request.result is None:
+        raise RequestFailedError(f"{failed}: {request.error}")
+    return request.result
+
+
+def wait_until_ended(catalog: Catalog, job: str, timeout_s: float) -> None:
+    """Wait for a driver that has answered, so that what comes next finds its job stopped."""
+    deadline = time.monotonic() + timeout_s
+    with spinner(f"{job}: waiting for the driver to end"):
+        while catalog.is_alive(catalog.newest_generation(job)):
+            if time.monotonic() > deadline:
+                note(f"the driver of {job} has not ended yet; see {log_of(catalog, job)}")
+                return
+            time.sleep(POLL_S)
+
+
+def note_lease(catalog: Catalog, job: str) -> None:
+    """Say who else is changing the job, if somebody is: the two will be at odds."""
+    lease = catalog.lease(job)
+    if lease is not None:
+        note(f"{lease.owner} holds the lease on {job} and is changing it, too; see `status {job}`")
+
+
+def _is_deserted(catalog: Catalog, job: str) -> bool:
+    """Tell whether a job has no driver and will get none."""
+    if catalog.job(job).desired_state == "running" or catalog.is_alive(catalog.newest_generation(job)):
+        return False
+    catalog.fail_lost_generation(job)
+    return True

@@ -1,0 +1,42 @@
+"""``savepoint drop``."""
+
+from __future__ import annotations
+
+from statecore.catalog import Catalog
+from statecore.cli.options import AsJson, OptionalCatalogUrl, SavepointPath, absolute
+from statecore.cli.output import print_json, progress
+from statecore.errors import MissingFileError
+from statecore.snapshot import savepoints
+from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
+
+
+def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_json: AsJson = False) -> None:
+    """Remove a savepoint and the files that nothing else needs; no job has to run."""
+    try:
+        store, manifest_path = open_savepoint(path)
+    except MissingFileError:
+        # Somebody removed the folder, or an earlier drop was cut off here.
+        if not _forget(catalog, path):
+            raise
+        if as_json:
+            print_json({"path": path, "bytes": 0})
+        else:
+            print(f"{path} was gone already; the catalog lists it no more")
+        return
+    where = store.describe(manifest_path)
+    with progress("removing files") as report:
+        freed = savepoints.drop_savepoint(store, manifest_path, progress=report)
+    _forget(catalog, path, where)
+    if as_json:
+        print_json({"path": where, "bytes": freed})
+    else:
+        print(f"dropped {where}: {freed} bytes freed")
+
+
+def _forget(catalog: str | None, *paths: str) -> bool:
+    """Remove what a catalog says of a savepoint, however it was written there; return whether it said anything."""
+    if catalog is None:
+        return False
+    folders = {absolute(path).rstrip("/").removesuffix(f"/{MANIFEST}") for path in paths}
+    with Catalog(catalog) as opened:
+        return opened.forget_savepoint(*folders, *(f"{folder}/{MANIFEST}" for folder in folders))

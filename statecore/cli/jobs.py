@@ -1,0 +1,43 @@
+"""``jobs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.markup import escape
+
+from statecore.catalog import Catalog
+from statecore.cli.options import AsJson, CatalogUrl
+from statecore.cli.output import NOTHING, console, lag, print_json, span, table, waiting
+from statecore.cli.standing import Standing, standing, summary
+
+
+def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
+    """Print all jobs: whether they should run, whether they do, their newest epoch, and whether they keep up."""
+    with Catalog(catalog) as opened:
+        found = [standing(opened, job) for job in opened.jobs()]
+    if as_json:
+        print_json([summary(each) for each in found])
+        return
+    made = table("job", "desired", "driver", "parallelism", "epoch", "committed", "rows/s", "backlog", "lag")
+    for each in found:
+        made.add_row(*_cells(each))
+    console().print(made)
+    for each in found:
+        if each.error is not None and each.generation is not None:
+            generation = each.generation
+            print(f"{each.job.name}, generation {generation.generation}: {each.error} (log: {generation.log_path})")
+
+
+def _cells(found: Standing) -> Iterator[str]:
+    told = summary(found)
+    yield from (escape(told.job), told.desired, told.driver)
+    yield str(told.parallelism)
+    yield NOTHING if told.epoch is None else str(told.epoch)
+    yield NOTHING if told.committed_ms is None else f"{span(found.now_ms - told.committed_ms)} ago"
+    # What was measured of a driver that no longer runs is out of date.
+    runs = found.driver == "running"
+    rate = found.figures.rows_per_second
+    yield f"{rate:,.0f}" if runs and rate is not None else NOTHING
+    yield waiting(found.waiting) if runs else NOTHING
+    yield lag(found.waiting) if runs else NOTHING

@@ -1,0 +1,48 @@
+"""Options and arguments that several commands take, and how their values are read."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CatalogUrl = Annotated[
+    str, typer.Option("--catalog", envvar="STATECORE_CATALOG", help="URL of the catalog, e.g. sqlite:///catalog.db")
+]
+OptionalCatalogUrl = Annotated[
+    str | None,
+    typer.Option("--catalog", envvar="STATECORE_CATALOG", help="URL of the catalog, if there is one."),
+]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
+SavepointPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="A savepoint's folder, or a manifest file: a path or a URL.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on one line.")]
+
+
+def absolute(path: str) -> str:
+    """Return a URL or path as a process in another directory understands it, always the same for the same place."""
+    if "://" in path:
+        return path
+    found = Path(path).absolute()
+    # A link stays one: it is there to be turned elsewhere. What `..` leads to is known only behind it.
+    return str(found.resolve() if ".." in found.parts else found)
+
+
+def pairs(option: str, items: list[str] | None) -> dict[str, str]:
+    """Return what was given as ``key=value``; anything else is wrong usage of ``option``."""
+    found = {}
+    for item in items or []:
+        key, separator, value = item.partition("=")
+        if not (separator and key):
+            raise typer.BadParameter(f"found {item!r}; expected key=value", param_hint=option)
+        found[key] = value
+    return found
+
+
+def unique_name(what: str) -> str:
+    """Return a name that nobody gave before, which begins with ``what`` and the time."""
+    return f"{what}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"

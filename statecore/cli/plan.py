@@ -1,0 +1,79 @@
+"""``plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from statecore.catalog import Catalog
+from statecore.cli.options import AsJson, OptionalCatalogUrl
+from statecore.cli.output import console, print_json, progress, table
+from statecore.errors import MissingFileError
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.plan import RescalePlan, plan_rescale
+
+
+def plan(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|PATH", help="Name of a job, for its newest epoch; or a savepoint's folder or manifest file."
+        ),
+    ],
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    max_parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Number of key groups to be; by default it stays.")
+    ] = None,
+    catalog: OptionalCatalogUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a rescale of a job or a savepoint will do; nothing is written or moved."""
+    store, manifest_path = _found(what, catalog)
+    manifest = store.manifest(manifest_path)
+    with progress("counting rows") as report:
+        planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
+    if as_json:
+        print_json({**msgspec.to_builtins(planned), "rows": planned.rows, "skew": planned.skew})
+    else:
+        _print(planned)
+
+
+def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
+    """Return the store and the path of the manifest that is meant.
+
+    Raises:
+        UnknownJobError: It looks like a job's name, and is none.
+        MissingFileError: There is no manifest there, or the job has committed nothing.
+
+    """
+    if "/" in what or Path(what).exists() or catalog is None:
+        return open_savepoint(what)
+    with Catalog(catalog) as opened:
+        store = CheckpointStore.at(opened.job(what).store)
+    checkpoints = store.checkpoints()
+    if not checkpoints:
+        raise MissingFileError(
+            f"found no committed epoch of {what} in {store.files.url}; expected one to plan with; start the job, and "
+            "plan when it has committed its first epoch"
+        )
+    return store, checkpoints[-1].path
+
+
+def _print(planned: RescalePlan) -> None:
+    print(
+        f"{planned.job}, epoch {planned.epoch} of lineage {planned.lineage}: parallelism {planned.from_parallelism} -> "
+        f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
+        f"{planned.method}; {planned.bytes_written} bytes to write, skew {planned.skew:.2f}"
+    )
+    for uid, fixed in planned.fixed:
+        print(f"operator {uid} keeps its own parallelism, {fixed}")
+    made = table("subtask", "key groups", "files", "rows", "bytes", "of the average")
+    average = planned.rows / len(planned.subtasks) or 1
+    for each in planned.subtasks:
+        start, end = each.key_groups
+        counts = map(str, (each.files, each.rows, each.bytes))
+        made.add_row(str(each.subtask), f"{start}–{end}", *counts, f"{each.rows / average:.0%}")
+    console().print(made)

@@ -1,0 +1,83 @@
+"""``rescale``."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.cli.driver import live_driver
+from statecore.cli.lease import held
+from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
+from statecore.cli.output import print_json
+from statecore.cli.rescale_steps import Rescale, Wish
+from statecore.errors import ConfigurationError
+
+
+class Method(StrEnum):
+    """How state gets to its new subtasks."""
+
+    live = "live"
+    by_reference = "by_reference"
+    rewrite = "rewrite"
+
+
+def rescale(
+    name: JobName,
+    catalog: CatalogUrl,
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of workers to be; by default the cluster stays as it is.")
+    ] = None,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="live: between two epochs, the driver runs on. by_reference: stop with a savepoint, start from it. "
+            "rewrite: the same, and a Spark job lays all state out anew in between.",
+        ),
+    ] = Method.live,
+    max_parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Number of key groups to be; with --method rewrite alone.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever looks at the run.")] = "by hand",
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that each step may take.")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give a running job another parallelism, and wait until it runs at it.
+
+    Operators whose parallelism the job file fixes keep it. When a step fails, the job goes back to its old size and
+    goes on from its newest epoch. A job that is stopped takes another parallelism with `start`.
+    """
+    if max_parallelism is not None and method is not Method.rewrite:
+        raise typer.BadParameter(f"found --max-parallelism with the method {method}; it takes --method rewrite")
+    with Catalog(catalog) as opened:
+        job = opened.job(name)
+        _check(job, parallelism, max_parallelism, workers)
+        live_driver(opened, name, "to take it up", f"run `start {name} --parallelism {parallelism}`")
+        run = f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
+        wish = Wish(parallelism, workers, max_parallelism, reason, timeout_s)
+        with held(opened, name, run) as lease:
+            told = Rescale(opened, job, lease, run, wish).carry_out(method.value)
+    if as_json:
+        print_json({"job": name, "run": run, "method": method, "from": job.parallelism, "to": parallelism})
+    else:
+        print(told)
+
+
+def _check(job: JobRecord, parallelism: int, max_parallelism: int | None, workers: int | None) -> None:
+    """Refuse before anything is stopped."""
+    limit = job.max_parallelism if max_parallelism is None else max_parallelism
+    if parallelism > limit:
+        raise ConfigurationError(
+            f"found parallelism {parallelism} for {job.name}; expected at most {limit}, its max parallelism; "
+            "choose less, or say --method rewrite --max-parallelism"
+        )
+    if workers is not None and job.cluster is None:
+        raise ConfigurationError(
+            f"found --workers {workers} for {job.name}, which names no cluster; expected a job whose cluster is ours "
+            "to resize; leave it out, or register the job with --cluster"
+        )

@@ -1,0 +1,86 @@
+"""The commands, and in which group of the help each stands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
+from statecore.cli.drop import drop_savepoint
+from statecore.cli.jobs import list_jobs
+from statecore.cli.output import complain
+from statecore.cli.plan import plan
+from statecore.cli.policy import list_decisions, set_policy, show_policy
+from statecore.cli.register import register_job
+from statecore.cli.rescale import rescale
+from statecore.cli.savepoints import create_savepoint, list_savepoints
+from statecore.cli.show import show_savepoint
+from statecore.cli.start import start_job
+from statecore.cli.status import show_status
+from statecore.cli.stop import stop_job
+from statecore.cli.supervisor import supervise
+from statecore.cli.verify import verify_savepoint
+from statecore.errors import StatecoreError
+
+_HELP = """Savepoints and rescaling for stateful PySpark streaming.
+
+Where the catalog is, an environment variable says once for all commands:
+
+    export STATECORE_CATALOG=sqlite:////data/catalog.db
+"""
+_FIRST_STEPS = """First steps: run `supervisor` in a terminal of its own, `register` a job, `start` it, look at `jobs`.
+
+When a job is in trouble: `status JOB` says how it does and what to do.
+
+Exit codes: 0 done, 1 refused or failed (why stands on stderr), 2 wrong usage.
+"""
+
+app = typer.Typer(
+    help=_HELP,
+    epilog=_FIRST_STEPS,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    # They would print the values of variables, a database's password among them.
+    pretty_exceptions_enable=False,
+)
+savepoints = typer.Typer(help="Take savepoints, look at them, check and drop them.", no_args_is_help=True)
+policies = typer.Typer(help="Have a job sized by what it has to do, by the DAG autoscale.", no_args_is_help=True)
+catalogs = typer.Typer(help="Look after the catalog itself.", no_args_is_help=True)
+
+_LOOK, _RUN, _RESCALE, _OPERATE = "How jobs do", "Run jobs", "Rescale and keep", "Operate"
+
+app.command("jobs", rich_help_panel=_LOOK)(list_jobs)
+app.command("status", rich_help_panel=_LOOK)(show_status)
+app.command("register", rich_help_panel=_RUN)(register_job)
+app.command("start", rich_help_panel=_RUN)(start_job)
+app.command("stop", rich_help_panel=_RUN)(stop_job)
+app.command("plan", rich_help_panel=_RESCALE)(plan)
+app.command("rescale", rich_help_panel=_RESCALE)(rescale)
+app.add_typer(policies, name="policy", rich_help_panel=_RESCALE)
+app.add_typer(savepoints, name="savepoint", rich_help_panel=_RESCALE)
+app.command("supervisor", rich_help_panel=_OPERATE)(supervise)
+app.add_typer(catalogs, name="catalog", rich_help_panel=_OPERATE)
+
+savepoints.command("create")(create_savepoint)
+savepoints.command("list")(list_savepoints)
+savepoints.command("show")(show_savepoint)
+savepoints.command("verify")(verify_savepoint)
+savepoints.command("drop")(drop_savepoint)
+
+policies.command("set")(set_policy)
+policies.command("show")(show_policy)
+policies.command("decisions")(list_decisions)
+
+catalogs.command("upgrade")(upgrade_catalog)
+catalogs.command("rebuild")(rebuild_catalog)
+
+
+def main() -> None:
+    """Run the command line; a refusal is one line on stderr and exit code 1."""
+    try:
+        app()
+    except StatecoreError as error:
+        complain(error)
+        sys.exit(1)

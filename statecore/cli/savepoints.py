@@ -1,0 +1,77 @@
+"""``savepoint create`` and ``savepoint list``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.cli.copying import watched
+from statecore.cli.driver import answer, live_driver
+from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
+from statecore.cli.output import console, print_json, spinner, table, utc
+from statecore.snapshot.checkpoints import CheckpointStore
+
+
+def create_savepoint(
+    name: JobName,
+    catalog: CatalogUrl,
+    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint; by default the time.")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever finds it.")] = "by hand",
+    copy_to: Annotated[
+        str | None,
+        typer.Option("--copy-to", help="Folder, path or URL, for a self-contained copy; by default nothing is copied."),
+    ] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Take a savepoint of a running job, which runs on, and print where it is."""
+    arguments = {"name": savepoint or unique_name("manual"), "reason": reason}
+    path = CheckpointStore.savepoint_path(arguments["name"])
+    if copy_to is not None:
+        arguments["target"] = absolute(copy_to)
+    with Catalog(catalog) as opened:
+        job = opened.job(name)
+        remedy = (
+            f"start the job, or copy its newest epoch, which is kept in {job.store}/manifests, with "
+            "sparkjobs/copy_savepoint.py"
+        )
+        live_driver(opened, name, "to take a savepoint", remedy)
+        # A key of its own: the same name again is another savepoint, and the driver refuses it.
+        request = opened.request(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
+        with _shown(job, path, arguments.get("target")):
+            result = answer(opened, request, timeout_s, f"no savepoint of {name} was taken")
+    if as_json:
+        print_json({"job": name, "savepoint": result["url"], "lineage": result["lineage"], "epoch": result["epoch"]})
+        return
+    print(result["url"])
+
+
+def list_savepoints(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
+    """Print the savepoints of a job, newest first."""
+    with Catalog(catalog) as opened:
+        opened.job(name)
+        found = opened.savepoints(name)
+    if as_json:
+        print_json(found)
+        return
+    made = table("created (UTC)", "lineage", "epoch", "parallelism", "reason", "path")
+    for each in found:
+        numbers = map(str, (each.lineage, each.epoch, each.parallelism))
+        made.add_row(utc(each.created_ms), *numbers, escape(each.reason), escape(each.path))
+    console().print(made)
+
+
+@contextmanager
+def _shown(job: JobRecord, path: str, target: str | None) -> Iterator[None]:
+    if target is None:
+        with spinner(f"{job.name}: pinning the newest epoch"):
+            yield
+    else:
+        with watched(CheckpointStore.at(job.store), path, target):
+            yield

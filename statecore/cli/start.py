@@ -1,0 +1,106 @@
+"""``start``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.cli.driver import note_lease
+from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
+from statecore.cli.output import print_json
+from statecore.errors import ConfigurationError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import Manifest
+
+
+def start_job(
+    name: JobName,
+    catalog: CatalogUrl,
+    allow_non_restored_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state",
+            help="Start although the job file no longer declares some state; without this it is refused.",
+        ),
+    ] = False,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="Savepoint to start from: a path in the job's store, a path or a URL.")
+    ] = None,
+    roll_back: Annotated[
+        bool,
+        typer.Option(
+            "--roll-back", help="Start from it although epochs were committed since; published output is not withdrawn."
+        ),
+    ] = False,
+    claim: Annotated[
+        bool, typer.Option("--claim", help="Own the savepoint: drop it as soon as the job needs it no more.")
+    ] = False,
+    parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; by default as before.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the supervisor to run a job, from its newest epoch if it has one.
+
+    A savepoint given with --from counts until an epoch was committed after it, over any number of attempts to start.
+    """
+    if start_from is None and (roll_back or claim):
+        raise typer.BadParameter("found no --from; expected a savepoint with --roll-back and --claim; name it")
+    with Catalog(catalog) as opened:
+        job = opened.job(name)
+        if start_from is not None or parallelism is not None:
+            _require_stopped(opened, job)
+        wishes: dict[str, Any] = {}
+        if start_from is not None:
+            wishes = {**_beginning(job, start_from, roll_back), "claims_savepoint": claim}
+        note_lease(opened, name)
+        wanted = opened.set_desired(
+            name,
+            state="running",
+            parallelism=parallelism,
+            allow_non_restored_state=allow_non_restored_state,
+            **wishes,
+        )
+    if as_json:
+        print_json({"job": name, "desired": "running", "parallelism": wanted.parallelism, "from": wanted.start_from})
+        return
+    beginning = f" from {wishes['start_from']}" if wishes else ""
+    print(f"{name} is to run{beginning}; the supervisor starts its driver")
+
+
+def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, Any]:
+    """Return what to wish for to start a job from a savepoint.
+
+    Raises:
+        ConfigurationError: Epochs were committed that it does not hold, and nobody said to leave them behind.
+
+    """
+    own = CheckpointStore.at(job.store)
+    # Where it lies is settled here, by the directory of whoever asked.
+    store, path = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
+    asked, newest = store.manifest(path), own.newest()
+    if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
+        raise ConfigurationError(
+            f"found epoch {newest.epoch} of lineage {newest.lineage} committed in {job.store}; expected the job to "
+            f"begin with {store.describe(path)}, epoch {asked.epoch} of lineage {asked.lineage} of job {asked.job!r}; "
+            "add --roll-back to leave the newer epochs behind, or start without --from to go on from them"
+        )
+    return {
+        "start_from": store.describe(path),
+        "roll_back": roll_back,
+        "max_parallelism": asked.max_parallelism,
+    }
+
+
+def _epoch_of(manifest: Manifest) -> tuple[str, int, int]:
+    return manifest.job, manifest.lineage, manifest.epoch
+
+
+def _require_stopped(catalog: Catalog, job: JobRecord) -> None:
+    """Refuse what a running driver would not notice, and the next one, perhaps much later, would."""
+    if job.desired_state == "running" or catalog.is_alive(catalog.newest_generation(job.name)):
+        raise ConfigurationError(
+            f"found {job.name} running, or wanted so; expected it to be stopped, because --from and --parallelism are "
+            f"taken up by a new driver; run `stop {job.name}` first, or give it another parallelism with `rescale`"
+        )

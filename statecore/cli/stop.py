@@ -1,0 +1,51 @@
+"""``stop``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from statecore.catalog import Catalog
+from statecore.cli.driver import answer, note_lease, wait_until_ended
+from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
+from statecore.cli.output import note, print_json, spinner
+
+
+def stop_job(
+    name: JobName,
+    catalog: CatalogUrl,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 120.0,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path."""
+    with Catalog(catalog) as opened:
+        opened.job(name)
+        note_lease(opened, name)
+        url = stop_with_savepoint(opened, name, timeout_s)
+    if url is None:
+        note(f"{name} has no live driver; nothing to stop")
+    if as_json:
+        print_json({"job": name, "savepoint": url})
+    elif url is not None:
+        print(url)
+
+
+def stop_with_savepoint(catalog: Catalog, job: str, timeout_s: float, reason: str = "by hand") -> str | None:
+    """Have a job stopped, and return the savepoint's URL; None when it had no live driver.
+
+    Raises:
+        RequestFailedError: There is no savepoint, or not in time.
+
+    """
+    catalog.set_desired(job, state="stopped")
+    if not catalog.is_alive(catalog.newest_generation(job)):
+        # One that is silent and wakes up later finds itself replaced.
+        catalog.fail_lost_generation(job)
+        return None
+    savepoint = unique_name("manual")
+    request = catalog.request(job, "stop_with_savepoint", {"name": savepoint, "reason": reason}, savepoint)
+    with spinner(f"{job}: stopping with a savepoint"):
+        result = answer(catalog, request, timeout_s, f"{job} is to stop, but without a savepoint")
+    wait_until_ended(catalog, job, timeout_s)
+    return str(result["url"])

@@ -1,0 +1,107 @@
+"""Scheduled savepoints, step by step: taken, read through, and old ones dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from running import RUN, run_step
+from scripted_driver import ScriptedDriver
+from statecore_airflow.savepoints import (
+    RetainSavepointsOperator,
+    RunningJobsOperator,
+    TakeSavepointOperator,
+    VerifySavepointOperator,
+)
+
+from statecore.catalog import Catalog
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def take(job: str, run: str = RUN) -> str:
+    return str(run_step(TakeSavepointOperator(task_id="take", job=job), run))
+
+
+def retain(job: str, *, keep: int = 1, max_age_days: float = 7) -> list[Any]:
+    found: list[Any] = run_step(
+        RetainSavepointsOperator(task_id="retain", job=job), keep=keep, max_age_days=max_age_days
+    )
+    return found
+
+
+def test_all_jobs_that_should_run_or_the_one_that_was_asked_for(catalog: Catalog, job: str) -> None:
+    catalog.register_job("idle", artifact="x", store="/s", master_url="local", parallelism=1, max_parallelism=8)
+    jobs = RunningJobsOperator(task_id="jobs")
+    assert run_step(jobs, job=None) == [job]
+    assert run_step(jobs, job="idle") == ["idle"]
+
+
+def test_a_savepoint_is_taken_once_while_the_job_runs_on_and_is_whole(
+    catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
+) -> None:
+    url = take(job)
+    assert take(job) == url
+    assert [each.path for each in catalog.savepoints(job)] == [url]
+    assert run_step(VerifySavepointOperator(task_id="verify", savepoint=url)) == url
+    assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
+    lost = Path(store.files.url) / store.manifest(url.removeprefix(store.describe(""))).files()[0].path
+    lost.write_bytes(b"x" * lost.stat().st_size)
+    with pytest.raises(AirflowFailException, match=rf"found 1 problems .*{lost}"):
+        run_step(VerifySavepointOperator(task_id="verify", savepoint=url))
+
+
+def test_a_refused_savepoint_is_asked_for_again_by_the_next_try(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    driver.refuse = "storage is away"
+    with pytest.raises(AirflowException, match="storage is away"):
+        take(job)
+    driver.refuse = None
+    assert take(job).endswith("-2/manifest.json")
+
+
+def test_a_job_without_a_driver_is_not_asked(catalog: Catalog, job: str) -> None:
+    with pytest.raises(AirflowFailException, match="no live driver of job 'flights'"):
+        take(job)
+    assert catalog.next_request(job) is None
+
+
+def test_old_savepoints_of_this_dag_and_of_rescales_go_and_no_others(
+    catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
+) -> None:
+    newest = store.newest()
+    assert newest is not None
+    by_hand = store.write_savepoint(newest, "by-hand", reason="", now_ms=1)
+    left = store.write_savepoint(newest, "left-by-a-rescale", reason="", now_ms=1)
+    in_use = store.write_savepoint(newest, "of-a-run-that-goes-on", reason="", now_ms=1)
+    for path in (by_hand, left, in_use):
+        catalog.record_savepoint(path, job=job, lineage=1, epoch=newest.epoch, parallelism=2, reason="", created_ms=1)
+    for run, path in (("done", left), ("on", in_use)):
+        catalog.start_rescale_run(run, job, from_parallelism=2, to_parallelism=4)
+        catalog.update_rescale_run(run, savepoint=path)
+    catalog.finish_rescale_run("done")
+    first, second, third = (take(job, f"scheduled__{hour}") for hour in (1, 2, 3))
+    with claimed(store.files, first.removeprefix(store.describe("")), "a copy"):
+        assert retain(job) == [store.describe(left), second]
+        assert sorted(store.savepoints()) == sorted(
+            [by_hand, in_use, *(url.removeprefix(store.describe("")) for url in (first, third))]
+        )
+    assert {each.path for each in catalog.savepoints(job)} == {by_hand, in_use, first, third}
+    assert retain(job, keep=9, max_age_days=0) == [first]
+    # The newest stays, however old.
+    assert retain(job, keep=1, max_age_days=0) == []
+
+
+def test_a_savepoint_that_a_job_is_to_start_from_stays(
+    catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
+) -> None:
+    first, _ = (take(job, f"scheduled__{hour}") for hour in (1, 2))
+    catalog.set_desired(job, start_from=first.removesuffix("/manifest.json"))
+    assert retain(job) == []
+    catalog.set_desired(job, start_from=None)
+    assert retain(job) == [first]
