@@ -12,7 +12,7 @@ NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test chaos bench lint invariants migration clean
+.PHONY: help setup demo stop test chaos bench lint invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
+	@echo "make pictures        take the documentation's pictures of the pages in Airflow anew"
 	@echo "make stop            end everything that demo left running"
 
 setup: $(VENV)/.installed
@@ -57,6 +58,9 @@ bench: setup
 
 migration: setup
 	@$(BIN)/python -m scripts.new_migration "$(NAME)"
+
+pictures: setup
+	@$(BIN)/python -m tests.web
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -1,11 +1,33 @@
-"""The one file Airflow searches for plugins; operators and triggers lie in the package beside it."""
+"""The one file Airflow searches for plugins; everything else lies in the package beside it."""
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 from airflow.plugins_manager import AirflowPlugin
+from statecore_airflow.addresses import MOUNT, VIEW, mounted
 
 
 class StatecorePlugin(AirflowPlugin):
-    """Makes the package visible as a plugin; pages and links of the web view hang themselves in here."""
+    """Adds the jobs' pages to Airflow's web view and to its navigation."""
 
     name = "statecore"
+    external_views = [  # noqa: RUF012, it is how Airflow reads it
+        {
+            "name": "Streaming jobs",
+            "href": mounted(),
+            "url_route": VIEW,
+            "destination": "nav",
+            "nav_top_level": True,
+            "icon": mounted("static/jobs.svg"),
+            "icon_dark_mode": mounted("static/jobs-dark.svg"),
+        }
+    ]
+
+    @cached_property
+    def fastapi_apps(self) -> list[dict[str, Any]]:
+        """The app, made when the API server asks: every task loads this plugin, too, and needs none of it."""
+        from statecore_airflow.web import create_app
+
+        return [{"name": "statecore", "url_prefix": f"/{MOUNT}", "app": create_app()}]

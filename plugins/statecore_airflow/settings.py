@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from statecore.errors import ConfigurationError
 
 CATALOG_CONNECTION = "statecore_catalog"
+WEBHOOK_CONNECTION = "statecore_webhook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,37 @@ class CatalogSettings:
         if not isinstance(url, str) or not url:
             raise _invalid(connection.conn_id, f"the keys {sorted(extra)} in its extra")
         return cls(url)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """Where messages are posted to.
+
+    Attributes:
+        url: Address of the webhook; whoever knows it may write there, so it must not get into a log.
+
+    """
+
+    url: str
+
+    @classmethod
+    def load(cls, conn_id: str = WEBHOOK_CONNECTION) -> WebhookSettings | None:
+        """Read the settings from an Airflow connection; None when there is no such connection.
+
+        Raises:
+            ConfigurationError: It holds no address.
+
+        """
+        try:
+            connection = BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException:
+            return None
+        if not connection.password:
+            raise ConfigurationError(
+                f"found no password of the Airflow connection {conn_id!r}; expected the address of a webhook there, "
+                "because it is a secret; put it in, or remove the connection"
+            )
+        return cls(connection.password)
 
 
 def _missing(conn_id: str) -> ConfigurationError:

@@ -67,9 +67,9 @@ class History(Queries):
         with self._database.write() as connection:
             return connection.execute(delete(savepoints).where(savepoints.c.path.in_(paths))).rowcount > 0
 
-    def savepoints(self, job: str) -> list[SavepointRecord]:
+    def savepoints(self, job: str, *, limit: int | None = None) -> list[SavepointRecord]:
         """Return the job's savepoints, newest first."""
         query = select(savepoints).where(savepoints.c.job == job)
         order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
         with self._database.read() as connection:
-            return records(connection.execute(query.order_by(*order)).all(), SavepointRecord)
+            return records(connection.execute(query.order_by(*order).limit(limit)).all(), SavepointRecord)

@@ -222,4 +222,8 @@ def _point(
         epoch_ms=sum(epoch.duration_ms for epoch in committed) / len(committed) if committed else None,
         parallelism=committed[-1].parallelism if committed else None,
         backlog=None if waited is None else over_all(waited),
+        phases={
+            phase: sum(epoch.phases.get(phase, 0.0) for epoch in committed) / len(committed)
+            for phase in dict.fromkeys(phase for epoch in committed for phase in epoch.phases)
+        },
     )

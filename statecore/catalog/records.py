@@ -291,6 +291,7 @@ class MetricPoint:
         epoch_ms: Mean duration of these epochs.
         parallelism: Of the last of them.
         backlog: The last measurement in it, over all sources.
+        phases: Mean milliseconds of these epochs by name of phase.
 
     """
 
@@ -299,6 +300,7 @@ class MetricPoint:
     epoch_ms: float | None
     parallelism: int | None
     backlog: SourceBacklog | None
+    phases: dict[str, float] = field(default_factory=dict)
 
 
 def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:

@@ -74,9 +74,9 @@ class Rescales(Queries):
         with self._database.read() as connection:
             return _get(connection, run_id)
 
-    def rescale_runs(self, job: str) -> list[RescaleRunRecord]:
+    def rescale_runs(self, job: str, *, limit: int | None = None) -> list[RescaleRunRecord]:
         """Return the job's rescale runs, newest first."""
-        query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id)
+        query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id).limit(limit)
         with self._database.read() as connection:
             return records(connection.execute(query).all(), RescaleRunRecord)
 

@@ -169,7 +169,7 @@ def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_
 ) -> None:
     since = clock.now_ms()
     catalog.record_epoch(epoch(0, since - 1))
-    catalog.record_epoch(epoch(1, since, duration_ms=100))
+    catalog.record_epoch(epoch(1, since, duration_ms=100, phases={"subtasks": 19.5, "publish": 20}))
     catalog.record_epoch(epoch(2, since + 999, duration_ms=300, parallelism=3, rows=20))
     clock.advance(500)
     catalog.record_backlog(job, 1, [SourceBacklog("files", files=9)])
@@ -178,6 +178,7 @@ def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_
     catalog.record_epoch(epoch(3, since + 2_500))
     first, second, third = catalog.series(job, since_ms=since, until_ms=since + 2_400, step_ms=1_000)
     assert (first.at_ms, first.rows_per_second, first.epoch_ms, first.parallelism) == (since, 30.0, 200.0, 3)
+    assert (first.phases, second.phases) == ({"subtasks": 50.0, "publish": 20.0}, {})
     assert first.backlog == SourceBacklog("", bytes=100, files=2, event_time_lag_ms=5_000)
     assert (second.rows_per_second, second.epoch_ms, second.parallelism, second.backlog) == (0.0, None, None, None)
     assert (third.at_ms, third.backlog) == (since + 2_000, SourceBacklog("", files=7))

@@ -1,0 +1,79 @@
+"""The app that Airflow mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from airflow.api_fastapi.app import get_auth_manager
+from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import JSONResponse, RedirectResponse
+
+from statecore.errors import (
+    CatalogError,
+    ConfigurationError,
+    InvalidParallelismError,
+    MaxParallelismError,
+    StatecoreError,
+    UnknownJobError,
+    UnknownRecordError,
+)
+from statecore.storage.urls import without_credentials
+from statecore_airflow.web import charts, files, jobs, logs, plans
+from statecore_airflow.web.access import may_read
+from statecore_airflow.web.answers import ErrorAnswer
+
+_STATUS: dict[type[StatecoreError], int] = {
+    UnknownJobError: status.HTTP_404_NOT_FOUND,
+    UnknownRecordError: status.HTTP_404_NOT_FOUND,
+    InvalidParallelismError: status.HTTP_422_UNPROCESSABLE_CONTENT,
+    MaxParallelismError: status.HTTP_422_UNPROCESSABLE_CONTENT,
+    # Airflow works, what it asks does not.
+    CatalogError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
+}
+_HEADERS = {
+    # Nothing comes from elsewhere, nothing stands in the pages themselves, and only Airflow may put them in a frame.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+def create_app() -> FastAPI:
+    """Return the app: pages, what they are made of, and the JSON routes that they ask."""
+    # Also the descriptions of the routes would be routes.
+    app = FastAPI(title="statecore", dependencies=[Depends(may_read)], docs_url=None, redoc_url=None, openapi_url=None)
+    for part in (files, jobs, charts, plans, logs):
+        app.include_router(part.router)
+    app.add_exception_handler(StatecoreError, _refused)
+    app.add_exception_handler(HTTPException, _not_logged_in)
+    app.middleware("http")(_guarded)
+    return app
+
+
+async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Add what browsers must know to keep strangers out."""
+    response = await call_next(request)
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Say why there is no answer; URLs in it lose their passwords."""
+    code = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), status.HTTP_409_CONFLICT)
+    answer = ErrorAnswer(detail=without_credentials(str(error)))
+    return JSONResponse(answer.model_dump(), status_code=code)
+
+
+async def _not_logged_in(request: Request, error: Exception) -> Response:
+    """Send a person to Airflow's login and back again; a script gets the bare refusal."""
+    assert isinstance(error, HTTPException)
+    is_person = "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and is_person:
+        return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)))
+    return await http_exception_handler(request, error)

@@ -1,0 +1,60 @@
+"""The catalog that the routes read."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+from fastapi import Depends
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from statecore.catalog import Catalog
+from statecore_airflow.settings import CatalogSettings
+
+_CONNECT_TIMEOUT_S = 5
+"""A database that does not answer must not keep the threads that Airflow's own requests need."""
+
+
+class _Opened:
+    """The one catalog of this process, opened anew when Airflow's connection changes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._url = ""
+        self._catalog: Catalog | None = None
+
+    def at(self, url: str) -> Catalog:
+        with self._lock:
+            if self._catalog is None or url != self._url:
+                if self._catalog is not None:
+                    self._catalog.close()
+                self._catalog, self._url = Catalog(_impatient(url)), url
+            return self._catalog
+
+
+_opened = _Opened()
+
+
+def open_catalog() -> Catalog:
+    """Return the catalog that Airflow's connection names.
+
+    Raises:
+        ConfigurationError: There is no such connection, or it names no catalog.
+
+    """
+    return _opened.at(CatalogSettings.load().url)
+
+
+CatalogDep = Annotated[Catalog, Depends(open_catalog)]
+
+
+def _impatient(url: str) -> str:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return url  # the catalog says better what is wrong with it
+    if parsed.get_backend_name() != "postgresql":
+        return url
+    query = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **parsed.query}
+    return parsed.set(query=query).render_as_string(hide_password=False)

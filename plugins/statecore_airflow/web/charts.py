@@ -1,0 +1,105 @@
+"""Routes: what charts are drawn of."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, RescaleRunRecord, SourceBacklog, SystemClock
+from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
+from statecore_airflow.web.catalogs import CatalogDep
+from statecore_airflow.web.jobs import JobName
+
+router = APIRouter()
+
+_STEPS = 180
+_STEPS_PER_EPOCH = 2
+_SHORTEST_STEP_MS = 1_000
+_PHASES = ("run", "commit", "publish")
+"""Those that follow on each other; the others are part of ``run``."""
+_BINS = 512
+_MARKED = 50
+
+
+@router.get("/api/series")
+def get_series(
+    name: JobName,
+    catalog: CatalogDep,
+    minutes: Annotated[int, Query(ge=5, le=1_440, description="How far back.")] = 15,
+) -> SeriesAnswer:
+    """Return a job's figures over time, thinned out to what a screen can show."""
+    catalog.job(name)
+    now_ms = SystemClock().now_ms()
+    step_ms = _step_ms(catalog, name, minutes)
+    # Whole steps alone: one that has only begun would look like a fall.
+    until_ms = now_ms // step_ms * step_ms
+    since_ms = until_ms - minutes * 60_000 // step_ms * step_ms
+    points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
+    backlogs = [point.backlog or SourceBacklog("") for point in points]
+    return SeriesAnswer(
+        now_ms=now_ms,
+        since_ms=since_ms,
+        until_ms=now_ms,
+        step_ms=step_ms,
+        at_ms=[point.at_ms for point in points],
+        rows_per_second=[point.rows_per_second for point in points],
+        backlog_records=[backlog.records for backlog in backlogs],
+        backlog_bytes=[backlog.bytes for backlog in backlogs],
+        backlog_files=[backlog.files for backlog in backlogs],
+        event_time_lag_ms=[backlog.event_time_lag_ms for backlog in backlogs],
+        epoch_ms=[point.epoch_ms for point in points],
+        phases={phase: [point.phases.get(phase) for point in points] for phase in _PHASES},
+        parallelism=[point.parallelism for point in points],
+        marks=[_mark(run) for run in catalog.rescale_runs(name, limit=_MARKED) if run.created_ms >= since_ms],
+    )
+
+
+@router.get("/api/key-groups")
+def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
+    """Return how a job's keyed state is spread."""
+    catalog.job(name)
+    newest = catalog.subtasks(name, limit=1)
+    figures = {operator.uid: operator for operator in (newest[0].operators if newest else ())}
+    operators = [_spread(sample, figures.get(sample.uid)) for sample in catalog.key_groups(name)]
+    return SpreadAnswer(now_ms=SystemClock().now_ms(), operators=operators)
+
+
+def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
+    """Return a step that is long enough for a few epochs: with one in every other step, a rate is a comb."""
+    newest = catalog.epochs(name, limit=10)
+    apart_ms = 0
+    if len(newest) > 1:
+        apart_ms = (newest[-1].committed_ms - newest[0].committed_ms) // (len(newest) - 1)
+    # A job that had paused is no reason to draw everything with a broad brush.
+    wanted_ms = min(_STEPS_PER_EPOCH * apart_ms, minutes * 60_000 // 15)
+    step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _SHORTEST_STEP_MS)
+    return -(-step_ms // 1_000) * 1_000
+
+
+def _mark(run: RescaleRunRecord) -> Mark:
+    return Mark(
+        at_ms=run.created_ms,
+        kind=f"rescale {run.state}",
+        text=f"{run.from_parallelism} → {run.to_parallelism}",
+    )
+
+
+def _spread(sample: KeyGroupsRecord, figures: OperatorFigures | None) -> Spread:
+    groups = len(sample.rows)
+    per_bin = max(1, -(-groups // _BINS))
+    # Without figures of its subtasks, nobody knows where one ends.
+    owned = figures.key_groups if figures is not None and sum(figures.key_groups) == groups else (groups,)
+    ends = list(itertools.accumulate(owned))
+    rows = [sum(sample.rows[end - count : end]) for count, end in zip(owned, ends, strict=True)]
+    return Spread(
+        uid=sample.uid,
+        measured_ms=sample.committed_ms,
+        max_parallelism=groups,
+        groups_per_bin=per_bin,
+        rows=[sum(sample.rows[first : first + per_bin]) for first in range(0, groups, per_bin)],
+        borders=ends[:-1],
+        rows_of_subtasks=rows,
+        skew=max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0,
+    )

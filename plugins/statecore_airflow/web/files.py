@@ -1,0 +1,60 @@
+"""Routes: the pages themselves, their scripts, style and pictures; every job's page is the same file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from fastapi import APIRouter, HTTPException, Response, status
+from fastapi.responses import FileResponse
+
+router = APIRouter()
+
+_HERE = Path(__file__).resolve().parent
+_STATIC = {file.name: file for file in (_HERE / "static").iterdir()}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@router.get("/")
+def jobs_page() -> FileResponse:
+    """Return the page with all jobs."""
+    return _page("jobs")
+
+
+@router.get("/job")
+def job_page() -> FileResponse:
+    """Return the page of a job; ``name`` in its address says which one, and its script reads that."""
+    return _page("job")
+
+
+@router.get("/log")
+def log_page() -> FileResponse:
+    """Return the page with a driver's log."""
+    return _page("log")
+
+
+@router.get("/static/plotly.min.js")
+def plotly() -> Response:
+    """Return the library that draws the charts, out of its package."""
+    # A day is short enough for a new release to get there, and long enough for 5 MB.
+    return Response(_plotly(), media_type="text/javascript", headers={"Cache-Control": "private, max-age=86400"})
+
+
+@router.get("/static/{name}")
+def static(name: str) -> FileResponse:
+    """Return a script, style or picture; none but those that were there at the start."""
+    file = _STATIC.get(name)
+    if file is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "Not found")
+    return FileResponse(file, media_type=_TYPES[file.suffix], headers={"Cache-Control": "no-cache"})
+
+
+def _page(name: str) -> FileResponse:
+    return FileResponse(_HERE / "pages" / f"{name}.html", media_type="text/html")
+
+
+@cache
+def _plotly() -> bytes:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode()

@@ -1,0 +1,73 @@
+"""Route: the end of a driver's log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from statecore.catalog import GenerationRecord, SystemClock
+from statecore.errors import MissingFileError, UnknownRecordError
+from statecore_airflow.web.access import may_read_logs
+from statecore_airflow.web.answers import LogAnswer
+from statecore_airflow.web.catalogs import CatalogDep
+from statecore_airflow.web.jobs import JobName
+
+router = APIRouter(dependencies=[Depends(may_read_logs)])
+
+_TAIL_BYTES = 256 * 1024
+_LISTED = 50
+
+
+@router.get("/api/log")
+def get_log(
+    name: JobName,
+    catalog: CatalogDep,
+    generation: Annotated[int | None, Query(ge=1, description="The newest by default.")] = None,
+) -> LogAnswer:
+    """Return the end of the log of a generation's driver; where it lies, the catalog alone says."""
+    catalog.job(name)
+    known = catalog.generations(name, limit=_LISTED)
+    found = next((each for each in known if generation in (None, each.generation)), None)
+    if found is None:
+        raise UnknownRecordError(
+            f"found no generation {generation or 'at all'} of job {name!r} among its newest {_LISTED}; expected one "
+            "that has run; start the job, or look at the supervisor's folder of logs"
+        )
+    path = _path(found)
+    text, missing_bytes = _tail(path)
+    return LogAnswer(
+        now_ms=SystemClock().now_ms(),
+        generation=found.generation,
+        state=found.state,
+        generations=[each.generation for each in known],
+        path=str(path),
+        text=text,
+        missing_bytes=missing_bytes,
+    )
+
+
+def _path(generation: GenerationRecord) -> Path:
+    path = Path(generation.log_path)
+    # A rescale of a job without a driver says so instead of a path.
+    if path.is_absolute() and path.is_file():
+        return path
+    raise MissingFileError(
+        f"found no file {generation.log_path!r} on this machine; expected the log of generation "
+        f"{generation.generation}; look for it where the supervisor runs, or mount its folder of logs here, too"
+    )
+
+
+def _tail(path: Path) -> tuple[str, int]:
+    """Return the last whole lines, and how many bytes come before them."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _TAIL_BYTES)
+        file.seek(start)
+        data = file.read(_TAIL_BYTES)
+    if start:
+        cut = data.find(b"\n") + 1
+        start, data = start + cut, data[cut:]
+    return data.decode(errors="replace"), start

@@ -1,0 +1,92 @@
+"""Route: what a rescale would do."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Query, status
+
+from statecore.catalog import Catalog, JobRecord, RescaleMethod, SystemClock
+from statecore.errors import MaxParallelismError, MissingFileError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore_airflow.downtime import expected_downtime
+from statecore_airflow.web.access import may_rescale
+from statecore_airflow.web.answers import DowntimeRange, PlanAnswer, SubtaskShare
+from statecore_airflow.web.catalogs import CatalogDep
+from statecore_airflow.web.jobs import JobName
+
+router = APIRouter(dependencies=[Depends(may_rescale)])
+
+_SHOWN = 256
+_EARLIER_RUNS = 50
+# Counting rows reads every state file's statistics: Airflow's own requests need threads, too.
+_under_way = threading.BoundedSemaphore(2)
+
+
+@router.get("/api/plan")
+def get_plan(
+    name: JobName,
+    catalog: CatalogDep,
+    parallelism: Annotated[int, Query(ge=1, description="Subtasks to be.")],
+    method: Annotated[RescaleMethod, Query(description="How the state gets there.")] = "by_reference",
+    max_parallelism: Annotated[int | None, Query(ge=1, description="Key groups to be.")] = None,
+) -> PlanAnswer:
+    """Return what a rescale of the newest epoch would do; nothing is changed."""
+    job = catalog.job(name)
+    if method != "rewrite" and max_parallelism not in (None, job.max_parallelism):
+        raise MaxParallelismError(
+            f"found max parallelism {max_parallelism} with the method {method}; expected {job.max_parallelism}, the "
+            "job's, which fixes the key group of every key; choose the method rewrite"
+        )
+    plan = _plan(job, parallelism, max_parallelism)
+    downtime = expected_downtime(catalog.rescale_runs(name, limit=_EARLIER_RUNS), method)
+    return PlanAnswer(
+        now_ms=SystemClock().now_ms(),
+        lineage=plan.lineage,
+        epoch=plan.epoch,
+        method=method,
+        from_parallelism=plan.from_parallelism,
+        to_parallelism=plan.to_parallelism,
+        from_max_parallelism=plan.from_max_parallelism,
+        to_max_parallelism=plan.to_max_parallelism,
+        subtasks=[SubtaskShare.model_validate(each) for each in plan.subtasks[:_SHOWN]],
+        fixed=dict(plan.fixed),
+        rows=plan.rows,
+        bytes=sum(each.bytes for each in plan.subtasks),
+        bytes_written=plan.bytes_written,
+        average_rows=plan.rows / len(plan.subtasks),
+        skew=plan.skew,
+        downtime=None if downtime is None else DowntimeRange.model_validate(downtime),
+        refusal=_refusal(catalog, job, method),
+    )
+
+
+def _plan(job: JobRecord, parallelism: int, max_parallelism: int | None) -> RescalePlan:
+    if not _under_way.acquire(blocking=False):
+        raise HTTPException(
+            status.HTTP_503_SERVICE_UNAVAILABLE,
+            "found two plans being counted already; expected one to be done; try again in a moment",
+        )
+    try:
+        store = CheckpointStore.at(job.store)
+        manifest = store.newest()
+        if manifest is None:
+            raise MissingFileError(
+                f"found no committed epoch of job {job.name!r} in {store.files.url}; expected one to plan with; start "
+                "the job and let it commit an epoch first"
+            )
+        return plan_rescale(store, manifest, parallelism, max_parallelism)
+    finally:
+        _under_way.release()
+
+
+def _refusal(catalog: Catalog, job: JobRecord, method: RescaleMethod) -> str | None:
+    """Return why the DAG's first step would refuse, so that nobody waits for it in vain."""
+    lease = catalog.lease(job.name)
+    if lease is not None and SystemClock().now_ms() < lease.expires_ms:
+        return f"found a rescale under way, {lease.owner}; expected none; wait until it has ended"
+    if method == "live" and not catalog.is_alive(catalog.newest_generation(job.name)):
+        return "found no live driver; expected one to take the parallelism up; choose the method by_reference"
+    return None

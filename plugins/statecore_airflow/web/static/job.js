@@ -1,0 +1,157 @@
+// The page of one job.
+import { drawSeries, drawSpread } from "./charts.js";
+import {
+  age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, renew, runPage, setClock, since, utc, waiting,
+} from "./page.js";
+import { RescaleDialog } from "./rescale.js";
+
+const EVERY_MS = 5_000;
+const SPREAD_EVERY_MS = 30_000;
+const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h" };
+
+const name = new URLSearchParams(location.search).get("name") ?? "";
+const query = new URLSearchParams({ name });
+const dialog = new RescaleDialog(name);
+let minutes = 15;
+let series = null;
+let spreads = null;
+let spreadsMs = 0;
+
+byId("name").textContent = name;
+byId("log").href = `log?${query}`;
+document.title = name;
+
+function tile(title, value, note, isOld = false) {
+  return make("div", { class: isOld ? "tile old" : "tile" }, make("h3", {}, title), make("p", { class: "value" }, value), make("p", { class: "note" }, note ?? ""));
+}
+
+function tiles({ job, sources }) {
+  const measured = job.backlog_ms === null ? "never measured" : age(job.backlog_ms);
+  const perSource = sources.length > 1 ? sources.map((each) => `${each.name}: ${waiting(each)}`).join("; ") : null;
+  const workers = job.workers;
+  return [
+    tile("Rows a second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed, over the last minute"),
+    tile("Backlog", waiting(job.backlog), make("span", { title: perSource ?? "" }, measured, perSource ? `; ${perSource}` : "")),
+    tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
+    tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
+    tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before you change anything")),
+    tile("Parallelism", String(job.parallelism), `of at most ${job.max_parallelism}`),
+    tile("Workers", workers ? `${workers.ready} ready` : "–", workers ? workers.message || `${workers.desired} wanted` : "the cluster's size is not the job's to change"),
+    tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", holder(job.lease.owner)) : "a rescale may begin"),
+  ];
+}
+
+const holder = (owner) => leading(runPage(owner), owner);
+
+function table(headings, rows, empty) {
+  if (!rows.length) return [make("p", { class: "placeholder" }, empty)];
+  const head = make("tr", {}, ...headings.map((heading) => make("th", { scope: "col" }, heading)));
+  return [make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell) => (cell?.tagName === "TD" ? cell : make("td", {}, cell ?? ""))))))) ];
+}
+
+function rescaleRows(runs) {
+  return runs.map((run) => [
+    leading(runPage(run.run_id), run.run_id),
+    condition(run.state),
+    `${run.from_parallelism} → ${run.to_parallelism}`,
+    run.to_workers === null ? "–" : `${run.from_workers} → ${run.to_workers}`,
+    run.method.replace("_", " "),
+    age(run.created_ms),
+    steps(run),
+    make("td", { class: "wide" }, run.error ?? run.reason),
+  ]);
+}
+
+function steps(run) {
+  const texts = run.steps.map((step) => {
+    if (step.ended_ms === null) return `${step.name}: ${run.state === "running" ? "under way" : "not ended"}`;
+    return `${step.name}: ${since(step.ended_ms - step.started_ms)}`;
+  });
+  return make("td", { class: "steps" }, texts.join(", "));
+}
+
+function savepointRows(savepoints) {
+  return savepoints.map((each) => [
+    age(each.created_ms), String(each.epoch), String(each.lineage), String(each.parallelism),
+    make("td", { class: "wide" }, each.reason), make("td", { class: "path" }, each.path),
+  ]);
+}
+
+function generationRows(generations) {
+  return generations.map((each) => [
+    make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "its log" }, String(each.generation)),
+    condition(each.state),
+    String(each.parallelism),
+    age(each.started_ms),
+    each.ended_ms === null ? make("span", {}, "heartbeat ", age(each.heartbeat_ms)) : `ran ${since(each.ended_ms - each.started_ms)}, until ${utc(each.ended_ms)}`,
+    make("td", { class: "wide" }, each.error ?? ""),
+  ]);
+}
+
+function showJob(answer) {
+  const { job } = answer;
+  renew(byId("condition"), job.condition, () => [job.condition]);
+  byId("condition").dataset.condition = job.condition;
+  renew(byId("advice"), job.advice, () => [job.advice]);
+  renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
+  renew(byId("rescales"), answer.rescales, () =>
+    table(["Run", "State", "Parallelism", "Workers", "Method", "Begun", "Steps", "Why"], rescaleRows(answer.rescales), "It was never rescaled."));
+  renew(byId("savepoints"), answer.savepoints, () =>
+    table(["Taken", "Epoch", "Lineage", "Parallelism", "Why", "Where"], savepointRows(answer.savepoints), "There is none. A rescale takes one; so does the DAG savepoints."));
+  renew(byId("generations"), answer.generations, () =>
+    table(["Generation", "State", "Parallelism", "Started", "Ended", "Error"], generationRows(answer.generations), "It has never run."));
+  const button = byId("rescale");
+  button.disabled = !answer.is_rescaler;
+  button.title = answer.is_rescaler ? "Shows what it would do first" : "You may not trigger the DAG rescale";
+  dialog.know(job);
+}
+
+function spreadOf(operator) {
+  const rows = operator.rows_of_subtasks;
+  const fullest = rows.indexOf(Math.max(...rows));
+  const words = `${operator.uid}: ${count(rows.reduce((sum, each) => sum + each, 0))} rows; the fullest subtask is ${fullest} with ${count(rows[fullest])}, ${operator.skew.toFixed(2)} times the average; counted `;
+  const strip = make("div", { class: "strip", "data-uid": operator.uid });
+  return [make("p", {}, words, age(operator.measured_ms)), strip];
+}
+
+function showSpreads({ operators }) {
+  const element = byId("spread");
+  renew(element, operators, () =>
+    operators.length ? operators.flatMap(spreadOf) : [make("p", { class: "placeholder" }, "Nothing is counted yet: it is in the first epoch of a driver, and then every half minute. Operators without a key have none.")]);
+  operators.forEach((operator, place) => drawSpread(element.querySelectorAll(".strip")[place], operator));
+}
+
+function draw() {
+  if (series) drawSeries(series);
+  if (spreads) showSpreads(spreads);
+}
+
+async function load() {
+  const wanted = minutes;
+  const [answer, drawn] = await Promise.all([ask(`api/job?${query}`), ask(`api/series?${query}&minutes=${wanted}`)]);
+  setClock(answer.now_ms);
+  showJob(answer);
+  if (wanted === minutes) {
+    series = drawn;
+    drawSeries(series);
+  }
+  if (Date.now() - spreadsMs >= SPREAD_EVERY_MS) {
+    spreads = await ask(`api/key-groups?${query}`);
+    spreadsMs = Date.now();
+    showSpreads(spreads);
+  }
+}
+
+const again = keepLoading(load, EVERY_MS);
+
+for (const [value, label] of Object.entries(SPANS)) {
+  const button = make("button", { type: "button", textContent: label, "aria-pressed": String(Number(value) === minutes) });
+  button.addEventListener("click", () => {
+    minutes = Number(value);
+    for (const each of byId("spans").children) each.setAttribute("aria-pressed", String(each === button));
+    again();
+  });
+  byId("spans").append(button);
+}
+byId("rescale").addEventListener("click", () => dialog.open());
+document.addEventListener("themechange", draw);

@@ -1,0 +1,200 @@
+// What all pages do alike: build elements, ask the server, say how old an answer is, and lead to Airflow's own pages.
+
+/** Where Airflow is, with a slash at its end. */
+export const AIRFLOW = new URL("../../", import.meta.url).href;
+
+const PATIENCE_MS = 15_000;
+const TICK_MS = 1_000;
+
+/** Make an element; text goes in as text, so whatever a job is called it stays text. */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") element.className = value;
+    else if (name.startsWith("data-") || name.startsWith("aria-") || name === "role" || name === "colspan") {
+      element.setAttribute(name, value);
+    } else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** What is wrong, in words for a person; `isLogin` when only a login is missing. */
+export class Refusal extends Error {
+  constructor(message, isLogin = false) {
+    super(message);
+    this.isLogin = isLogin;
+  }
+}
+
+/** Ask for JSON; throws a Refusal with what the server said, or that there is none. */
+export async function ask(url, options = {}) {
+  let response;
+  try {
+    response = await fetch(url, { ...options, signal: AbortSignal.timeout(options.patience ?? PATIENCE_MS) });
+  } catch (error) {
+    const what = error.name === "TimeoutError" ? "does not answer" : "cannot be reached";
+    throw new Refusal(`Airflow's API server ${what}. The jobs go on without it; this page tries again by itself.`);
+  }
+  if (response.ok) return response.json();
+  if (response.status === 401) throw new Refusal("Your login has expired. Log in again, then come back here.", true);
+  if (response.status === 403) throw new Refusal("You may not do this. Ask for the permission on the DAG rescale.");
+  throw new Refusal(await reason(response));
+}
+
+async function reason(response) {
+  try {
+    const { detail } = await response.json();
+    if (typeof detail === "string") return detail;
+    if (Array.isArray(detail)) return detail.map((each) => `${each.loc?.at(-1)}: ${each.msg}`).join("; ");
+    return JSON.stringify(detail);
+  } catch {
+    return `Airflow answered ${response.status}. Its API server's log says why.`;
+  }
+}
+
+/**
+ * Call `load` now and every so often while the page is looked at; show its trouble without removing what was shown.
+ * Returns a function that does it at once.
+ */
+export function keepLoading(load, everyMs) {
+  let timer = null;
+  let newestMs = null;
+  let isLoading = false;
+  const trouble = byId("trouble");
+
+  async function once() {
+    clearTimeout(timer);
+    if (isLoading) return;
+    isLoading = true;
+    try {
+      await load();
+      newestMs = Date.now();
+      trouble.hidden = true;
+    } catch (error) {
+      if (!(error instanceof Refusal)) console.error(error);
+      const login = error.isLogin ? make("a", { href: location.href, class: "button" }, "Log in") : null;
+      trouble.replaceChildren(make("strong", {}, newestMs ? "Not up to date. " : "Nothing to show. "), error.message, " ", login ?? "");
+      trouble.hidden = false;
+    } finally {
+      isLoading = false;
+      showFreshness(newestMs, trouble.hidden);
+      timer = setTimeout(once, document.hidden ? everyMs * 10 : everyMs);
+    }
+  }
+
+  setInterval(() => showFreshness(newestMs, trouble.hidden), TICK_MS);
+  document.addEventListener("visibilitychange", () => document.hidden || once());
+  once();
+  return once;
+}
+
+function showFreshness(newestMs, isWell) {
+  const shown = byId("freshness");
+  if (newestMs === null) shown.textContent = "";
+  else shown.textContent = isWell ? `live, ${since(Date.now() - newestMs)} ago` : `as of ${since(Date.now() - newestMs)} ago`;
+  shown.classList.toggle("old", !isWell);
+}
+
+/** Replace what is in an element only when it is something else: what is selected or pointed at stays. */
+export function renew(element, facts, build) {
+  const key = JSON.stringify(facts);
+  if (element.dataset.key === key) return;
+  element.replaceChildren(...build());
+  element.dataset.key = key;
+}
+
+// Ages tick by the server's clock: this machine's may be wrong.
+let aheadMs = 0;
+
+export function setClock(nowMs) {
+  aheadMs = nowMs - Date.now();
+  tick();
+}
+
+export const nowMs = () => Date.now() + aheadMs;
+
+/** An age that ticks; `after` is what stands behind it. */
+export function age(atMs, after = " ago") {
+  const element = make("time", {
+    dateTime: new Date(atMs).toISOString(),
+    title: utc(atMs),
+    "data-at-ms": String(atMs),
+    "data-after": after,
+  });
+  element.textContent = since(nowMs() - atMs) + after;
+  return element;
+}
+
+function tick() {
+  for (const element of document.querySelectorAll("time[data-at-ms]")) {
+    const text = since(nowMs() - Number(element.dataset.atMs)) + element.dataset.after;
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+setInterval(tick, TICK_MS);
+
+/** A moment as logs have it. */
+export const utc = (atMs) => `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+/** A length of time in at most two units. */
+export function since(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+export function milliseconds(ms) {
+  return ms < 10_000 ? `${Math.round(ms).toLocaleString("en")} ms` : since(ms);
+}
+
+export function count(number) {
+  return Math.round(number).toLocaleString("en");
+}
+
+export function bytes(number) {
+  const units = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+  let unit = 0;
+  while (number >= 1000 && unit < units.length - 1) {
+    number /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${units[unit]}`;
+}
+
+/** What waits, in the words of the first thing that the source can count. */
+export function waiting(backlog) {
+  if (backlog === null) return "–";
+  if (backlog.records !== null) return `${count(backlog.records)} records`;
+  const parts = [];
+  if (backlog.files !== null) parts.push(`${count(backlog.files)} files`);
+  if (backlog.bytes !== null) parts.push(bytes(backlog.bytes));
+  return parts.join(", ") || "–";
+}
+
+export function condition(word, size = "") {
+  return make("span", { class: `condition ${size}`, "data-condition": word }, word);
+}
+
+/**
+ * A link to one of Airflow's own pages. Airflow shows this page in a frame that may not leave it, so such a link is
+ * followed by the page around it; that one is of the same address, or it would not let itself be asked.
+ */
+export function leading(href, ...children) {
+  const link = make("a", { href }, ...children);
+  link.addEventListener("click", (event) => {
+    if (window.parent === window) return;
+    event.preventDefault();
+    const outside = window.parent.document.createElement("a");
+    outside.href = href;
+    if (event.ctrlKey || event.metaKey || event.shiftKey) outside.target = "_blank";
+    outside.click();
+  });
+  return link;
+}
+
+export const runPage = (run) => `${AIRFLOW}dags/rescale/runs/${encodeURIComponent(run)}`;

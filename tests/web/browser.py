@@ -1,0 +1,48 @@
+"""A headless Chromium, and how a person logs in with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.web.server import ApiServer
+
+# The machine's browser; Playwright's own would have to be fetched. Without these flags it asks its maker for news.
+_QUIET = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the machine's Chromium, and end it."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert program, "found no Chromium, expected one: apt-get install chromium"
+    # Chromium refuses its sandbox to root.
+    flags = [*_QUIET, "--no-sandbox"] if os.geteuid() == 0 else _QUIET
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def log_in(page: Page, server: ApiServer, user: str, path: str) -> None:
+    """Go to a page as somebody who is not logged in, and do what Airflow's form asks for."""
+    page.goto(f"{server.url}{path}")
+    page.wait_for_url(re.compile("/auth/login"))
+    page.locator("input[name=username]").fill(user)
+    page.locator("input[name=password]").fill(server.passwords[user])
+    page.locator("button[type=submit]").click()
+    page.wait_for_url(lambda url: url == f"{server.url}{path}")

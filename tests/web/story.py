@@ -1,0 +1,281 @@
+"""A catalog with a past, told through its own API with a clock that is turned.
+
+Five jobs; one of them had an outage, a backlog and a rescale within the last three quarters of an hour.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from statecore.catalog import (
+    Catalog,
+    EpochRecord,
+    KeyGroupsRecord,
+    OperatorFigures,
+    RescaleRunRecord,
+    SourceBacklog,
+    SystemClock,
+)
+from statecore.model import key_group_range
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
+from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
+from statecore.testing import ManualClock
+from tests.handmade import TOTAL, manifest
+
+FLIGHTS = "flight_delays"
+MAX_PARALLELISM = 128
+REASON = "drain <b>280,776</b> records & stay under 60 s"
+"""People write what they like."""
+STEPS = {"stop_with_savepoint": 1.2, "resize_cluster": 6.1, "rescale_state": 0.1, "restart": 21.3, "verify": 2.0}
+DOWNTIME_MS = 28_700
+_EPOCH_MS = 6_000
+_MINUTE_MS = 60_000
+
+
+class Story:
+    """Tells it up to now.
+
+    Args:
+        url: SQLAlchemy URL of the catalog.
+        folder: Where the jobs' stores and logs are.
+
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._clock = ManualClock()
+        self._catalog = Catalog(url, clock=self._clock)
+        self._folder = folder
+        self._chance = random.Random(7)
+        self._now_ms = SystemClock().now_ms()
+        self._epoch = 0
+        self._rows_total = 0
+        self._waiting = 0.0
+        self._newest_event_ms = 0
+
+    def tell(self) -> None:
+        """Write everything down."""
+        catalog = self._catalog
+        self._at(-3 * 24 * 60)
+        catalog.create_schema()
+        settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
+        catalog.register_cluster("local", "standalone", settings, workers=1)
+        catalog.report_cluster("local", ready_workers=1)
+        for name in (FLIGHTS, "orders", "clicks", "sessions", "payments"):
+            self._register(name)
+        self._failed_job()
+        self._flights()
+        self._others()
+        catalog.close()
+
+    def _register(self, name: str) -> None:
+        self._catalog.register_job(
+            name,
+            artifact=f"/jobs/{name}.py",
+            store=str(self._folder / name),
+            master_url="spark://127.0.0.1:7077",
+            cluster="local" if name == FLIGHTS else None,
+            settings={"password": "never shown"},
+            parallelism=2,
+            max_parallelism=MAX_PARALLELISM,
+        )
+
+    def _at(self, minutes: float) -> None:
+        self._clock.set(int(self._now_ms + minutes * _MINUTE_MS))
+
+    def _generation(self, job: str) -> int:
+        path = self._folder / f"{job}-{{generation}}.log"
+        number = self._catalog.claim_generation(job, log_path=str(path)).generation
+        log = self._folder / f"{job}-{number}.log"
+        log.write_text("".join(f"INFO epoch {n}: committed <{job}>\n" for n in range(200)))
+        self._catalog.heartbeat(job, number)
+        return number
+
+    def _failed_job(self) -> None:
+        self._at(-9)
+        self._catalog.set_desired("orders", state="running")
+        number = self._generation("orders")
+        self._clock.advance(20_000)
+        error = "found PostgreSQL at db:5432 refusing the connection; expected it to answer; look whether it is up"
+        self._catalog.end_generation("orders", number, state="failed", error=error)
+
+    def _others(self) -> None:
+        catalog = self._catalog
+        self._at(-200)
+        number = self._generation("clicks")
+        catalog.record_savepoint("s/manifest.json", job="clicks", lineage=1, epoch=9, parallelism=2, reason="weekend")
+        catalog.end_generation("clicks", number, state="stopped")
+        self._at(-3)
+        for name in ("sessions", "payments"):
+            catalog.set_desired(name, state="running")
+            self._generation(name)
+        self._at(-0.2)
+        catalog.heartbeat("payments", 1)
+        catalog.acquire_lease("payments", "manual__payments", 600_000)
+        catalog.start_rescale_run("manual__payments", "payments", from_parallelism=2, to_parallelism=8)
+        catalog.mark_step("manual__payments", "stop_with_savepoint", started=True)
+
+    def _flights(self) -> None:
+        """Steady; nothing arrives; too much arrives; rescaled; drained."""
+        catalog = self._catalog
+        for days, seconds in ((2, 27.5), (1, 31.0)):
+            self._at(-days * 24 * 60)
+            self._rescale(f"scheduled__{days}", 2, 2, steps={**STEPS, "restart": seconds - 7.4})
+        self._at(-46)
+        catalog.set_desired(FLIGHTS, state="running")
+        generation = self._generation(FLIGHTS)
+        self._newest_event_ms = self._clock.now_ms()
+        self._epochs(generation, until=-40, rate=1_900, parallelism=2)
+        self._rescale("manual__too_much", 2, 512, error="found parallelism 512; expected 1 to 128; choose another")
+        self._epochs(generation, until=-32, rate=2_000, parallelism=2)
+        self._epochs(generation, until=-22, rate=0, parallelism=2)
+        self._waiting = 5_600_000
+        self._epochs(generation, until=-14, rate=4_100, parallelism=2)
+        self._rescale("manual__drain", 2, 4, reason=REASON)
+        catalog.set_desired(FLIGHTS, parallelism=4)
+        catalog.set_desired_workers("local", 2)
+        catalog.report_cluster("local", ready_workers=2)
+        catalog.end_generation(FLIGHTS, generation, state="stopped")
+        generation = self._generation(FLIGHTS)
+        self._epochs(generation, until=0, rate=8_200, parallelism=4)
+        self._commit(self._epoch - 1, 4)
+
+    def _rescale(
+        self, run: str, old: int, new: int, *, reason: str = "", error: str | None = None,
+        steps: dict[str, float] = STEPS,
+    ) -> RescaleRunRecord:  # fmt: skip
+        catalog = self._catalog
+        catalog.start_rescale_run(
+            run, FLIGHTS, from_parallelism=old, to_parallelism=new, from_workers=1, to_workers=2, reason=reason
+        )
+        if error is None:
+            for step, seconds in steps.items():
+                catalog.mark_step(run, step, started=True)
+                self._clock.advance(int(seconds * 1000))
+                catalog.mark_step(run, step, ended=True)
+            catalog.record_savepoint(
+                f"savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch, parallelism=new,
+                reason=reason,
+            )  # fmt: skip
+        return catalog.finish_rescale_run(run, error=error)
+
+    def _epochs(self, generation: int, *, until: float, rate: float, parallelism: int) -> None:
+        """Commit epochs up to a time, in minutes from now; with a rate of 0 only what waits is measured."""
+        end_ms = self._now_ms + until * _MINUTE_MS
+        while self._clock.now_ms() + _EPOCH_MS <= end_ms:
+            began_ms = self._clock.now_ms()
+            self._clock.advance(_EPOCH_MS)
+            if rate == 0:
+                self._catalog.record_backlog(FLIGHTS, generation, [self._backlog()])
+                continue
+            rows = int(rate * _EPOCH_MS / 1000 * self._chance.uniform(0.9, 1.1))
+            arrived = 2_000 * _EPOCH_MS / 1000
+            self._waiting = max(0.0, self._waiting + arrived - rows) if self._waiting else 0.0
+            self._newest_event_ms = self._clock.now_ms() - int(self._waiting / 2)
+            record_epoch(
+                self._catalog, self._epoch, generation, rows, self._rows_total, began_ms, parallelism, self._backlog()
+            )
+            self._epoch += 1
+            self._rows_total += rows
+
+    def _backlog(self) -> SourceBacklog:
+        lag_ms = self._clock.now_ms() - self._newest_event_ms + 1_500
+        return SourceBacklog("flights", int(self._waiting), int(self._waiting) * 96, None, lag_ms)
+
+    def _commit(self, epoch: int, parallelism: int) -> None:
+        """Commit an epoch with real files, so that there is something to plan with."""
+        store = CheckpointStore.at(str(self._folder / FLIGHTS))
+        rows = rows_of_key_groups()
+        subtasks = []
+        for index in range(parallelism):
+            own = key_group_range(MAX_PARALLELISM, parallelism, index)
+            groups = [group for group in own for _ in range(rows[group] // 20)]
+            keyed = KeyedRows([(f"N{index}-{n}",) for n in range(len(groups))], groups, [1] * len(groups))
+            table = rows_table(keyed, key_schema([("k", "string")]), TOTAL, "total")
+            file = store.write_file(f"state/by_tail/{index}.parquet", encode_base(table))
+            base = KeyedFile(
+                file=file, state="total", kind=FileKind.BASE, token="t", key_groups=(own.start, own.end),
+                rows=len(groups),
+            )  # fmt: skip
+            subtasks.append(SubtaskState(keyed=(base,)))
+        operator = OperatorState(
+            uid="by_tail",
+            key_fields=(FieldRef(name="k", type="string"),),
+            states=(StateSchema(name="total", scope="keyed", kind="value", type="bigint"),),
+            subtasks=tuple(subtasks),
+        )
+        groups = {"parallelism": parallelism, "max_parallelism": MAX_PARALLELISM}
+        store.commit(manifest(job=FLIGHTS, epoch=epoch, operators=(operator,), **groups))
+
+
+def rows_of_key_groups() -> tuple[int, ...]:
+    """Return the rows of each key group: uneven, as keys are."""
+    chance = random.Random(3)
+    return tuple(int(chance.lognormvariate(6, 0.35)) for _ in range(MAX_PARALLELISM))
+
+
+def record_epoch(
+    catalog: Catalog, number: int, generation: int, rows: int, rows_total: int, began_ms: int, parallelism: int,
+    backlog: SourceBacklog,
+) -> None:  # fmt: skip
+    """Record an epoch of the job with all that belongs to it; it ends when the catalog's clock says."""
+    duration_ms = 420 + rows // (9 * parallelism)
+    end_ms = began_ms + _EPOCH_MS
+    run_ms = duration_ms * 0.86
+    figures = OperatorFigures(
+        "by_tail",
+        rows=(rows // parallelism,) * parallelism,
+        load_ms=(1,) * parallelism,
+        process_ms=(int(run_ms * 0.6),) * parallelism,
+        write_ms=(int(run_ms * 0.2),) * parallelism,
+        cached_key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
+        key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
+    )
+    spread = rows_of_key_groups()
+    sizes = tuple(count * 31 for count in spread)
+    sample = KeyGroupsRecord(FLIGHTS, 1, number, "by_tail", end_ms, spread, sizes)
+    catalog.record_epoch(
+        EpochRecord(
+            job=FLIGHTS, lineage=1, epoch=number, generation=generation, parallelism=parallelism, rows=rows,
+            rows_total=rows_total + rows, started_ms=end_ms - duration_ms, committed_ms=end_ms, duration_ms=duration_ms,
+            phases={"run": run_ms, "commit": duration_ms * 0.04, "publish": duration_ms * 0.1, "process": run_ms * 0.6},
+            cache_hits=parallelism, subtasks=parallelism, backlog=(backlog,),
+        ),
+        operators=[figures],
+        key_groups=[sample] if number % 8 == 0 else [],
+    )  # fmt: skip
+
+
+class LivingDriver:
+    """A thread that keeps the told job alive: a heartbeat and an epoch every second."""
+
+    def __init__(self, url: str) -> None:
+        self._catalog = Catalog(url)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        self._catalog.close()
+
+    def _run(self) -> None:
+        newest = self._catalog.epochs(FLIGHTS, limit=1)[0]
+        number, total = newest.epoch, newest.rows_total
+        while not self._end.is_set():
+            number, total = number + 1, total + 2_000
+            self._catalog.heartbeat(FLIGHTS, newest.generation, lineage=1, epoch=number)
+            began_ms = SystemClock().now_ms() - _EPOCH_MS
+            backlog = SourceBacklog("flights", 0, 0, None, 1_500)
+            record_epoch(self._catalog, number, newest.generation, 2_000, total, began_ms, 4, backlog)
+            self._end.wait(1.0)
