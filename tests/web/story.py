@@ -129,9 +129,9 @@ class Story:
         catalog.set_desired(FLIGHTS, state="running")
         generation = self._generation(FLIGHTS)
         self._newest_event_ms = self._clock.now_ms()
-        self._epochs(generation, until=-40, rate=1_900, parallelism=2)
+        self._epochs(generation, until=-40, rate=2_100, parallelism=2)
         self._rescale("manual__too_much", 2, 512, error="found parallelism 512; expected 1 to 128; choose another")
-        self._epochs(generation, until=-32, rate=2_000, parallelism=2)
+        self._epochs(generation, until=-32, rate=2_100, parallelism=2)
         self._epochs(generation, until=-22, rate=0, parallelism=2)
         self._waiting = 5_600_000
         self._epochs(generation, until=-14, rate=4_100, parallelism=2)
@@ -155,7 +155,7 @@ class Story:
         if error is None:
             for step, seconds in steps.items():
                 catalog.mark_step(run, step, started=True)
-                self._clock.advance(int(seconds * 1000))
+                self._clock.advance(round(seconds * 1000))
                 catalog.mark_step(run, step, ended=True)
             catalog.record_savepoint(
                 f"savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch, parallelism=new,
@@ -172,9 +172,9 @@ class Story:
             if rate == 0:
                 self._catalog.record_backlog(FLIGHTS, generation, [self._backlog()])
                 continue
-            rows = int(rate * _EPOCH_MS / 1000 * self._chance.uniform(0.9, 1.1))
-            arrived = 2_000 * _EPOCH_MS / 1000
-            self._waiting = max(0.0, self._waiting + arrived - rows) if self._waiting else 0.0
+            there = self._waiting + 2_000 * _EPOCH_MS / 1000
+            rows = int(min(there, rate * _EPOCH_MS / 1000 * self._chance.uniform(0.9, 1.1)))
+            self._waiting = there - rows
             self._newest_event_ms = self._clock.now_ms() - int(self._waiting / 2)
             record_epoch(
                 self._catalog, self._epoch, generation, rows, self._rows_total, began_ms, parallelism, self._backlog()

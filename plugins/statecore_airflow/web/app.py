@@ -33,10 +33,11 @@ _STATUS: dict[type[StatecoreError], int] = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 _HEADERS = {
-    # Nothing comes from elsewhere, nothing stands in the pages themselves, and only Airflow may put them in a frame.
+    # Nothing comes from elsewhere, no script stands in the pages themselves, and only Airflow may put them in a frame.
+    # Styles may: Plotly writes its own as it draws.
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",

@@ -41,6 +41,7 @@ def get_plan(
             "job's, which fixes the key group of every key; choose the method rewrite"
         )
     plan = _plan(job, parallelism, max_parallelism)
+    size = sum(each.bytes for each in plan.subtasks)
     downtime = expected_downtime(catalog.rescale_runs(name, limit=_EARLIER_RUNS), method)
     return PlanAnswer(
         now_ms=SystemClock().now_ms(),
@@ -54,8 +55,9 @@ def get_plan(
         subtasks=[SubtaskShare.model_validate(each) for each in plan.subtasks[:_SHOWN]],
         fixed=dict(plan.fixed),
         rows=plan.rows,
-        bytes=sum(each.bytes for each in plan.subtasks),
-        bytes_written=plan.bytes_written,
+        bytes=size,
+        # A rewrite for the same max parallelism writes everything, too, though nothing else changes.
+        bytes_written=plan.bytes_written or (size if method == "rewrite" else 0),
         average_rows=plan.rows / len(plan.subtasks),
         skew=plan.skew,
         downtime=None if downtime is None else DowntimeRange.model_validate(downtime),

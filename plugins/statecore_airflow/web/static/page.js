@@ -63,12 +63,17 @@ export function keepLoading(load, everyMs) {
   let timer = null;
   let newestMs = null;
   let isLoading = false;
+  let isWanted = false; // again, as soon as what is under way is done
   const trouble = byId("trouble");
 
   async function once() {
     clearTimeout(timer);
-    if (isLoading) return;
+    if (isLoading) {
+      isWanted = true;
+      return;
+    }
     isLoading = true;
+    isWanted = false;
     try {
       await load();
       newestMs = Date.now();
@@ -81,7 +86,7 @@ export function keepLoading(load, everyMs) {
     } finally {
       isLoading = false;
       showFreshness(newestMs, trouble.hidden);
-      timer = setTimeout(once, document.hidden ? everyMs * 10 : everyMs);
+      timer = setTimeout(once, isWanted ? 0 : document.hidden ? everyMs * 10 : everyMs);
     }
   }
 
