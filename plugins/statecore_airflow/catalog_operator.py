@@ -13,6 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import CatalogError, StatecoreError
+from statecore_airflow.links import LINKS, show_links
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.triggers import POLL_S, CatalogTrigger, Status
 
@@ -31,6 +33,7 @@ class CatalogOperator(BaseOperator):
     wait_here_ms: ClassVar[int] = 12_000
     template_fields: Collection[str] = ("job",)
     ui_color = "#e8f0fe"
+    operator_extra_links = LINKS
 
     def __init__(
         self,
@@ -40,10 +43,15 @@ class CatalogOperator(BaseOperator):
         conn_id: str = CATALOG_CONNECTION,
         **kwargs: Any,
     ) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
         super().__init__(**kwargs)
         self.job = job
         self.timeout = timeout
         self.conn_id = conn_id
+
+    def pre_execute(self, context: Context) -> None:
+        """Show the links while the task runs and waits, not only when it has ended."""
+        show_links(self, context)
 
     def wait(
         self, catalog: Catalog, trigger: type[CatalogTrigger], *, owner: str | None = None, **arguments: Any

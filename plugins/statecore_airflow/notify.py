@@ -49,28 +49,34 @@ class JobNotifier(BaseNotifier):
         self.conn_id = conn_id
 
     def notify(self, context: Context) -> None:
-        """Log the message and post it.
+        """Log the message and post it; nothing happens when a step of the way back had nothing to do.
 
         Raises:
             ConfigurationError: The webhook does not take it.
 
         """
-        text = self._text(context)
+        said = self._said(context)
+        if self.event is Event.ROLLED_BACK and not said:
+            return
+        text = self._text(context, said)
         (self.log.info if self.event is Event.DRAINED else self.log.error)("%s", text)
         settings = WebhookSettings.load(self.conn_id)
         if settings is not None:
             self._post(settings.url, text)
 
-    def _text(self, context: Context) -> str:
+    def _said(self, context: Context) -> str:
+        """Return what the task has to say of it: why it failed, or its result."""
+        if self.event is Event.FAILED:
+            return str(context.get("exception") or "It was ended from outside.").strip()
         task = context["ti"]
-        reason = context.get("exception")
-        what = (
-            f"Job {self.job} {self.event}."
-            if self.event is not Event.FAILED
-            else (f"{task.dag_id} of job {self.job} failed at {task.task_id}.")
-        )
-        said = f" {str(reason).strip()}" if reason else ""
-        return f"{what}{said}\nRun: {run_page(task.dag_id, task.run_id)}\nJob: {job_page(self.job)}"
+        return str(task.xcom_pull(task_ids=task.task_id) or "")
+
+    def _text(self, context: Context, said: str) -> str:
+        task = context["ti"]
+        head = f"Job {self.job} {self.event}."
+        if self.event is Event.FAILED:
+            head = f"Run of {task.dag_id} for job {self.job} failed at {task.task_id}."
+        return f"{head} {said}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}\nJob: {job_page(self.job)}"
 
     def _post(self, url: str, text: str) -> None:
         again = Retrying(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -9,6 +11,7 @@ from statecore.catalog import Catalog, JobBefore, RescaleRunRecord
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.restart import last_ended
 from statecore_airflow.step import change_id, find_run
 from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
@@ -28,6 +31,10 @@ class RollbackOperator(CatalogOperator):
 
     step = "rollback"
     ui_color = "#fce8e6"
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_success_callback", JobNotifier(Event.ROLLED_BACK, job=job))
+        super().__init__(job=job, **kwargs)
 
     def execute(self, context: Context) -> str | None:
         """Put the job back, and wait until its driver runs."""

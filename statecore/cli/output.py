@@ -75,14 +75,6 @@ def utc(ms: int) -> str:
         return f"{ms} ms since 1970"
 
 
-def span(ms: int) -> str:
-    """Return a length of time in the two largest units that it has."""
-    seconds = max(0, ms) // 1000
-    units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
-    first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
-    return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
-
-
 def waiting(backlog: SourceBacklog) -> str:
     """Return what waits, in each unit in which it is known."""
     known = [f"{backlog.records:,} records"] if backlog.records is not None else []

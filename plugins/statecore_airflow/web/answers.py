@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from statecore.catalog import GenerationState, RescaleMethod, RescaleState
+from statecore.catalog import DecisionState, GenerationState, RescaleMethod, RescaleState
 
 
 class Answer(BaseModel):
@@ -16,7 +16,7 @@ class Answer(BaseModel):
 
 
 class Condition(StrEnum):
-    """How a job is, in one word; those that need somebody come first."""
+    """How a job is, in one word; those that need somebody come first. While a run holds its lease, it is rescaling."""
 
     FAILED = "failed"
     LOST = "lost"
@@ -77,7 +77,8 @@ class JobSummary(Answer):
 
     Attributes:
         condition: How it is.
-        advice: What that means, and what to do about it.
+        error: Why its driver is no more, if it should be.
+        advice: What to do, the most urgent first; nothing when all is well.
         backlog_ms: When ``backlog`` was measured.
         backlog: Over all sources.
 
@@ -85,7 +86,8 @@ class JobSummary(Answer):
 
     name: str
     condition: Condition
-    advice: str
+    error: str | None
+    advice: list[str]
     generation: int | None
     parallelism: int
     max_parallelism: int
@@ -142,6 +144,29 @@ class Generation(Answer):
     error: str | None
 
 
+class Policy(Answer):
+    """A job's policy; ``finding`` is what its last look found, in words."""
+
+    enabled: bool
+    finding: str | None
+    looked_ms: int | None
+
+
+class Decision(Answer):
+    """A decision of a policy to rescale the job; ``outcome`` says why it was refused or has failed."""
+
+    decided_ms: int
+    from_parallelism: int
+    to_parallelism: int
+    from_workers: int | None
+    to_workers: int | None
+    method: RescaleMethod
+    reason: str
+    state: DecisionState
+    run_id: str | None
+    outcome: str | None
+
+
 class JobAnswer(Answer):
     """All about a job but for its charts; every list has its newest first.
 
@@ -156,6 +181,8 @@ class JobAnswer(Answer):
     sources: list[Waiting]
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
+    policy: Policy | None
+    decisions: list[Decision]
     generations: list[Generation]
 
 

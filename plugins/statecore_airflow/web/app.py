@@ -13,7 +13,6 @@ from statecore.errors import (
     CatalogError,
     ConfigurationError,
     InvalidParallelismError,
-    MaxParallelismError,
     StatecoreError,
     UnknownJobError,
     UnknownRecordError,
@@ -27,7 +26,6 @@ _STATUS: dict[type[StatecoreError], int] = {
     UnknownJobError: status.HTTP_404_NOT_FOUND,
     UnknownRecordError: status.HTTP_404_NOT_FOUND,
     InvalidParallelismError: status.HTTP_422_UNPROCESSABLE_CONTENT,
-    MaxParallelismError: status.HTTP_422_UNPROCESSABLE_CONTENT,
     # Airflow works, what it asks does not.
     CatalogError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, RescaleRunRecord, SourceBacklog, SystemClock
+from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, SourceBacklog, SystemClock
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.jobs import JobName
@@ -52,7 +52,7 @@ def get_series(
         epoch_ms=[point.epoch_ms for point in points],
         phases={phase: [point.phases.get(phase) for point in points] for phase in _PHASES},
         parallelism=[point.parallelism for point in points],
-        marks=[_mark(run) for run in catalog.rescale_runs(name, limit=_MARKED) if run.created_ms >= since_ms],
+        marks=_marks(catalog, name, since_ms),
     )
 
 
@@ -78,12 +78,22 @@ def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
     return -(-step_ms // 1_000) * 1_000
 
 
-def _mark(run: RescaleRunRecord) -> Mark:
-    return Mark(
-        at_ms=run.created_ms,
-        kind=f"rescale {run.state}",
-        text=f"{run.from_parallelism} → {run.to_parallelism}",
-    )
+def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
+    """Return rescales and decisions of the policy."""
+    rescales = [
+        Mark(
+            at_ms=run.created_ms,
+            kind=f"rescale {run.state}",
+            text=f"{run.from_parallelism} → {run.to_parallelism}",
+        )
+        for run in catalog.rescale_runs(name, limit=_MARKED)
+        if run.created_ms >= since_ms
+    ]
+    decisions = [
+        Mark(at_ms=each.decided_ms, kind=f"decision {each.state}", text=f"decided {each.to_parallelism}")
+        for each in catalog.decisions(name, limit=_MARKED, since_ms=since_ms)
+    ]
+    return rescales + decisions
 
 
 def _spread(sample: KeyGroupsRecord, figures: OperatorFigures | None) -> Spread:

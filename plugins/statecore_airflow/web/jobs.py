@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import SystemClock
+from statecore.standing import standing
 from statecore_airflow.web.access import IsRescaler
-from statecore_airflow.web.answers import Generation, JobAnswer, JobsAnswer, Savepoint, Waiting
+from statecore_airflow.web.answers import Decision, Generation, JobAnswer, JobsAnswer, Policy, Savepoint, Waiting
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.overview import rescale_run, summaries, summary
 
@@ -22,27 +23,22 @@ _LISTED = 20
 @router.get("/api/jobs")
 def get_jobs(catalog: CatalogDep) -> JobsAnswer:
     """Return all jobs."""
-    now_ms = SystemClock().now_ms()
-    return JobsAnswer(now_ms=now_ms, jobs=summaries(catalog, now_ms))
+    return JobsAnswer(now_ms=SystemClock().now_ms(), jobs=summaries(catalog))
 
 
 @router.get("/api/job")
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobAnswer:
     """Return all about a job but for its charts."""
-    now_ms = SystemClock().now_ms()
-    job = catalog.job(name)
-    backlog = catalog.figures(name).backlog
-    clusters = {cluster.name: cluster for cluster in catalog.clusters()}
+    found = standing(catalog, catalog.job(name))
+    backlog, policy = found.figures.backlog, catalog.policy(name)
     return JobAnswer(
-        now_ms=now_ms,
+        now_ms=found.now_ms,
         is_rescaler=is_rescaler,
-        job=summary(catalog, job, clusters, now_ms),
+        job=summary(found),
         sources=[Waiting.model_validate(each) for each in (backlog.sources if backlog else ())],
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
         rescales=[rescale_run(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
-        generations=_generations(catalog, name),
+        policy=None if policy is None else Policy.model_validate(policy),
+        decisions=[Decision.model_validate(each) for each in catalog.decisions(name, limit=_LISTED)],
+        generations=[Generation.model_validate(each) for each in found.generations],
     )
-
-
-def _generations(catalog: Catalog, name: str) -> list[Generation]:
-    return [Generation.model_validate(each) for each in catalog.generations(name, limit=_LISTED)]

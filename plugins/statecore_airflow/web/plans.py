@@ -8,10 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod, SystemClock
-from statecore.errors import MaxParallelismError, MissingFileError
+from statecore.errors import MissingFileError, StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import RescalePlan, plan_rescale
 from statecore_airflow.downtime import expected_downtime
+from statecore_airflow.rescale_request import RescaleRequest
 from statecore_airflow.web.access import may_rescale
 from statecore_airflow.web.answers import DowntimeRange, PlanAnswer, SubtaskShare
 from statecore_airflow.web.catalogs import CatalogDep
@@ -30,17 +31,15 @@ def get_plan(
     name: JobName,
     catalog: CatalogDep,
     parallelism: Annotated[int, Query(ge=1, description="Subtasks to be.")],
+    workers: Annotated[int | None, Query(ge=1, description="Workers to be.")] = None,
     method: Annotated[RescaleMethod, Query(description="How the state gets there.")] = "by_reference",
     max_parallelism: Annotated[int | None, Query(ge=1, description="Key groups to be.")] = None,
 ) -> PlanAnswer:
     """Return what a rescale of the newest epoch would do; nothing is changed."""
-    job = catalog.job(name)
-    if method != "rewrite" and max_parallelism not in (None, job.max_parallelism):
-        raise MaxParallelismError(
-            f"found max parallelism {max_parallelism} with the method {method}; expected {job.max_parallelism}, the "
-            "job's, which fixes the key group of every key; choose the method rewrite"
-        )
-    plan = _plan(job, parallelism, max_parallelism)
+    request = RescaleRequest(
+        job=name, parallelism=parallelism, workers=workers, method=method, max_parallelism=max_parallelism
+    )
+    plan = _plan(catalog.job(name), request)
     size = sum(each.bytes for each in plan.subtasks)
     downtime = expected_downtime(catalog.rescale_runs(name, limit=_EARLIER_RUNS), method)
     return PlanAnswer(
@@ -61,11 +60,11 @@ def get_plan(
         average_rows=plan.rows / len(plan.subtasks),
         skew=plan.skew,
         downtime=None if downtime is None else DowntimeRange.model_validate(downtime),
-        refusal=_refusal(catalog, job, method),
+        refusal=_refusal(catalog, request),
     )
 
 
-def _plan(job: JobRecord, parallelism: int, max_parallelism: int | None) -> RescalePlan:
+def _plan(job: JobRecord, request: RescaleRequest) -> RescalePlan:
     if not _under_way.acquire(blocking=False):
         raise HTTPException(
             status.HTTP_503_SERVICE_UNAVAILABLE,
@@ -79,16 +78,18 @@ def _plan(job: JobRecord, parallelism: int, max_parallelism: int | None) -> Resc
                 f"found no committed epoch of job {job.name!r} in {store.files.url}; expected one to plan with; start "
                 "the job and let it commit an epoch first"
             )
-        return plan_rescale(store, manifest, parallelism, max_parallelism)
+        return plan_rescale(store, manifest, request.parallelism, request.max_parallelism)
     finally:
         _under_way.release()
 
 
-def _refusal(catalog: Catalog, job: JobRecord, method: RescaleMethod) -> str | None:
+def _refusal(catalog: Catalog, request: RescaleRequest) -> str | None:
     """Return why the DAG's first step would refuse, so that nobody waits for it in vain."""
-    lease = catalog.lease(job.name)
+    try:
+        request.checked(catalog)
+    except StatecoreError as error:
+        return str(error)
+    lease = catalog.lease(request.job)
     if lease is not None and SystemClock().now_ms() < lease.expires_ms:
-        return f"found a rescale under way, {lease.owner}; expected none; wait until it has ended"
-    if method == "live" and not catalog.is_alive(catalog.newest_generation(job.name)):
-        return "found no live driver; expected one to take the parallelism up; choose the method by_reference"
+        return f"found run {lease.owner!r} changing the job; expected nobody to; wait until that run has ended"
     return None

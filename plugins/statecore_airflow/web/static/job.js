@@ -77,6 +77,24 @@ function savepointRows(savepoints) {
   ]);
 }
 
+function decisionRows(decisions) {
+  return decisions.map((each) => [
+    age(each.decided_ms),
+    condition(each.state),
+    `${each.from_parallelism} → ${each.to_parallelism}`,
+    each.to_workers === null ? "–" : `${each.from_workers} → ${each.to_workers}`,
+    each.run_id === null ? "–" : leading(runPage(each.run_id), each.run_id),
+    make("td", { class: "wide" }, [each.reason, each.outcome].filter(Boolean).join("; ")),
+  ]);
+}
+
+function policyWords(policy) {
+  if (policy === null) return ["It has no policy: nobody rescales it unasked. ", make("code", {}, "python -m statecore policy --help"), " says how to give it one."];
+  if (!policy.enabled) return ["Its policy is turned off."];
+  if (policy.looked_ms === null) return ["Its policy has not looked at it yet: see that the DAG autoscale is not paused."];
+  return ["Looked at ", age(policy.looked_ms), `: ${policy.finding}`];
+}
+
 function generationRows(generations) {
   return generations.map((each) => [
     make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "its log" }, String(each.generation)),
@@ -92,12 +110,20 @@ function showJob(answer) {
   const { job } = answer;
   renew(byId("condition"), job.condition, () => [job.condition]);
   byId("condition").dataset.condition = job.condition;
-  renew(byId("advice"), job.advice, () => [job.advice]);
+  renew(byId("advice"), [job.error, job.advice], () => [
+    job.error ? make("p", { class: "error" }, job.error) : null,
+    ...job.advice.map((line) => make("p", {}, line)),
+    job.error || job.advice.length ? null : make("p", {}, "All is well; nothing to do."),
+  ].filter(Boolean));
   renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
   renew(byId("rescales"), answer.rescales, () =>
     table(["Run", "State", "Parallelism", "Workers", "Method", "Begun", "Steps", "Why"], rescaleRows(answer.rescales), "It was never rescaled."));
   renew(byId("savepoints"), answer.savepoints, () =>
     table(["Taken", "Epoch", "Lineage", "Parallelism", "Why", "Where"], savepointRows(answer.savepoints), "There is none. A rescale takes one; so does the DAG savepoints."));
+  renew(byId("policy"), answer.policy, () => policyWords(answer.policy));
+  renew(byId("decisions"), answer.decisions, () =>
+    table(["Decided", "State", "Parallelism", "Workers", "Run", "Why"], decisionRows(answer.decisions), "It has decided nothing yet."));
+  byId("decisions").hidden = answer.policy === null && !answer.decisions.length;
   renew(byId("generations"), answer.generations, () =>
     table(["Generation", "State", "Parallelism", "Started", "Ended", "Error"], generationRows(answer.generations), "It has never run."));
   const button = byId("rescale");

@@ -14,7 +14,7 @@ function row(job) {
     "tr",
     { "data-job": job.name },
     make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name)),
-    make("td", { title: job.advice }, condition(job.condition)),
+    make("td", { title: [job.error, ...job.advice].filter(Boolean).join("; ") }, condition(job.condition)),
     number(`${job.parallelism} of ${job.max_parallelism}`),
     number(workers(job.workers)),
     number(job.rows_per_second === null ? "–" : count(job.rows_per_second)),
@@ -26,7 +26,7 @@ function row(job) {
 }
 
 function none() {
-  const command = make("code", {}, "python -m statecore job register --help");
+  const command = make("code", {}, "python -m statecore register --help");
   const cell = make("td", { colspan: "9", class: "placeholder" }, "No job is registered. From a shell, ", command, " says how.");
   return [make("tr", {}, cell)];
 }

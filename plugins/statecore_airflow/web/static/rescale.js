@@ -4,7 +4,7 @@ import { AIRFLOW, ask, byId, bytes, count, leading, make, Refusal, runPage, sinc
 
 const DAG = `${AIRFLOW}api/v2/dags/rescale`;
 const ASKED = ["parallelism", "workers", "method", "max_parallelism", "approval", "reason"];
-const PLANNED = ["parallelism", "method", "max_parallelism"];
+const PLANNED = ["parallelism", "workers", "method", "max_parallelism"];
 const SETTLE_MS = 400;
 const POLL_MS = 2_000;
 const PLAN_PATIENCE_MS = 180_000;
@@ -69,7 +69,6 @@ export class RescaleDialog {
       input = make("input", { ...shared, type: "checkbox", checked: value === true });
     } else if (types.includes("integer")) {
       input = make("input", { ...shared, type: "number", min: String(schema.minimum ?? 1), required: !types.includes("null"), value: String(this.#begin(param) ?? "") });
-      if (param === "parallelism") input.max = String(this.#job.max_parallelism);
     } else {
       input = make("input", { ...shared, type: "text", value: "", placeholder: "Why; kept with the run and its savepoint" });
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from statecore.cli.output import span
-from statecore.cli.standing import Standing
+from statecore.standing import Standing
 
 # After so many failures in a row it is not bad luck.
 _MANY_FAILURES = 3
@@ -18,6 +17,14 @@ _FULL_MEMORY = 0.8
 def advice(found: Standing) -> list[str]:
     """Return what to do, the most urgent first; nothing when all is well."""
     return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_stream(found)]
+
+
+def span(ms: int) -> str:
+    """Return a length of time in the two largest units that it has."""
+    seconds = max(0, ms) // 1000
+    units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
+    first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
+    return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
 
 
 def _driver(found: Standing) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How a job stands: all that the catalog knows of it, put together once for every command that tells it."""
+"""How a job stands: all that the catalog knows of it, put together once for all who tell it."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         figures=catalog.figures(job.name),
         cluster=None if job.cluster is None else catalog.cluster(job.cluster),
         lease=catalog.lease(job.name),
-        savepoint=next(iter(catalog.savepoints(job.name)), None),
-        rescale=next(iter(catalog.rescale_runs(job.name)), None),
+        savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
+        rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
         now_ms=SystemClock().now_ms(),
     )
 
