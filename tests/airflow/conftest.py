@@ -31,6 +31,7 @@ os.environ.update(
 sys.path[:0] = [str(REPO), str(REPO / "plugins")]
 
 from scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
+from webhook import Webhook  # noqa: E402
 
 from statecore.catalog import Catalog  # noqa: E402
 from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402
@@ -103,3 +104,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 0)
     monkeypatch.setattr("statecore_airflow.triggers.SETTLE_S", 0.0)
     monkeypatch.setattr("statecore_airflow.triggers.POLL_S", 0.05)
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    """A server that messages are posted to, known to Airflow by the connection."""
+    with Webhook() as webhook:
+        connection = {"conn_type": "generic", "password": webhook.url}
+        monkeypatch.setenv("AIRFLOW_CONN_STATECORE_WEBHOOK", json.dumps(connection))
+        yield webhook

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_driver import ScriptedDriver
+from webhook import Webhook
 
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -24,6 +26,17 @@ def dag(airflow_db: Path) -> Any:
 
 def states(run: Any) -> dict[str, str]:
     return {task.task_id: str(task.state) for task in run.get_task_instances()}
+
+
+def links(run: Any, key: str) -> dict[str, str]:
+    """Return the links that the tasks of a run show."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    query = select(XComModel.task_id, XComModel.value).where(XComModel.run_id == run.run_id, XComModel.key == key)
+    with create_session() as session:
+        return {task: json.loads(value) for task, value in session.execute(query)}
 
 
 def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
@@ -44,6 +57,9 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
     assert catalog.cluster("local").ready_workers == 2
     assert catalog.lease(job) is None
+    steps = {task for task, state in states(run).items() if state == "success"}
+    assert links(run, "_link_JobPageLink") == dict.fromkeys(steps, f"/plugin/statecore/statecore/job?name={job}")
+    assert links(run, "_link_DriverLogLink") == dict.fromkeys(steps, f"/plugin/statecore/statecore/log?name={job}")
 
 
 def test_a_dry_run_shows_the_plan_and_skips_all_that_changes_something(dag: Any, catalog: Catalog, job: str) -> None:
@@ -74,6 +90,7 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     job: str,
     driver: ScriptedDriver,
     store: CheckpointStore,
+    webhook: Webhook,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("statecore_airflow.plan.plan_rescale", lambda *_: None)
@@ -90,3 +107,6 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     assert "rolled back to parallelism 2 and 1 workers" in str(record.error)
     assert catalog.lease(job) is None
     assert catalog.newest_generation(job).parallelism == 2  # type: ignore[union-attr]
+    failed, back = (message["text"] for message in webhook.messages)
+    assert failed.startswith(f"Run of rescale for job {job} failed at rescale_state. found no file {lost}")
+    assert back.startswith(f"Job {job} was rolled back. step rescale_state failed") and run.run_id in back
