@@ -180,7 +180,8 @@ def _with_keys(bench: Bench, keys: int) -> _Keys:
         assert newest is not None
         files = [item for subtask in newest.operators[0].subtasks for item in subtask.keyed]
         started = time.monotonic()
-        rewrite_savepoint(bench.spark, savepoint, name="rewritten", parallelism=PARALLELISM)
+        path = job.store.describe(job.store.manifest_path(newest.lineage, newest.epoch))
+        rewrite_savepoint(bench.spark, path, name="rewritten", parallelism=PARALLELISM)
         rewrite_s = time.monotonic() - started
         bench.say(f"{keys:,} keys: {memory / 1e6:,.0f} MB, load {load_s:.2f} s, rewrite {rewrite_s:.2f} s")
         return _Keys(memory, sum(item.file.size for item in files if item.kind is FileKind.BASE), load_s, rewrite_s)

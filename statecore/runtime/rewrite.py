@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from statecore.errors import ConfigurationError
 from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.runtime.merging import carry_out_all
@@ -63,10 +64,16 @@ def rewrite_savepoint(
     Raises:
         MissingFileError, CorruptFileError: The savepoint is not whole.
         InvalidParallelismError: A parallelism is out of bounds.
+        ConfigurationError: The savepoint has a folder of its own, where no file but its own may be.
 
     """
     store, manifest_path = open_savepoint(str(path))
     manifest = store.manifest(manifest_path)
+    if manifest.root == ".":
+        raise ConfigurationError(
+            f"found the self-contained savepoint {store.describe(manifest_path)}; expected one in a job's store, which "
+            "takes the new files; start a job from it and rewrite a savepoint of that, or of tables make another one"
+        )
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)

@@ -10,16 +10,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from statecore.errors import ManifestError, StateConflictError
+from statecore.errors import ConfigurationError, ManifestError, StateConflictError
 from statecore.model import (
     DistributionMode,
     StateKind,
+    ValueStateDescriptor,
     key_group_for,
     key_group_range,
     subtask_for_key_group,
 )
 from statecore.model.values import row_class
-from statecore.runtime import read_savepoint, rewrite_savepoint
+from statecore.runtime import read_savepoint, rewrite_savepoint, write_savepoint
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
 from statecore.runtime.operator_epoch import merged_schemas
 from statecore.runtime.rewrite import base_writer
@@ -224,3 +225,15 @@ def test_spark_rewrites_and_reads_state_of_every_kind(spark: Any, store: Checkpo
     assert of(5, "total") == {"value": {"n": 5, "tags": ["x", None]}}
     assert rows("rules") == [{"subtask": index, "value": {"limit": 3}} for index in range(3)]
     assert {row["key_group"] for row in rows("sums")} == set(expected(64)["sums"])
+
+
+def test_nothing_is_written_beside_a_savepoint_that_has_a_folder_of_its_own(
+    spark: Any, store: CheckpointStore, tmp_path: Path
+) -> None:
+    rows = spark.range(10).selectExpr("cast(id as string) k", "id value")
+    tables: Any = {"totals": {ValueStateDescriptor("total", "bigint"): (rows, ["k"])}}
+    made = write_savepoint(tmp_path / "made", tables, 16, 2)
+    before = sorted((tmp_path / "made").rglob("*"))
+    with pytest.raises(ConfigurationError, match="found the self-contained savepoint"):
+        rewrite_savepoint(spark, made, name="after", parallelism=4)
+    assert sorted((tmp_path / "made").rglob("*")) == before
