@@ -190,6 +190,7 @@ class TestDefinition:
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("where", ["conf", "settings"])
+    @pytest.mark.parametrize("kind", ["sqlite"])  # what is looked at lies in the store
     def test_what_looks_like_a_secret_is_not_written_down_and_its_name_is(
         self, catalog: Catalog, store: CheckpointStore, where: str, name: str, value: str
     ) -> None:
