@@ -19,10 +19,7 @@ def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     if as_json:
         print_json([summary(each) for each in found])
         return
-    made = table(
-        "job", "desired", "driver", "parallelism", "lineage", "epoch", "committed", "rows in all", "rows/s", "backlog",
-        "lag",
-    )  # fmt: skip
+    made = table("job", "desired", "driver", "parallelism", "epoch", "committed", "rows/s", "backlog", "lag")
     for each in found:
         made.add_row(*_cells(each))
     console().print(made)
@@ -35,10 +32,9 @@ def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
 def _cells(found: Standing) -> Iterator[str]:
     told = summary(found)
     yield from (escape(told.job), told.desired, told.driver)
-    for number in (told.parallelism, told.lineage, told.epoch):
-        yield NOTHING if number is None else str(number)
+    yield str(told.parallelism)
+    yield NOTHING if told.epoch is None else str(told.epoch)
     yield NOTHING if told.committed_ms is None else f"{span(found.now_ms - told.committed_ms)} ago"
-    yield NOTHING if told.rows_total is None else str(told.rows_total)
     # What was measured of a driver that no longer runs is out of date.
     runs = found.driver == "running"
     rate = found.figures.rows_per_second

@@ -21,8 +21,8 @@ NOTHING = "–"
 """Stands where nothing is known."""
 
 _NUMBERS = {
-    "subtask", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism", "rows in all",
-    "of the average", "rows/s", "lag", "committed", "workers",
+    "subtask", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism",
+    "of the average", "rows/s", "lag", "committed",
 }  # fmt: skip
 
 Report = Callable[[int, int], None]
