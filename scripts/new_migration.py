@@ -31,7 +31,9 @@ def main() -> None:
         with engine.connect() as connection:
             config = schema.alembic_config(connection)
             config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
-            command.revision(config, name, autogenerate=True, rev_id=f"{int(schema.head()) + 1:04d}")
+            command.revision(
+                config, name[0].upper() + name[1:], autogenerate=True, rev_id=f"{int(schema.head()) + 1:04d}"
+            )
         engine.dispose()
     for made in set(versions.glob("*.py")) - before:
         for arguments in (["check", "--fix", "--quiet"], ["format", "--quiet"]):
