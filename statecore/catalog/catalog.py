@@ -13,12 +13,13 @@ from statecore.catalog.history import History
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
 from statecore.catalog.metrics import Metrics
+from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
 from statecore.catalog.rescales import Rescales
 
 
-class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters):
+class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies):
     """What is wanted, what is, and who may change it; every part of the system talks through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.

@@ -15,6 +15,7 @@ RequestKind = Literal["stop_with_savepoint", "savepoint", "rescale"]
 RequestState = Literal["pending", "taken", "done", "failed"]
 RescaleState = Literal["running", "done", "failed"]
 RescaleMethod = Literal["by_reference", "rewrite", "live"]
+DecisionState = Literal["open", "triggered", "done", "refused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,8 @@ class SourceBacklog:
         files: Files that wait.
         event_time_lag_ms: From the newest event time that was read until the time of measuring. It grows while nothing
             waits, too: a source that is silent is as far behind as one that is not read.
+        files_read: Files that were read, counted from some time on: the difference between two epochs of a generation
+            is what the epochs in between have read.
 
     """
 
@@ -150,6 +153,7 @@ class SourceBacklog:
     bytes: int | None = None
     files: int | None = None
     event_time_lag_ms: int | None = None
+    files_read: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,4 +418,70 @@ class ClusterRecord:
     desired_workers: int
     ready_workers: int
     message: str | None
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """What a job's policy may do, and what it remembers.
+
+    Attributes:
+        job: Name of the job.
+        enabled: Whether it decides anything.
+        settings: Its limits and aims.
+        memory: What it remembers from one look to the next.
+        version: Counts all changes.
+        finding: What its last look found, in words.
+        looked_ms: When that was.
+        updated_ms: Last change of ``settings`` or ``enabled``.
+
+    """
+
+    job: str
+    enabled: bool
+    settings: dict[str, Any]
+    memory: dict[str, Any]
+    version: int
+    finding: str | None
+    looked_ms: int | None
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A policy's decision to rescale a job.
+
+    Attributes:
+        id: Number of the decision, over all jobs.
+        job: Name of the job.
+        decided_ms: When it was reached.
+        from_parallelism: Parallelism before.
+        to_parallelism: Parallelism wanted.
+        from_workers: Workers before; None where the size of the cluster is not ours to change.
+        to_workers: Workers wanted; None as above.
+        method: How the rescale is to be done.
+        reason: Why, with figures.
+        figures: What it was made from, for programs.
+        state: ``open`` until somebody takes it up, ``triggered`` while a rescale run carries it out, then its end.
+        run_id: That run.
+        outcome: Why it was refused or failed.
+        announced_ms: When it was last announced to those who carry decisions out.
+        updated_ms: Last change of this record.
+
+    """
+
+    id: int
+    job: str
+    decided_ms: int
+    from_parallelism: int
+    to_parallelism: int
+    from_workers: int | None
+    to_workers: int | None
+    method: RescaleMethod
+    reason: str
+    figures: dict[str, Any]
+    state: DecisionState
+    run_id: str | None
+    outcome: str | None
+    announced_ms: int
     updated_ms: int

@@ -207,3 +207,38 @@ rescale_runs = Table(
     Column("updated_ms", BigInteger, nullable=False),
     Index(None, "job", "created_ms"),
 )
+
+policies = Table(
+    "policies",
+    metadata,
+    _job(primary_key=True),
+    Column("enabled", Boolean, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("memory", JSON, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("finding", Text),
+    Column("looked_ms", BigInteger),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _job(),
+    Column("decided_ms", BigInteger, nullable=False),
+    Column("from_parallelism", Integer, nullable=False),
+    Column("to_parallelism", Integer, nullable=False),
+    Column("from_workers", Integer),
+    Column("to_workers", Integer),
+    Column("method", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("figures", JSON, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("run_id", String(500)),
+    Column("outcome", Text),
+    Column("announced_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Index(None, "job", "decided_ms"),
+    Index(None, "state"),
+)

@@ -129,6 +129,7 @@ class Backlog:
             bytes=waiting.bytes,
             files=waiting.files,
             event_time_lag_ms=None if newest_ms is None else int(time.time() * 1000) - newest_ms,
+            files_read=waiting.files_read,
         )
 
 

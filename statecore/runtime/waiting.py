@@ -12,11 +12,18 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a source has and no committed epoch has read; None where it cannot tell."""
+    """What a source has and no committed epoch has read; None where it cannot tell.
+
+    Attributes:
+        records, bytes, files: What waits.
+        files_read: Files that committed epochs have read, counted from some time on: only a difference means something.
+
+    """
 
     records: int | None = None
     bytes: int | None = None
     files: int | None = None
+    files_read: int | None = None
 
 
 UNKNOWN = Waiting()

@@ -70,6 +70,7 @@ class FileMeter:
         self._lock = threading.Lock()
         self._offset = self._read_up_to = -1
         self._read: dict[str, int] = {}
+        self._files_read = 0
         self._waiting: dict[str, int] | None = None
 
     def measure(self) -> None:
@@ -96,7 +97,7 @@ class FileMeter:
         with self._lock:
             if self._waiting is None:
                 return UNKNOWN
-            return Waiting(bytes=sum(self._waiting.values()), files=len(self._waiting))
+            return Waiting(bytes=sum(self._waiting.values()), files=len(self._waiting), files_read=self._files_read)
 
     def _catch_up(self) -> None:
         """Read what the log says of the offsets since the last call."""
@@ -104,6 +105,7 @@ class FileMeter:
             return
         for path, modified_ms in logged_files(self._log, self._read_up_to, self._offset):
             known_by = self._options.identity(path)
+            self._files_read += known_by not in self._read
             self._read[known_by] = modified_ms
             if self._waiting is not None:
                 self._waiting.pop(known_by, None)

@@ -68,7 +68,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
     with bench.running(2):
         # The first epoch has its file in hand and cannot end.
         wait(lambda: of(measured(bench), "files").files == 3, "the first measurement")
-        assert of(measured(bench), "files") == SourceBacklog("files", bytes=sum(sizes), files=3)
+        assert of(measured(bench), "files") == SourceBacklog("files", bytes=sum(sizes), files=3, files_read=0)
         wait(lambda: (of(measured(bench), "pulse").records or 0) > 20, "rate to owe the records of five seconds")
         feed(bench)
         wait(lambda: of(measured(bench), "files").files == 4, "the file that came meanwhile")
@@ -79,6 +79,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
     epochs = bench.catalog.epochs(JOB)
     waited = [of(epoch, "files") for epoch in epochs]
     assert [source.files for source in waited][:4] == [3, 2, 1, 0]
+    assert [source.files_read for source in waited][:4] == [1, 2, 3, 4]
     assert {source.files for source in waited[4:]} <= {0}
     assert waited[0].bytes == sum(sizes[1:]) + (bench.input / "00003.parquet").stat().st_size
     assert waited[3].bytes == 0

@@ -83,7 +83,7 @@ class TestFiles:
         assert meter.waiting() == UNKNOWN
         folder.add("a", "b")
         meter.measure()
-        assert meter.waiting() == Waiting(files=2, bytes=20)
+        assert meter.waiting() == Waiting(files=2, bytes=20, files_read=0)
 
     def test_files_of_committed_epochs_wait_no_more_and_those_of_a_running_one_still_do(self, folder: Folder) -> None:
         meter = folder.meter()
@@ -96,10 +96,10 @@ class TestFiles:
         meter.measure()
         assert meter.waiting().files == 2
         meter.committed(position(1))
-        assert meter.waiting() == Waiting(files=1, bytes=10)
+        assert meter.waiting() == Waiting(files=1, bytes=10, files_read=2)
         folder.take("é")
         meter.committed(position(2))
-        assert meter.waiting() == Waiting(files=0, bytes=0)
+        assert meter.waiting() == Waiting(files=0, bytes=0, files_read=3)
 
     @pytest.mark.parametrize("resumed_at", [2, 9, 10, 12])
     def test_a_resumed_job_knows_what_was_read_from_any_entry_of_a_compacted_log(

@@ -1,0 +1,238 @@
+"""Policies: what each job's may do, what it remembers, and what it has decided.
+
+The policy itself knows no catalog. Its settings and its memory are kept here as JSON, for those who carry it out: two
+of them, or one that was restarted, must not decide twice, so a policy has a version, and only who has read the newest
+may replace what it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.records import DecisionRecord, DecisionState, PolicyRecord, RescaleMethod
+from statecore.errors import UnknownRecordError
+
+policies, decisions, epochs = tables.policies, tables.decisions, tables.epochs
+
+KEPT_DECISIONS = 1_000
+"""Of a job."""
+
+
+class Policies(Queries):
+    """Queries on policies and their decisions."""
+
+    def set_policy(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
+        """Give a job a policy, or change it; what it remembers stays.
+
+        Raises:
+            UnknownJobError: The job is not registered.
+
+        """
+        with self._write_job(job) as connection:
+            values = {"settings": dict(settings), "enabled": enabled, "updated_ms": self._clock.now_ms()}
+            found = _find_policy(connection, job)
+            if found is None:
+                connection.execute(insert(policies).values(job=job, memory={}, version=0, **values))
+            else:
+                changes = update(policies).where(policies.c.job == job)
+                connection.execute(changes.values(version=found.version + 1, **values))
+            found = _find_policy(connection, job)
+            assert found is not None
+            return found
+
+    def policy(self, job: str) -> PolicyRecord | None:
+        """Return a job's policy, or None when it has none."""
+        with self._database.read() as connection:
+            return _find_policy(connection, job)
+
+    def policies(self) -> list[PolicyRecord]:
+        """Return all policies by name of the job."""
+        with self._database.read() as connection:
+            return records(connection.execute(select(policies).order_by(policies.c.job)).all(), PolicyRecord)
+
+    def remember(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
+        """Replace what a policy remembers, unless somebody else has done so since it was read.
+
+        Args:
+            seen: The policy as it was read.
+            memory: What to remember from now on.
+            finding: What the look at the job found, in words.
+
+        Returns:
+            Whether it was replaced.
+
+        """
+        with self._write_job(seen.job) as connection:
+            return self._replace_memory(connection, seen, memory, finding)
+
+    def reach_decision(
+        self,
+        seen: PolicyRecord,
+        memory: Mapping[str, Any],
+        *,
+        from_parallelism: int,
+        to_parallelism: int,
+        from_workers: int | None,
+        to_workers: int | None,
+        method: RescaleMethod,
+        reason: str,
+        figures: Mapping[str, Any],
+    ) -> DecisionRecord | None:
+        """Record a decision and what to remember of it, both or nothing; of several who reach it at once, one does.
+
+        Args:
+            seen: The policy as it was read.
+            memory: What to remember from now on.
+            from_parallelism: Parallelism before.
+            to_parallelism: Parallelism wanted.
+            from_workers: Workers before; None where the size of the cluster is not ours to change.
+            to_workers: Workers wanted; None as above.
+            method: How the rescale is to be done.
+            reason: Why.
+            figures: What it was made from.
+
+        Returns:
+            The decision, or None when somebody else has replaced the memory, or changed the policy, since it was read.
+
+        """
+        with self._write_job(seen.job) as connection:
+            if not self._replace_memory(connection, seen, memory, reason):
+                return None
+            now_ms = self._clock.now_ms()
+            made = connection.execute(
+                insert(decisions).values(
+                    job=seen.job,
+                    decided_ms=now_ms,
+                    from_parallelism=from_parallelism,
+                    to_parallelism=to_parallelism,
+                    from_workers=from_workers,
+                    to_workers=to_workers,
+                    method=method,
+                    reason=reason,
+                    figures=dict(figures),
+                    state="open",
+                    announced_ms=now_ms,
+                    updated_ms=now_ms,
+                )
+            )
+            (number,) = made.inserted_primary_key or (0,)
+            connection.execute(delete(decisions).where(decisions.c.job == seen.job, decisions.c.id.in_(_old(seen.job))))
+            return _get_decision(connection, number)
+
+    def decision(self, number: int) -> DecisionRecord:
+        """Return a decision.
+
+        Raises:
+            UnknownRecordError: There is no such decision.
+
+        """
+        with self._database.read() as connection:
+            return _get_decision(connection, number)
+
+    def decisions(self, job: str, *, limit: int | None = None, since_ms: int = 0) -> list[DecisionRecord]:
+        """Return a job's decisions, newest first.
+
+        Args:
+            job: Name of the job.
+            limit: At most the newest so many.
+            since_ms: Decided then or later.
+
+        """
+        query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
+        order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
+        with self._database.read() as connection:
+            return records(connection.execute(query.order_by(*order).limit(limit)).all(), DecisionRecord)
+
+    def open_decisions(self) -> list[DecisionRecord]:
+        """Return the decisions of all jobs that nobody has taken up yet, oldest first."""
+        query = select(decisions).where(decisions.c.state == "open").order_by(decisions.c.id)
+        with self._database.read() as connection:
+            return records(connection.execute(query).all(), DecisionRecord)
+
+    def announce_again(self, seen: DecisionRecord) -> bool:
+        """Record that an open decision is announced once more; of several who want to at once, one does."""
+        unchanged = (
+            decisions.c.id == seen.id,
+            decisions.c.state == "open",
+            decisions.c.announced_ms == seen.announced_ms,
+        )
+        with self._write_job(seen.job) as connection:
+            changes = update(decisions).where(*unchanged).values(announced_ms=self._clock.now_ms())
+            return connection.execute(changes).rowcount == 1
+
+    def take_decision(self, number: int, run_id: str) -> DecisionRecord:
+        """Record that a rescale run carries out a decision; one that is not open stays as it is.
+
+        Raises:
+            UnknownRecordError: There is no such decision.
+
+        """
+        return self._change_decision(number, {"state": "triggered", "run_id": run_id}, only=("open",))
+
+    def end_decision(self, number: int, state: DecisionState, outcome: str = "") -> DecisionRecord:
+        """Record what has become of a decision; one that has ended stays as it is.
+
+        Args:
+            number: Its number.
+            state: ``done``, ``refused`` or ``failed``.
+            outcome: Why it was refused or failed.
+
+        Raises:
+            UnknownRecordError: There is no such decision.
+
+        """
+        return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
+
+    def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return commit time, parallelism, rows and duration of a job's newest epochs with rows, by their commits.
+
+        Quicker than the epochs' whole records, of which a policy would read thousands every few seconds. Epochs without
+        rows are left out: an outage has nothing else.
+        """
+        columns = select(epochs.c.committed_ms, epochs.c.parallelism, epochs.c.rows, epochs.c.duration_ms)
+        order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
+        with self._database.read() as connection:
+            rows = connection.execute(
+                columns.where(epochs.c.job == job, epochs.c.rows > 0).order_by(*order).limit(limit)
+            ).all()
+            return [(at_ms, parallelism, count, ms) for at_ms, parallelism, count, ms in reversed(rows)]
+
+    def _replace_memory(
+        self, connection: Connection, seen: PolicyRecord, memory: Mapping[str, Any], finding: str
+    ) -> bool:
+        unchanged = (policies.c.job == seen.job, policies.c.version == seen.version)
+        changes = {"memory": dict(memory), "finding": finding, "looked_ms": self._clock.now_ms()}
+        changes["version"] = seen.version + 1
+        return connection.execute(update(policies).where(*unchanged).values(**changes)).rowcount == 1
+
+    def _change_decision(
+        self, number: int, values: dict[str, Any], *, only: tuple[DecisionState, ...]
+    ) -> DecisionRecord:
+        with self._database.write() as connection:
+            where = (decisions.c.id == number, decisions.c.state.in_(only))
+            connection.execute(update(decisions).where(*where).values(**values, updated_ms=self._clock.now_ms()))
+            return _get_decision(connection, number)
+
+
+def _find_policy(connection: Connection, job: str) -> PolicyRecord | None:
+    return one(connection, policies, policies.c.job == job, kind=PolicyRecord)
+
+
+def _get_decision(connection: Connection, number: int) -> DecisionRecord:
+    found = one(connection, decisions, decisions.c.id == number, kind=DecisionRecord)
+    if found is None:
+        raise UnknownRecordError(
+            f"there is no decision {number}; expected one that was reached and is not older than the newest "
+            f"{KEPT_DECISIONS} of its job; check that this is the catalog it was reached in"
+        )
+    return found
+
+
+def _old(job: str) -> Any:
+    """Return a query for a job's decisions but the newest."""
+    return select(decisions.c.id).where(decisions.c.job == job).order_by(decisions.c.id.desc()).offset(KEPT_DECISIONS)

@@ -1,0 +1,27 @@
+"""The policy: a job's figures in, a decision and its reason out; pure."""
+
+from statecore.policy.arrivals import arriving
+from statecore.policy.cost import CostFit, fit_cost
+from statecore.policy.decision import Action, Decision, PolicyMemory, decide
+from statecore.policy.drain import DrainEstimate, estimate_drain
+from statecore.policy.figures import EpochCost, Figures
+from statecore.policy.settings import PolicySettings, policy_settings
+from statecore.policy.throughput import Throughput, throughput
+
+__all__ = [
+    "Action",
+    "CostFit",
+    "Decision",
+    "DrainEstimate",
+    "EpochCost",
+    "Figures",
+    "PolicyMemory",
+    "PolicySettings",
+    "Throughput",
+    "arriving",
+    "decide",
+    "estimate_drain",
+    "fit_cost",
+    "policy_settings",
+    "throughput",
+]

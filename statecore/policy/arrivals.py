@@ -1,0 +1,71 @@
+"""How fast rows come in, from how many had come at several times."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from statistics import median_low
+
+from statecore.policy.figures import EpochCost
+
+WINDOW_MS = 600_000
+_SPANS = 12
+# Sources are looked at every five seconds: shorter spans would show that rhythm, and not what comes.
+_SHORTEST_MS = 15_000
+# Less than came in a minute is no pile.
+_PILE_S = 60
+
+
+def arriving(
+    arrived: Sequence[tuple[int, float]], epochs: Sequence[EpochCost], waiting: int | None, now_ms: int
+) -> float | None:
+    """Return rows a second that come in; None before there is enough to tell.
+
+    After a long outage nothing has come lately but one pile. What comes from now on is then what came before.
+
+    Args:
+        arrived: Time in milliseconds, and rows that had come until then (read or waiting), in the order of time.
+        epochs: Those with rows, in the order of their commits.
+        waiting: Rows that wait now.
+        now_ms: The present time.
+
+    """
+    lately = arrival_rate(arrived, now_ms)
+    if lately != 0 or not waiting:
+        return lately
+    earlier = [epoch for epoch in epochs if epoch.committed_ms < now_ms - WINDOW_MS]
+    read = accumulate(float(epoch.rows) for epoch in earlier)
+    points = [(epoch.committed_ms, rows) for epoch, rows in zip(earlier, read, strict=True)]
+    before = arrival_rate(points, points[-1][0]) if points else None
+    return before if before is not None and waiting >= before * _PILE_S else lately
+
+
+def arrival_rate(arrived: Sequence[tuple[int, float]], now_ms: int) -> float | None:
+    """Return rows a second that come in: the median over spans of the last ten minutes; None before the first span.
+
+    The median, because what comes in one piece after an outage is a backlog, and is counted as one. For the same reason
+    a source that delivers a pile now and then may have a rate of 0 here.
+
+    Args:
+        arrived: Time in milliseconds, and rows that had come until then (read or waiting), in the order of time.
+        now_ms: Where the last span ends, at the latest.
+
+    """
+    points = [(at_ms, rows) for at_ms, rows in arrived if at_ms >= now_ms - WINDOW_MS]
+    if not points or points[-1][0] - points[0][0] < _SHORTEST_MS:
+        return None
+    begin_ms, end_ms = points[0][0], points[-1][0]
+    spans = min(_SPANS, (end_ms - begin_ms) // _SHORTEST_MS)
+    edges = [begin_ms + (end_ms - begin_ms) * index / spans for index in range(spans + 1)]
+    totals = [_at(points, edge) for edge in edges]
+    seconds = (end_ms - begin_ms) / spans / 1000
+    return median_low(max(0.0, after - before) / seconds for before, after in pairwise(totals))
+
+
+def _at(points: Sequence[tuple[int, float]], at_ms: float) -> float:
+    """Return the rows that had come at a time, on the line between the points around it."""
+    after = min(bisect_left(points, at_ms, key=itemgetter(0)), len(points) - 1)
+    (to_ms, to_rows), (from_ms, from_rows) = points[after], points[max(0, after - 1)]
+    return to_rows if to_ms == from_ms else from_rows + (to_rows - from_rows) * (at_ms - from_ms) / (to_ms - from_ms)
