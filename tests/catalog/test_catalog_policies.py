@@ -1,0 +1,123 @@
+"""Policies and their decisions: kept over restarts, and each decision reached and taken up once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord, policies
+from statecore.errors import UnknownJobError, UnknownRecordError
+
+SETTINGS = {"max_parallelism": 8}
+
+
+def reach(catalog: Catalog, job: str, *, memory: dict[str, Any] | None = None) -> DecisionRecord | None:
+    seen = catalog.policy(job)
+    assert seen is not None
+    return catalog.reach_decision(
+        seen,
+        memory or {"decided_ms": 7},
+        from_parallelism=2,
+        to_parallelism=4,
+        from_workers=1,
+        to_workers=2,
+        method="live",
+        reason="1,000 rows wait",
+        figures={"waiting": 1_000},
+    )
+
+
+def test_settings_change_and_memory_stays(catalog: Catalog, job: str, clock) -> None:
+    assert catalog.policy(job) is None
+    made = catalog.set_policy(job, SETTINGS)
+    assert (made.enabled, made.settings, made.memory, made.finding) == (True, SETTINGS, {}, None)
+    assert catalog.remember(made, {"slack_since_ms": 5}, "nothing to do")
+    clock.advance(10)
+    changed = catalog.set_policy(job, {"max_parallelism": 16}, enabled=False)
+    assert (changed.enabled, changed.settings, changed.memory) == (
+        False,
+        {"max_parallelism": 16},
+        {"slack_since_ms": 5},
+    )
+    assert (changed.finding, changed.looked_ms, changed.updated_ms) == ("nothing to do", 1_000_000, 1_000_010)
+    assert catalog.policies() == [changed]
+    with pytest.raises(UnknownJobError):
+        catalog.set_policy("nobody", SETTINGS)
+
+
+def test_of_two_who_read_the_same_memory_one_decides(catalog: Catalog, catalog_url: str, job: str, clock) -> None:
+    catalog.set_policy(job, SETTINGS)
+    with Catalog(catalog_url, clock=clock) as other:
+        first, second = catalog.policy(job), other.policy(job)
+        assert first == second and first is not None and second is not None
+        values: dict[str, Any] = {
+            "from_parallelism": 2,
+            "to_parallelism": 4,
+            "from_workers": None,
+            "to_workers": None,
+            "method": "live",
+            "reason": "r",
+            "figures": {},
+        }
+        made = catalog.reach_decision(first, {"decided_ms": 1}, **values)
+        assert made is not None and other.reach_decision(second, {"decided_ms": 1}, **values) is None
+        assert not other.remember(second, {}, "late")
+        assert other.decisions(job) == [made]
+        # Settings that were changed meanwhile were not decided by.
+        seen = catalog.policy(job)
+        assert seen is not None
+        other.set_policy(job, {"max_parallelism": 2})
+        assert catalog.reach_decision(seen, {}, **values) is None
+
+
+def test_a_decision_is_taken_up_once_and_ends_once(catalog: Catalog, job: str) -> None:
+    catalog.set_policy(job, SETTINGS)
+    made = reach(catalog, job)
+    assert made is not None and (made.state, made.run_id) == ("open", None)
+    assert catalog.open_decisions() == [made]
+    assert catalog.take_decision(made.id, "run-1").run_id == "run-1"
+    assert catalog.take_decision(made.id, "run-2").run_id == "run-1"
+    assert catalog.open_decisions() == []
+    assert catalog.end_decision(made.id, "failed", "no room").state == "failed"
+    ended = catalog.end_decision(made.id, "done")
+    assert (ended.state, ended.outcome) == ("failed", "no room")
+    assert catalog.decision(made.id) == ended
+    with pytest.raises(UnknownRecordError, match="no decision 99"):
+        catalog.decision(99)
+
+
+def test_an_open_decision_is_announced_again_by_one(catalog: Catalog, job: str, clock) -> None:
+    catalog.set_policy(job, SETTINGS)
+    made = reach(catalog, job)
+    assert made is not None
+    clock.advance(1_000)
+    assert catalog.announce_again(made) and not catalog.announce_again(made)
+    assert catalog.decision(made.id).announced_ms == clock.now_ms()
+    catalog.take_decision(made.id, "run-1")
+    assert not catalog.announce_again(catalog.decision(made.id))
+
+
+def test_old_decisions_leave_and_those_of_other_jobs_stay(
+    catalog: Catalog, job: str, register: Any, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "KEPT_DECISIONS", 3)
+    other = register(catalog, "orders")
+    for each in (job, other):
+        catalog.set_policy(each, SETTINGS)
+    reach(catalog, other)
+    for _ in range(5):
+        clock.advance(1)
+        reach(catalog, job)
+    kept = catalog.decisions(job)
+    assert [each.decided_ms for each in kept] == [clock.now_ms() - age for age in range(3)]
+    assert catalog.decisions(job, limit=1) == kept[:1]
+    assert catalog.decisions(job, since_ms=clock.now_ms()) == kept[:1]
+    assert len(catalog.decisions(other)) == 1
+
+
+def test_costs_are_those_of_the_newest_epochs_with_rows(catalog: Catalog, job: str) -> None:
+    for number, rows in enumerate([5, 0, 7, 9], start=1):
+        catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, rows, rows, 0, number * 10, 3))
+    assert catalog.epoch_costs(job, limit=2) == [(30, 2, 7, 3), (40, 2, 9, 3)]
+    assert catalog.epoch_costs(job, limit=9)[0] == (10, 2, 5, 3)

@@ -1,0 +1,225 @@
+"""The policy on a real catalog: figures from what a driver records, decisions that survive and are reached once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.autoscaling import ANNOUNCE_EVERY_MS, LAPSES_AFTER_MS, figures_of, look, rows_per_file, unheard
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
+from statecore.errors import ConfigurationError
+from statecore.testing import ManualClock
+
+JOB = "flights"
+START_MS = 1_000_000_000
+SETTINGS = {
+    "max_parallelism": 8,
+    "min_parallelism": 2,
+    "subtasks_per_worker": 2,
+    "scale_out_after_s": 10,
+    "cooldown_s": 0,
+}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START_MS)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
+    with Catalog(f"sqlite:///{tmp_path / 'catalog.db'}", clock=clock) as catalog:
+        catalog.create_schema()
+        catalog.register_cluster("local", "standalone", {}, workers=1)
+        catalog.register_job(
+            JOB,
+            artifact="flights.py",
+            store=str(tmp_path / "store"),
+            master_url="spark://127.0.0.1:7077",
+            cluster="local",
+            parallelism=2,
+            max_parallelism=128,
+        )
+        catalog.set_desired(JOB, state="running")
+        yield catalog
+
+
+class Driver:
+    """Commits an epoch a second, of one file of 1,000 rows each, and measures what waits every five."""
+
+    def __init__(self, catalog: Catalog, clock: ManualClock, *, parallelism: int = 2, generation: int = 1) -> None:
+        self.catalog, self.clock, self.parallelism = catalog, clock, parallelism
+        self.generation = catalog.claim_generation(JOB, log_path="log").generation
+        assert self.generation == generation
+        self.epoch = self.rows = self.files_read = 0
+        self.waiting = 0
+
+    def run(self, seconds: int, *, arriving: int, reading: int) -> None:
+        """Run for a time in which so many files arrive and are read every second."""
+        for second in range(seconds):
+            self.clock.advance(1_000)
+            self.waiting += arriving - reading
+            self.files_read += reading
+            self.rows += reading * 1_000
+            self.epoch += 1
+            now_ms, took_ms = self.clock.now_ms(), 100 + 400 * reading + self.epoch % 3
+            self.catalog.heartbeat(JOB, self.generation)
+            self.catalog.record_epoch(
+                EpochRecord(
+                    JOB,
+                    1,
+                    self.epoch,
+                    self.generation,
+                    self.parallelism,
+                    reading * 1_000,
+                    self.rows,
+                    now_ms - took_ms,
+                    now_ms,
+                    took_ms,
+                    backlog=(self._backlog(),),
+                )
+            )
+            if second % 5 == 0:
+                self.catalog.record_backlog(JOB, self.generation, [self._backlog()])
+
+    def _backlog(self) -> SourceBacklog:
+        return SourceBacklog("files", None, 10 * self.waiting, self.waiting, 3_000, self.files_read)
+
+
+def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: ManualClock) -> None:
+    driver = Driver(catalog, clock)
+    driver.run(60, arriving=1, reading=1)
+    driver.run(30, arriving=1, reading=0)
+    driver.run(60, arriving=1, reading=2)
+    found = figures_of(catalog, JOB, clock.now_ms())
+    assert (found.parallelism, found.max_parallelism, found.workers) == (2, 128, 1)
+    assert (found.hindrance, found.settled_ms) == (None, START_MS + 1_000 - 501)
+    # No source counts rows: 180 files had 1,000 each, and 30 - 60 of them came back.
+    assert found.waiting == driver.waiting * 1_000
+    assert found.arriving == pytest.approx(1_000, rel=0.05)
+    assert found.processed == pytest.approx(2_000, rel=0.05)
+    assert found.busy == pytest.approx(0.9, abs=0.05)
+    assert found.lag_ms == 3_000
+    assert {each.rows for each in found.epochs} == {1_000, 2_000}
+    assert found.rescale_ms is None
+
+
+def test_a_rescale_that_was_done_tells_how_long_one_takes(catalog: Catalog, clock: ManualClock) -> None:
+    catalog.start_rescale_run("run-1", JOB, from_parallelism=1, to_parallelism=2)
+    clock.advance(40_000)
+    catalog.finish_rescale_run("run-1")
+    catalog.start_rescale_run("run-2", JOB, from_parallelism=2, to_parallelism=1)
+    catalog.finish_rescale_run("run-2", error="no room")
+    assert figures_of(catalog, JOB, clock.now_ms()).rescale_ms == 40_000
+
+
+def test_rows_of_a_file_are_counted_within_one_generation(catalog: Catalog, clock: ManualClock) -> None:
+    first = Driver(catalog, clock)
+    first.run(3, arriving=2, reading=2)
+    catalog.end_generation(JOB, 1, state="stopped")
+    assert rows_per_file(catalog.epochs(JOB)) == 1_000
+    second = Driver(catalog, clock, generation=2)
+    second.epoch = first.epoch
+    second.run(1, arriving=0, reading=0)
+    assert rows_per_file(catalog.epochs(JOB)) == 1_000
+    assert rows_per_file([]) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("stopped", "is not to run"),
+        ("silent", "no live driver"),
+        ("leased", "manual-7 has the lease"),
+        ("wanted", "parallelism 4 is wanted"),
+        ("new", "no epoch yet"),
+    ],
+)
+def test_what_hinders_a_decision_is_said(catalog: Catalog, clock: ManualClock, state: str, said: str) -> None:
+    driver = Driver(catalog, clock)
+    if state != "new":
+        driver.run(2, arriving=1, reading=1)
+    if state == "stopped":
+        catalog.set_desired(JOB, state="stopped")
+    elif state == "silent":
+        clock.advance(100_000)
+    elif state == "leased":
+        catalog.acquire_lease(JOB, "manual-7", 5_000)
+    elif state == "wanted":
+        catalog.set_desired(JOB, parallelism=4)
+    else:
+        catalog.heartbeat(JOB, 1)
+    policy = catalog.set_policy(JOB, SETTINGS)
+    assert look(catalog, policy, clock.now_ms()) is None
+    seen = catalog.policy(JOB)
+    assert seen is not None and said in (seen.finding or "")
+
+
+def reached(catalog: Catalog, clock: ManualClock) -> DecisionRecord | None:
+    policy = catalog.policy(JOB)
+    assert policy is not None
+    return look(catalog, policy, clock.now_ms())
+
+
+def pile(catalog: Catalog, clock: ManualClock) -> Driver:
+    """An outage, a pile that will take hours, and a policy."""
+    catalog.set_policy(JOB, SETTINGS)
+    driver = Driver(catalog, clock)
+    driver.run(60, arriving=1, reading=1)
+    driver.run(20, arriving=0, reading=0)
+    driver.waiting = 3_000
+    driver.run(60, arriving=1, reading=2)
+    return driver
+
+
+def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Catalog, clock: ManualClock) -> None:
+    driver = pile(catalog, clock)
+    assert reached(catalog, clock) is None
+    driver.run(10, arriving=1, reading=2)
+    # Whoever looks now is another process, with the same catalog.
+    decision = reached(catalog, clock)
+    assert decision is not None and decision.state == "open"
+    assert (decision.from_parallelism, decision.from_workers) == (2, 1)
+    assert decision.to_parallelism in (4, 6, 8) and decision.to_workers == decision.to_parallelism // 2
+    assert decision.reason.startswith("scale out: ") and "rows wait" in decision.reason
+    assert decision.figures["waiting"] == driver.waiting * 1_000 and decision.method == "live"
+    # Edge, not level: while it stands nothing is decided anew, and two who look at once reach one decision.
+    assert reached(catalog, clock) is None
+    assert catalog.decisions(JOB) == [decision]
+
+
+def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: ManualClock) -> None:
+    driver = pile(catalog, clock)
+    reached(catalog, clock)
+    driver.run(10, arriving=1, reading=2)
+    policy = catalog.policy(JOB)
+    assert policy is not None
+    made = [look(catalog, policy, clock.now_ms()) for _ in range(2)]
+    assert made[0] is not None and made[1] is None
+    assert len(catalog.decisions(JOB)) == 1
+
+
+def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_up(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    driver = pile(catalog, clock)
+    reached(catalog, clock)
+    driver.run(10, arriving=1, reading=2)
+    decision = reached(catalog, clock)
+    assert decision is not None
+    assert list(unheard(catalog, clock.now_ms())) == []
+    clock.advance(ANNOUNCE_EVERY_MS)
+    assert [each.id for each in unheard(catalog, clock.now_ms())] == [decision.id]
+    assert list(unheard(catalog, clock.now_ms())) == []
+    clock.advance(LAPSES_AFTER_MS)
+    assert list(unheard(catalog, clock.now_ms())) == []
+    ended = catalog.decision(decision.id)
+    assert ended.state == "failed" and "see whether it is paused" in (ended.outcome or "")
+
+
+def test_settings_that_do_not_fit_are_said_to_whoever_looks(catalog: Catalog, clock: ManualClock) -> None:
+    policy = catalog.set_policy(JOB, {"max_paralelism": 8})
+    with pytest.raises(ConfigurationError, match="max_paralelism"):
+        look(catalog, policy, clock.now_ms())
