@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -33,12 +34,15 @@ _EPOCHS = 600
 _COSTS = 5_000
 _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
+_RECENT = 60
 _RESCALES = 5
 
 ANNOUNCE_EVERY_MS = 120_000
 """A decision that nobody has taken up is announced again: who announced it may have died before anybody heard."""
 LAPSES_AFTER_MS = 600_000
 """A decision is not carried out any more when its figures are older than this."""
+UNDER_WAY_MS = 3_600_000
+"""Nothing is decided while a decision is being carried out, unless whoever does so has long been silent."""
 
 
 def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
@@ -79,6 +83,35 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits in a job's sources.
+
+    Attributes:
+        rows: Over all sources, estimated where they count in files; None where none can tell.
+        lag_ms: Event-time lag, the longest; None where none has event time.
+        measured_ms: When this was so.
+
+    """
+
+    rows: int | None
+    lag_ms: int | None
+    measured_ms: int
+
+
+def waiting_now(catalog: Catalog, job: str) -> Waiting | None:
+    """Return what waited when it was last measured; None when it never was by the newest generation.
+
+    A part of ``figures_of`` that may be asked for every second.
+    """
+    newest, backlog = catalog.newest_generation(job), catalog.figures(job).backlog
+    if newest is None or backlog is None or backlog.generation != newest.generation:
+        return None
+    per_file = rows_per_file(catalog.epochs(job, limit=_RECENT))
+    lag_ms = over_all(backlog.sources).event_time_lag_ms
+    return Waiting(waiting_rows(backlog.sources, per_file), lag_ms, backlog.measured_ms)
+
+
 def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
     """Look at a job once; return the decision when one was reached, by this look and by no other.
 
@@ -94,7 +127,7 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
     """
     settings = policy_settings(policy.settings)
     figures = figures_of(catalog, policy.job, now_ms)
-    made = decide(figures, settings, msgspec.convert(policy.memory, PolicyMemory))
+    made = decide(figures, settings, _memory(policy))
     memory = dataclasses.asdict(made.memory)
     if made.action == "stay":
         catalog.remember(policy, memory, made.reason)
@@ -110,6 +143,14 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
         reason=f"scale {made.action}: {made.reason}",
         figures=_in_short(figures),
     )
+
+
+def _memory(policy: PolicyRecord) -> PolicyMemory:
+    try:
+        return msgspec.convert(policy.memory, PolicyMemory)
+    except msgspec.ValidationError:
+        # Of another release; what is forgotten is found out again.
+        return PolicyMemory()
 
 
 def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
@@ -195,6 +236,9 @@ def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], 
     lease = catalog.lease(job.name)
     if lease is not None and now_ms < lease.expires_ms:
         return f"{lease.owner} has the lease on the job"
+    for decision in catalog.decisions(job.name, limit=1):
+        if decision.state in ("open", "triggered") and now_ms - decision.updated_ms < UNDER_WAY_MS:
+            return f"decision {decision.id} is {decision.state}: parallelism {decision.to_parallelism}"
     if not epochs:
         return "the job has committed no epoch yet"
     if epochs[-1].parallelism != job.parallelism:

@@ -187,7 +187,14 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
     assert decision.figures["waiting"] == driver.waiting * 1_000 and decision.method == "live"
     # Edge, not level: while it stands nothing is decided anew, and two who look at once reach one decision.
     assert reached(catalog, clock) is None
+    seen = catalog.policy(JOB)
+    assert seen is not None and f"decision {decision.id} is open" in (seen.finding or "")
     assert catalog.decisions(JOB) == [decision]
+    catalog.end_decision(decision.id, "refused", "somebody else was first")
+    for _ in range(3):
+        driver.run(6, arriving=1, reading=2)
+        again = reached(catalog, clock)
+    assert again is not None and again.id != decision.id
 
 
 def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: ManualClock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -92,16 +92,27 @@ class CatalogOperator(BaseOperator):
         if status == Status.FAILED:
             raise AirflowException(message)
 
-    @contextmanager
-    def catalog(self) -> Iterator[Catalog]:
+    def catalog(self) -> AbstractContextManager[Catalog]:
         """Open the catalog; what cannot get better by trying again fails the task for good."""
-        try:
-            with Catalog(CatalogSettings.load(self.conn_id).url) as catalog:
-                yield catalog
-        except StatecoreError as error:
-            if type(error) is CatalogError:
-                raise AirflowException(str(error)) from error
-            raise AirflowFailException(str(error)) from error
+        return open_catalog(self.conn_id)
+
+
+@contextmanager
+def open_catalog(conn_id: str) -> Iterator[Catalog]:
+    """Open the catalog that a connection names.
+
+    Raises:
+        AirflowException: It cannot be reached now.
+        AirflowFailException: What is done with it will not come to anything by trying again.
+
+    """
+    try:
+        with Catalog(CatalogSettings.load(conn_id).url) as catalog:
+            yield catalog
+    except StatecoreError as error:
+        if type(error) is CatalogError:
+            raise AirflowException(str(error)) from error
+        raise AirflowFailException(str(error)) from error
 
 
 def run_id(context: Context) -> str:

@@ -31,7 +31,7 @@ def _no_catalog(*_: object, **__: object) -> None:
 
 
 def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
-    assert set(dags) == {"rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
+    assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
 
 
 def test_the_rescale_steps_follow_each_other(dags: dict[str, Any]) -> None:
@@ -55,11 +55,35 @@ def test_whatever_follows_the_lease_is_followed_by_a_rollback(dags: dict[str, An
 
 def test_runs_wait_for_no_other_run_and_the_lease_decides(dags: dict[str, Any]) -> None:
     # A run that waited in a queue could not tell its user that another one has the job.
-    assert all(dags[dag].max_active_runs > 1 for dag in ("rescale", "start", "stop", "upgrade"))
+    assert all(
+        dags[dag].max_active_runs > 1 for dag in ("autoscale", "catch_up", "rescale", "start", "stop", "upgrade")
+    )
 
 
-def test_savepoints_alone_have_a_schedule_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
-    assert [name for name, dag in dags.items() if dag.timetable.can_be_scheduled] == ["savepoints"]
+def test_one_loop_watches_for_the_decisions_of_all_jobs(dags: dict[str, Any]) -> None:
+    dag = dags["autoscale"]
+    (asset,) = dag.timetable.asset_condition.objects
+    (watcher,) = asset.watchers
+    assert watcher.trigger.serialize() == (
+        "statecore_airflow.decisions.DecisionTrigger",
+        {"conn_id": "statecore_catalog"},
+    )
+    # Several decisions may have come in one run, and each is a rescale of its own.
+    assert dag.task_dict["carry_out"].is_mapped and dag.task_dict["carry_out"].upstream_task_ids == {"take_decisions"}
+
+
+def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_success(dags: dict[str, Any]) -> None:
+    dag = dags["catch_up"]
+    back = dag.task_dict["scale_back"]
+    assert back.is_teardown and back.on_failure_fail_dagrun
+    assert back.upstream_task_ids == {"estimate", "wait_drained"}
+    assert dag.task_dict["scale_out"].downstream_task_ids == {"wait_drained"}
+    assert dag.task_dict["wait_drained"].trigger_rule == "none_failed"
+    assert dag.task_dict["drained"].upstream_task_ids == {"wait_drained"}
+
+
+def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
+    assert [name for name, dag in dags.items() if dag.timetable.can_be_scheduled] == ["autoscale", "savepoints"]
     assert not any(dag.catchup for dag in dags.values())
     assert dags["savepoints"].max_active_runs == 1
 

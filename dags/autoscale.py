@@ -1,0 +1,34 @@
+"""Take jobs to another size when their policies say so.
+
+One loop in the triggerer looks at every job that has a policy (`python -m statecore policy set`): how fast rows arrive,
+how many wait, how far event time lags, what an epoch costs. A decision that a policy reaches becomes one run of the DAG
+`rescale`, with the figures in its reason. Several decisions may come in one run; a decision whose job somebody else is
+changing is refused, which is no error.
+
+Pause this DAG, and nothing is looked at and nothing decided. What was decided, and why:
+`python -m statecore policy decisions JOB`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Asset, AssetWatcher
+from statecore_airflow.autoscale import CarryOutOperator, TakeDecisionsOperator
+from statecore_airflow.decisions import DecisionTrigger
+
+DECISIONS = Asset("statecore_decisions", watchers=[AssetWatcher(name="policies", trigger=DecisionTrigger())])
+
+with DAG(
+    dag_id="autoscale",
+    description="Take jobs to another size when their policies say so",
+    doc_md=__doc__,
+    schedule=[DECISIONS],
+    catchup=False,
+    tags=["statecore"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    decisions = TakeDecisionsOperator(task_id="take_decisions")
+    CarryOutOperator.partial(task_id="carry_out", map_index_template="{{ task.decision['job'] }}").expand(
+        decision=decisions.output
+    )

@@ -1,0 +1,127 @@
+"""The other steps of the DAG ``catch_up``: estimate, scale out, scale back."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.utils.state import TaskInstanceState
+
+from statecore.autoscaling import figures_of
+from statecore.policy import DrainEstimate, estimate_drain
+from statecore_airflow.catalog_operator import CatalogOperator, now_ms, open_catalog, run_id
+from statecore_airflow.catch_up_request import CatchUpRequest, JobSize, present_size
+from statecore_airflow.settings import CATALOG_CONNECTION
+from statecore_airflow.trigger_rescale import TriggerRescaleOperator
+
+
+class EstimateDrainOperator(CatalogOperator):
+    """Says how long the backlog takes to drain, as the job is now and at the size to drain with.
+
+    Returns both sizes and both estimates; under the keys ``scale_out`` and ``scale_back`` it leaves what the rescales
+    are to be given.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Estimate, and choose a size if none was given."""
+        request = CatchUpRequest.of(context["params"])
+        with self.catalog() as catalog:
+            figures = figures_of(catalog, self.job, now_ms())
+            before, after = present_size(catalog, self.job), request.size(catalog, figures)
+        now, then = estimate_drain(figures, before.parallelism), estimate_drain(figures, after.parallelism)
+        for title, size, estimate in (("now", before, now), ("to drain with", after, then)):
+            self.log.info("%s", describe(title, size, estimate))
+        if after == before:
+            self.log.info("The job has that size already; nothing is scaled")
+        push = context["ti"].xcom_push
+        why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
+        push(key="scale_out", value=_conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}"))
+        push(key="scale_back", value=_conf(request, before, f"catch_up {run_id(context)}"))
+        return {
+            "job": self.job,
+            "now": {**dataclasses.asdict(before), **dataclasses.asdict(now)},
+            "after": {**dataclasses.asdict(after), **dataclasses.asdict(then)},
+        }
+
+
+class ScaleOperator(TriggerRescaleOperator):
+    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+        **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> None:
+        """Compare sizes, then trigger the run and wait for it."""
+        if self.conf is None:
+            raise AirflowSkipException("there is no estimate, so nothing was scaled")
+        with open_catalog(self.conn_id) as catalog:
+            present = present_size(catalog, self.conf["job"])
+        if present == JobSize(self.conf["parallelism"], self.conf["workers"]):
+            raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")
+        super().execute(context)
+
+
+class ScaleBackOperator(ScaleOperator):
+    """Takes the job back to the size it had, also when it was not drained; a teardown of the estimate.
+
+    Args:
+        drained: Task that waits for the backlog; what became of it goes into the reason.
+        **kwargs: See ``ScaleOperator``.
+
+    """
+
+    def __init__(self, *, drained: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.drained = drained
+
+    def execute(self, context: Context) -> None:
+        """Say whether the backlog is drained, and go back in any case."""
+        if self.conf is not None:
+            run = run_id(context)
+            states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])
+            state = states.get(run, {}).get(self.drained)
+            done = state == TaskInstanceState.SUCCESS
+            said = (
+                "the backlog is drained" if done else f"not drained ({self.drained} {state}), going back all the same"
+            )
+            self.log.log(logging.INFO if done else logging.WARNING, "%s", said)
+            self.conf = {**self.conf, "reason": f"{self.conf['reason']}: {said}"}
+        super().execute(context)
+
+
+def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
+    """Return an estimate in words."""
+    workers = "" if size.workers is None else f", {size.workers} workers"
+    return f"{title}: parallelism {size.parallelism}{workers}: {_duration(estimate)}; {estimate.based_on}"
+
+
+def _duration(estimate: DrainEstimate) -> str:
+    if estimate.drains is None:
+        return "unknown time"
+    if estimate.seconds is None or estimate.at_least_s is None:
+        return "never"
+    most = "never" if estimate.at_most_s is None else _minutes(estimate.at_most_s)
+    return f"{_minutes(estimate.seconds)} ({_minutes(estimate.at_least_s)} to {most})"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _conf(request: CatchUpRequest, size: JobSize, reason: str) -> dict[str, Any]:
+    """Return the parameters of a run of the DAG ``rescale``."""
+    return {"job": request.job, **dataclasses.asdict(size), "method": request.method, "reason": reason}

@@ -1,0 +1,41 @@
+"""What an operator sees of Airflow when it triggers another DAG: the runs there are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+
+class FakeTask:
+    """A task instance, and the runs of the DAG rescale.
+
+    Attributes:
+        runs: Their states, by id.
+        pushed: What was left for other tasks, by key.
+        states: States of this run's other tasks, by id.
+
+    """
+
+    def __init__(self, *, params: dict[str, Any] | None = None, try_number: int = 1, paused: bool = False) -> None:
+        self.runs: dict[str, str] = {}
+        self.pushed: dict[str, Any] = {}
+        self.states: dict[str, str] = {}
+        self.try_number = try_number
+        self._paused = paused
+        self.context: Any = {"run_id": "manual-1", "ti": self, "params": params or {}}
+
+    def get_dr_count(self, dag_id: str, run_ids: list[str]) -> int:
+        assert dag_id == "rescale"
+        return sum(run in self.runs for run in run_ids)
+
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
+        return self.runs[run_id]
+
+    def get_dag(self, dag_id: str) -> Any:
+        return SimpleNamespace(is_paused=self._paused)
+
+    def get_task_states(self, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str]]:
+        return {run: {task: self.states[task] for task in task_ids if task in self.states} for run in run_ids}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value

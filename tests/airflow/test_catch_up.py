@@ -1,0 +1,173 @@
+"""The steps of catch_up against a real catalog."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    DagRunTriggerException,
+    TaskDeferred,
+)
+from rescale_runs import FakeTask
+from running import run_step
+from statecore_airflow import triggers
+from statecore_airflow.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
+from statecore_airflow.draining import WaitDrainedOperator
+
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog
+
+PARAMS = {"job": "flights", "parallelism": 4, "workers": 2, "reason": ""}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triggers, "POLL_S", 0.02)
+    monkeypatch.setattr(triggers, "SETTLE_S", 0.0)
+    monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 0)
+
+
+@pytest.fixture
+def behind(catalog: Catalog, job: str) -> str:
+    """A job that reads 1,000 rows/s while 100 arrive, with 90,000 waiting."""
+    catalog.set_desired(job, state="running", parallelism=2)
+    generation = catalog.claim_generation(job, log_path="log").generation
+    catalog.heartbeat(job, generation)
+    now_ms, rows = time.time_ns() // 1_000_000, 0
+    for number in range(60):
+        size = 500 + number % 7 * 200
+        rows += size
+        at_ms = now_ms - 60_000 + number * 1_000
+        waiting = 90_000 + number * 100 + 60_000 - rows
+        backlog = (SourceBacklog("in", records=waiting),)
+        catalog.record_epoch(
+            EpochRecord(job, 1, number, generation, 2, size, rows, at_ms - size, at_ms, size, backlog=backlog)
+        )
+    return job
+
+
+def estimate(params: dict[str, Any]) -> tuple[dict[str, Any], FakeTask]:
+    task = FakeTask(params=params)
+    return EstimateDrainOperator(task_id="estimate", job="flights").execute(task.context), task
+
+
+def test_the_estimate_comes_first_and_says_what_now_and_what_after(
+    catalog: Catalog, behind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found, task = estimate(PARAMS)
+    assert (found["now"]["parallelism"], found["after"]["parallelism"]) == (2, 4)
+    assert (found["now"]["workers"], found["after"]["workers"]) == (1, 2)
+    assert found["now"]["seconds"] == pytest.approx(97_000 / 900, rel=0.1)
+    assert found["after"]["seconds"] == pytest.approx(97_000 / 1_900, rel=0.1)
+    out, back = task.pushed["scale_out"], task.pushed["scale_back"]
+    assert {**out, "reason": ""} == {**PARAMS, "method": "by_reference"}
+    assert {**back, "reason": ""} == {**PARAMS, "parallelism": 2, "workers": 1, "method": "by_reference"}
+    assert "rows wait" in out["reason"] and "instead of" in out["reason"]
+
+
+def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Catalog, behind: str) -> None:
+    wanted = {**PARAMS, "parallelism": None, "workers": None}
+    with pytest.raises(AirflowFailException, match="neither a parallelism .* nor a policy"):
+        estimate({**wanted, "within_minutes": 1})
+    catalog.set_policy(behind, {"max_parallelism": 6, "subtasks_per_worker": 2}, enabled=False)
+    for minutes, expected in ((10, 2), (1, 4), (0.1, 6)):
+        found, _ = estimate({**wanted, "within_minutes": minutes})
+        assert (found["after"]["parallelism"], found["after"]["workers"]) == (expected, expected // 2)
+
+
+def scale(conf: dict[str, Any] | None, task: FakeTask) -> None:
+    ScaleOperator(task_id="scale_out", conf=conf).execute(task.context)
+
+
+def test_a_size_is_reached_by_one_run_and_one_that_failed_is_followed_by_another(catalog: Catalog, behind: str) -> None:
+    conf = {**PARAMS, "method": "live"}
+    task = FakeTask()
+    with pytest.raises(DagRunTriggerException) as triggered:
+        scale(conf, task)
+    assert triggered.value.conf == conf and triggered.value.dag_run_id == "manual-1__scale_out-1"
+    task.runs["manual-1__scale_out-1"] = "running"
+    with pytest.raises(TaskDeferred):
+        scale(conf, task)
+    with pytest.raises(AirflowException, match="manual-1__scale_out-1"):
+        event = ("", {"run_ids": ["manual-1__scale_out-1"], "manual-1__scale_out-1": "failed"})
+        ScaleOperator(task_id="scale_out", conf=conf).execute_complete(task.context, event)
+    task.runs["manual-1__scale_out-1"], task.try_number = "failed", 2
+    with pytest.raises(DagRunTriggerException) as again:
+        scale(conf, task)
+    assert again.value.dag_run_id == "manual-1__scale_out-2"
+
+
+def test_nothing_is_scaled_where_the_size_is_there_or_nobody_has_estimated(catalog: Catalog, behind: str) -> None:
+    for conf in (None, {**PARAMS, "parallelism": 2, "workers": 1}):
+        with pytest.raises(AirflowSkipException):
+            scale(conf, FakeTask())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("success", "is drained"), ("failed", "not drained (wait_drained failed)")]
+)
+def test_the_way_back_says_whether_the_backlog_is_drained(catalog: Catalog, behind: str, state: str, said: str) -> None:
+    task = FakeTask()
+    task.states["wait_drained"] = state
+    back = ScaleBackOperator(task_id="scale_back", conf={**PARAMS, "reason": "catch_up"}, drained="wait_drained")
+    with pytest.raises(DagRunTriggerException) as triggered:
+        back.execute(task.context)
+    assert triggered.value.conf is not None and said in triggered.value.conf["reason"]
+
+
+def measure(catalog: Catalog, job: str, *, rows: int | None, lag_ms: int | None = None) -> None:
+    # Two in one millisecond are one.
+    time.sleep(0.002)
+    catalog.record_backlog(job, 1, [SourceBacklog("in", records=rows, event_time_lag_ms=lag_ms)])
+
+
+def wait(**params: Any) -> Any:
+    limits = {"job": "flights", "backlog": 100, "hold_seconds": 0.2, "timeout_minutes": 0.02, **params}
+    return run_step(WaitDrainedOperator(task_id="wait_drained", job="flights"), **limits)
+
+
+def test_the_wait_ends_when_backlog_and_lag_have_stayed_under_their_limits(catalog: Catalog, behind: str) -> None:
+    ended = threading.Event()
+
+    def drain() -> None:
+        for rows, lag_ms in ((200, 0), (50, 90_000), (50, 100), (200, 100), *[(50, 100)] * 200):
+            measure(catalog, behind, rows=rows, lag_ms=lag_ms)
+            if ended.wait(0.05):
+                return
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    began = time.monotonic()
+    try:
+        wait(lag_minutes=1, timeout_minutes=1)
+    finally:
+        ended.set()
+        thread.join()
+    # Three that were over a limit, and then a fifth of a second.
+    assert time.monotonic() - began >= 0.35
+
+
+def test_a_silent_source_is_late_and_still_drained(catalog: Catalog, behind: str) -> None:
+    measure(catalog, behind, rows=0, lag_ms=10**9)
+    wait(lag_minutes=1, hold_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "params", "said"),
+    [
+        (5_000, {}, "5,000 rows wait"),
+        (None, {}, "no source of job 'flights' that tells what waits"),
+        (50, {"hold_seconds": 999}, "under the limits"),
+    ],
+)
+def test_a_backlog_that_stays_or_cannot_be_known_fails_the_wait(
+    catalog: Catalog, behind: str, rows: int | None, params: dict[str, Any], said: str
+) -> None:
+    measure(catalog, behind, rows=rows)
+    with pytest.raises(AirflowFailException, match=said):
+        wait(**params)
