@@ -181,18 +181,22 @@ class Supervisor:
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
     def _tend_cluster(self, record: ClusterRecord) -> None:
+        ready, message = 0, None
         try:
             cluster = self._cluster(record)
-            cluster.resize(record.desired_workers)
-            size = cluster.size()
+            try:
+                cluster.resize(record.desired_workers)
+            except (ClusterError, OSError) as error:
+                # Those that are there stay, whatever the account's quota is.
+                message = str(error)
+            ready = cluster.size().ready
         except (ClusterError, OSError) as error:
-            if record.message != str(error):
-                log.error("cluster %r: %s", record.name, error)
-            self._catalog.report_cluster(record.name, ready_workers=0, message=str(error))
-            return
-        if size.ready != record.ready_workers:
-            log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
-        self._catalog.report_cluster(record.name, ready_workers=size.ready)
+            message = message or str(error)
+        if message is not None and message != record.message:
+            log.error("cluster %r: %s", record.name, message)
+        if ready != record.ready_workers:
+            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
+        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
 
     def _cluster(self, record: ClusterRecord) -> Cluster:
         known = self._clusters.get(record.name)

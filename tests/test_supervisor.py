@@ -346,11 +346,13 @@ class FakeCluster:
         self.workers = 0
 
     def resize(self, workers: int) -> None:
+        if workers == 3:
+            raise ClusterError("no room")
         self.workers = workers
 
     def size(self) -> ClusterSize:
-        if self.workers > 2:
-            raise ClusterError("no room")
+        if self.workers > 3:
+            raise ClusterError("no master")
         return ClusterSize(running=self.workers, ready=self.workers)
 
     def close(self) -> None:
@@ -370,7 +372,11 @@ def test_clusters_get_the_size_wanted_and_report_the_size_seen(
     assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, None)
     catalog.set_desired_workers("c", 3)
     supervisor.step()
-    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no room")
+    # Those that are there go on.
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, "no room")
+    catalog.set_desired_workers("c", 4)
+    supervisor.step()
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no master")
 
 
 def test_one_impossible_cluster_does_not_keep_jobs_from_starting(catalog: Catalog, launch, tmp_path: Path) -> None:

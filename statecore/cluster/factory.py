@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from statecore.cluster.base import Cluster, ClusterDefinition
+from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
 from statecore.errors import ClusterError
 
@@ -16,7 +17,11 @@ def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
     return StandaloneCluster(name, msgspec.convert(settings, StandaloneSettings))
 
 
-_KINDS: dict[str, Callable[[str, Mapping[str, Any]], Cluster]] = {"standalone": _standalone}
+def _ec2(name: str, settings: Mapping[str, Any]) -> Cluster:
+    return Ec2Cluster(name, msgspec.convert(settings, Ec2Settings))
+
+
+_KINDS: dict[str, Callable[[str, Mapping[str, Any]], Cluster]] = {"standalone": _standalone, "ec2": _ec2}
 
 
 def cluster_for(definition: ClusterDefinition) -> Cluster:

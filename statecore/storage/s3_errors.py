@@ -29,7 +29,7 @@ class TornAnswerError(BotoCoreError):
 
 # Answers to HEAD have no body that could hold a code: theirs is the HTTP status.
 _NO_FILE = ("NoSuchKey", "404")
-_NO_CREDENTIALS = (
+NO_CREDENTIALS = (
     CredentialRetrievalError,
     LoginError,
     NoAuthTokenError,
@@ -39,9 +39,9 @@ _NO_CREDENTIALS = (
     SSOError,
     TokenRetrievalError,
 )
-_NO_ANSWER = (ConnectionError, HTTPClientError, TornAnswerError)
+NO_ANSWER = (ConnectionError, HTTPClientError, TornAnswerError)
 
-_SET_CREDENTIALS = "set them as for any boto3 program: environment, profile or instance role"
+SET_CREDENTIALS = "set them as for any boto3 program: environment, profile or instance role"
 _GRANT = (
     "grant these credentials s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket there; without "
     "s3:ListBucket a missing file looks like this, too"
@@ -50,10 +50,10 @@ _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the URL",
     "AccessDenied": _GRANT,
     "403": _GRANT,
-    "InvalidAccessKeyId": f"correct the credentials; {_SET_CREDENTIALS}",
-    "SignatureDoesNotMatch": f"correct the credentials; {_SET_CREDENTIALS}",
-    "ExpiredToken": f"renew the credentials; {_SET_CREDENTIALS}",
-    "InvalidToken": f"renew the credentials; {_SET_CREDENTIALS}",
+    "InvalidAccessKeyId": f"correct the credentials; {SET_CREDENTIALS}",
+    "SignatureDoesNotMatch": f"correct the credentials; {SET_CREDENTIALS}",
+    "ExpiredToken": f"renew the credentials; {SET_CREDENTIALS}",
+    "InvalidToken": f"renew the credentials; {SET_CREDENTIALS}",
     "RequestTimeTooSkewed": "correct the clock of this machine",
     "NotImplemented": "use a storage that knows conditional puts (If-None-Match), as S3 does",
     "PreconditionFailed": "read the file again: somebody replaced it meanwhile",
@@ -72,13 +72,13 @@ def storage_error(error: ClientError | BotoCoreError, place: str) -> StorageErro
             f"found no file {place}; expected it, because a manifest names it; "
             "restore the file from a backup or resume from another savepoint"
         )
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, NO_CREDENTIALS):
         # Their own words may hold what a credential helper printed.
         return StorageError(
             f"found no usable credentials ({type(error).__name__}) for {place}; expected credentials for S3; "
-            f"{_SET_CREDENTIALS}"
+            f"{SET_CREDENTIALS}"
         )
-    if isinstance(error, _NO_ANSWER):
+    if isinstance(error, NO_ANSWER):
         return StorageError(
             f"found no answer for {place}: {without_credentials(str(error))}; expected S3 at its endpoint; "
             "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, and try again"

@@ -28,7 +28,7 @@ def test_a_record_of_the_catalog_becomes_a_cluster() -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ClusterError, match="of kind 'yarn'; expected one of: standalone"):
+    with pytest.raises(ClusterError, match="of kind 'yarn'; expected one of: ec2, standalone"):
         cluster_for(record("yarn"))
 
 

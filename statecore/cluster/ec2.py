@@ -1,0 +1,183 @@
+"""Workers of a Spark standalone cluster as instances of an EC2 Auto Scaling group.
+
+The group's launch template starts a Spark worker on each instance; a worker that registers with the master is ready.
+All that is known is in the group, so that any process may go on with it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import boto3
+import msgspec
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from statecore.cluster.base import ClusterSize
+from statecore.cluster.ec2_errors import ec2_error, launch_remedy
+from statecore.cluster.master_page import read_master_page
+from statecore.errors import ClusterError
+
+# The supervisor asks every second; so many calls would be refused, and nothing happens that fast.
+_LOOK_EVERY_S = 5.0
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S, _ATTEMPTS = 5, 15, 3
+_FAILED = ("Failed", "Cancelled")
+
+
+class Ec2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a cluster in an Auto Scaling group; credentials are those of any boto3 program.
+
+    Attributes:
+        group: Name of the Auto Scaling group. Its limits are the cluster's, and no scaling policy may act on it.
+        region: Where it is.
+        master_web_url: The Spark master's web UI, ``http://host:port``.
+        endpoint_url: Where Auto Scaling answers, if not at its usual address.
+        ready_timeout_s: How long after its instance is in service a worker may take to register with the master.
+
+    """
+
+    group: Annotated[str, msgspec.Meta(min_length=1)]
+    region: Annotated[str, msgspec.Meta(min_length=1)]
+    master_web_url: Annotated[str, msgspec.Meta(pattern=r"^http://[^/]+$")]
+    endpoint_url: str | None = None
+    ready_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0
+
+
+class _Instance(msgspec.Struct, frozen=True, rename="pascal"):
+    lifecycle_state: str
+
+
+class _Group(msgspec.Struct, frozen=True, rename="pascal"):
+    min_size: int
+    max_size: int
+    desired_capacity: int
+    instances: list[_Instance] = []
+
+    @property
+    def in_service(self) -> int:
+        return sum(each.lifecycle_state == "InService" for each in self.instances)
+
+
+class _Activity(msgspec.Struct, frozen=True, rename="pascal"):
+    status_code: str
+    status_message: str = ""
+
+
+class Ec2Cluster:
+    """Sets the size of an Auto Scaling group, and says what stands in its way.
+
+    Args:
+        name: Name of the cluster.
+        settings: Its settings.
+
+    """
+
+    def __init__(self, name: str, settings: Ec2Settings) -> None:
+        self._name = name
+        self._settings = settings
+        self._client: Any = None
+        self._seen: tuple[float, _Group] | None = None
+        self._short_since_s: float | None = None
+
+    def size(self) -> ClusterSize:
+        """Return how many instances there are and how many workers the master counts on."""
+        ready = read_master_page(self._settings.master_web_url).ready_workers
+        return ClusterSize(running=len(self._group().instances), ready=ready)
+
+    def resize(self, workers: int) -> None:
+        """Set the group's desired capacity if it is another.
+
+        Raises:
+            ClusterError: The size lies beyond the group's limits, it may not be set, an instance cannot be launched, or
+                one is in service and its worker does not register.
+
+        """
+        group = self._group()
+        if not group.min_size <= workers <= group.max_size:
+            raise ClusterError(
+                f"{self._what}: found {workers} workers wanted; expected {group.min_size} to {group.max_size}, the "
+                "group's limits; choose another size, or change its MinSize or MaxSize"
+            )
+        if group.desired_capacity != workers:
+            self._seen = self._short_since_s = None
+            self._call(
+                "set_desired_capacity",
+                AutoScalingGroupName=self._settings.group,
+                DesiredCapacity=workers,
+                HonorCooldown=False,
+            )
+        elif group.in_service < workers:
+            self._short_since_s = None
+            self._check_launches(group, workers)
+        else:
+            self._check_registered(workers)
+
+    def close(self) -> None:
+        """Close the connections; the instances stay."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @property
+    def _what(self) -> str:
+        return f"cluster {self._name!r}, Auto Scaling group {self._settings.group!r}"
+
+    def _group(self) -> _Group:
+        if self._seen is not None and time.monotonic() - self._seen[0] < _LOOK_EVERY_S:
+            return self._seen[1]
+        answer = self._call("describe_auto_scaling_groups", AutoScalingGroupNames=[self._settings.group])
+        found = msgspec.convert(answer["AutoScalingGroups"], list[_Group])
+        if not found:
+            raise ClusterError(
+                f"{self._what}: found no such group in {self._settings.region}; expected one; create it, or correct "
+                "group and region in the cluster's settings"
+            )
+        self._seen = time.monotonic(), found[0]
+        return found[0]
+
+    def _check_launches(self, group: _Group, workers: int) -> None:
+        """Say why instances are missing, if the newest attempt to launch one has failed."""
+        answer = self._call("describe_scaling_activities", AutoScalingGroupName=self._settings.group, MaxRecords=1)
+        for newest in msgspec.convert(answer["Activities"], list[_Activity]):
+            if newest.status_code in _FAILED:
+                raise ClusterError(
+                    f"{self._what}: found {group.in_service} of {workers} instances in service, and the newest launch "
+                    f"{newest.status_code.lower()}: {newest.status_message}; expected it to succeed; "
+                    f"{launch_remedy(newest.status_message)}"
+                )
+
+    def _check_registered(self, workers: int) -> None:
+        """Say when workers do not register although their instances are in service."""
+        ready = read_master_page(self._settings.master_web_url).ready_workers
+        if ready >= workers:
+            self._short_since_s = None
+            return
+        now_s = time.monotonic()
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+        if now_s - self._short_since_s >= self._settings.ready_timeout_s:
+            raise ClusterError(
+                f"{self._what}: found {ready} of {workers} workers registered with the master, "
+                f"{self._settings.ready_timeout_s:g} s after their instances were in service; expected all; look at "
+                "the worker's log on an instance, at the launch template's user data, and at the security group "
+                "between worker and master"
+            )
+
+    def _call(self, action: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            if self._client is None:
+                self._client = boto3.session.Session().client(
+                    "autoscaling",
+                    region_name=self._settings.region,
+                    endpoint_url=self._settings.endpoint_url,
+                    config=Config(
+                        connect_timeout=_CONNECT_TIMEOUT_S,
+                        read_timeout=_READ_TIMEOUT_S,
+                        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                    ),
+                )
+            answer: dict[str, Any] = getattr(self._client, action)(**arguments)
+            return answer
+        except (ClientError, BotoCoreError) as error:
+            raise ec2_error(error, self._what) from error
