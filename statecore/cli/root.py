@@ -11,6 +11,7 @@ from statecore.cli.drop import drop_savepoint
 from statecore.cli.jobs import list_jobs
 from statecore.cli.output import complain
 from statecore.cli.plan import plan
+from statecore.cli.policy import list_decisions, set_policy, show_policy
 from statecore.cli.register import register_job
 from statecore.cli.rescale import rescale
 from statecore.cli.savepoints import create_savepoint, list_savepoints
@@ -45,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 savepoints = typer.Typer(help="Take savepoints, look at them, check and drop them.", no_args_is_help=True)
+policies = typer.Typer(help="Have a job sized by what it has to do, by the DAG autoscale.", no_args_is_help=True)
 catalogs = typer.Typer(help="Look after the catalog itself.", no_args_is_help=True)
 
 _LOOK, _RUN, _RESCALE, _OPERATE = "How jobs do", "Run jobs", "Rescale and keep", "Operate"
@@ -56,6 +58,7 @@ app.command("start", rich_help_panel=_RUN)(start_job)
 app.command("stop", rich_help_panel=_RUN)(stop_job)
 app.command("plan", rich_help_panel=_RESCALE)(plan)
 app.command("rescale", rich_help_panel=_RESCALE)(rescale)
+app.add_typer(policies, name="policy", rich_help_panel=_RESCALE)
 app.add_typer(savepoints, name="savepoint", rich_help_panel=_RESCALE)
 app.command("supervisor", rich_help_panel=_OPERATE)(supervise)
 app.add_typer(catalogs, name="catalog", rich_help_panel=_OPERATE)
@@ -65,6 +68,10 @@ savepoints.command("list")(list_savepoints)
 savepoints.command("show")(show_savepoint)
 savepoints.command("verify")(verify_savepoint)
 savepoints.command("drop")(drop_savepoint)
+
+policies.command("set")(set_policy)
+policies.command("show")(show_policy)
+policies.command("decisions")(list_decisions)
 
 catalogs.command("upgrade")(upgrade_catalog)
 catalogs.command("rebuild")(rebuild_catalog)

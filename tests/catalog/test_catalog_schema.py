@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def test_a_catalog_of_the_first_release_is_brought_up_and_keeps_all_it_has(first
 def test_one_to_which_later_releases_added_whole_tables_but_no_columns_is_brought_up_too(first_release: str) -> None:
     # As they did: what was missing was created, what was there stayed as it was.
     engine = create_engine(first_release)
-    metadata.create_all(engine)
+    baseline = importlib.import_module("statecore.catalog.migrations.versions.0001_baseline")
+    baseline.metadata.create_all(engine)
     engine.dispose()
     with Catalog(first_release) as catalog:
         catalog.create_schema()
