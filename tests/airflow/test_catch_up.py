@@ -72,7 +72,7 @@ def test_the_estimate_comes_first_and_says_what_now_and_what_after(
 
 def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Catalog, behind: str) -> None:
     wanted = {**PARAMS, "parallelism": None, "workers": None}
-    with pytest.raises(AirflowFailException, match="neither a parallelism .* nor a policy"):
+    with pytest.raises(AirflowFailException, match=r"neither a parallelism .* nor a policy"):
         estimate({**wanted, "within_minutes": 1})
     catalog.set_policy(behind, {"max_parallelism": 6, "subtasks_per_worker": 2}, enabled=False)
     for minutes, expected in ((10, 2), (1, 4), (0.1, 6)):

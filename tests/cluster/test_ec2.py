@@ -261,7 +261,7 @@ def test_an_instance_whose_worker_does_not_register_is_said_after_a_time(
     now_s[0] += 299
     cluster.resize(2)
     now_s[0] += 1
-    with pytest.raises(ClusterError, match="found 1 of 2 workers registered .* 300 s after"):
+    with pytest.raises(ClusterError, match=r"found 1 of 2 workers registered .* 300 s after"):
         cluster.resize(2)
     master.states = ["ALIVE", "ALIVE"]
     cluster.resize(2)
@@ -272,7 +272,7 @@ def test_no_answer_and_no_credentials_are_told_apart(
 ) -> None:
     nobody = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, "http://127.0.0.1:1"))
     monkeypatch.setattr(ec2_module, "_ATTEMPTS", 1)
-    with pytest.raises(ClusterError, match="found no answer.*check the network, endpoint_url and region"):
+    with pytest.raises(ClusterError, match=r"found no answer.*check the network, endpoint_url and region"):
         nobody.resize(1)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
