@@ -36,6 +36,8 @@ _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 _RECENT = 60
 _RESCALES = 5
+# What was so before nobody looked for so long need not have been so meanwhile.
+_UNSEEN_MS = 300_000
 
 ANNOUNCE_EVERY_MS = 120_000
 """A decision that nobody has taken up is announced again: who announced it may have died before anybody heard."""
@@ -127,7 +129,7 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
     """
     settings = policy_settings(policy.settings)
     figures = figures_of(catalog, policy.job, now_ms)
-    made = decide(figures, settings, _memory(policy))
+    made = decide(figures, settings, _memory(policy, now_ms))
     memory = dataclasses.asdict(made.memory)
     if made.action == "stay":
         catalog.remember(policy, memory, made.reason)
@@ -145,12 +147,15 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
     )
 
 
-def _memory(policy: PolicyRecord) -> PolicyMemory:
+def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
     try:
-        return msgspec.convert(policy.memory, PolicyMemory)
+        memory = msgspec.convert(policy.memory, PolicyMemory)
     except msgspec.ValidationError:
         # Of another release; what is forgotten is found out again.
         return PolicyMemory()
+    if policy.looked_ms is not None and now_ms - policy.looked_ms > _UNSEEN_MS:
+        return PolicyMemory(decided_ms=memory.decided_ms)
+    return memory
 
 
 def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:

@@ -197,6 +197,15 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
     assert again is not None and again.id != decision.id
 
 
+def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, clock: ManualClock) -> None:
+    driver = pile(catalog, clock)
+    reached(catalog, clock)
+    driver.run(330, arriving=1, reading=2)
+    assert reached(catalog, clock) is None
+    driver.run(10, arriving=1, reading=2)
+    assert reached(catalog, clock) is not None
+
+
 def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: ManualClock) -> None:
     driver = pile(catalog, clock)
     reached(catalog, clock)
