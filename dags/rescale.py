@@ -96,6 +96,8 @@ with DAG(
         task_id="approval",
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
+        # Who has not answered in time is not asked again.
+        retries=0,
     )
     lease = BeginRescaleOperator(task_id="lease", **STEP)
     verify = VerifyOperator(task_id="verify", **STEP)
