@@ -94,6 +94,7 @@ with DAG(
     plan = PlanOperator(task_id="plan", job=JOB)
     approval = ApprovalWhenAskedOperator(
         task_id="approval",
+        job=JOB,
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
         # Who has not answered in time is not asked again.

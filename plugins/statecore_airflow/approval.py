@@ -9,6 +9,8 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from statecore_airflow.links import LINKS, show_links
+
 
 class ApprovalWhenAskedOperator(ApprovalOperator):
     """Waits for approval, and skips all that follows when it is refused; skipped unless ``approval`` was asked for.
@@ -16,13 +18,22 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
     Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards.
 
     Args:
+        job: Name of the job.
         response_timeout: How long to wait for an answer; without one the run fails, and nothing has changed.
         **kwargs: Passed on to Airflow.
 
     """
 
-    def __init__(self, *, response_timeout: timedelta = timedelta(hours=12), **kwargs: Any) -> None:
+    template_fields = (*ApprovalOperator.template_fields, "job")
+    operator_extra_links = LINKS
+
+    def __init__(self, *, job: str, response_timeout: timedelta = timedelta(hours=12), **kwargs: Any) -> None:
         super().__init__(response_timeout=response_timeout, ignore_downstream_trigger_rules=True, **kwargs)
+        self.job = job
+
+    def pre_execute(self, context: Context) -> None:
+        """Show the links to whoever is asked."""
+        show_links(self, context)
 
     def execute(self, context: Context) -> Any:
         """Ask, if asked to."""

@@ -12,6 +12,7 @@ from statecore.autoscaling import Waiting, waiting_now
 from statecore.catalog import Catalog
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.catch_up_request import CatchUpRequest
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.triggers import CatalogTrigger, Finding, Status
 
 # Measured by a driver every few seconds, and less often only where to list a folder takes long.
@@ -77,6 +78,10 @@ class WaitDrainedOperator(CatalogOperator):
         **kwargs: See ``CatalogOperator``.
 
     """
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_success_callback", JobNotifier(Event.DRAINED, job=job))
+        super().__init__(job=job, **kwargs)
 
     def execute(self, context: Context) -> None:
         """Wait in a trigger as long as it takes."""

@@ -165,7 +165,8 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
     advice = {job["name"]: job["advice"] for job in jobs}
     assert "db:5432 refusing" in jobs[0]["error"] and "if it fails again, read" in advice["orders"][0]
     assert "no heartbeat" in jobs[1]["error"] and "supervisor" in advice["sessions"][0]
-    assert advice["payments"] == ["manual__payments is changing the job: leave it alone until that has ended"]
+    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that has ended"
+    assert jobs[2]["lease"]["page"] == "dags/rescale/runs/manual__payments"
     told = jobs[3]
     assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
     assert told["epoch"]["epoch"] > 100 and told["backlog"]["records"] < 20_000 and told["rows_per_second"] is not None
@@ -330,3 +331,17 @@ def test_a_lease_that_has_expired_does_not_count(visitor: Visitor, flights: Cata
         assert visitor.ask("job", name=FLIGHTS)["job"]["condition"] == "running"
     finally:
         flights.release_lease(FLIGHTS, "manual__gone")
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ("manual__2026-11-21T16:33:59+00:00", "dags/rescale/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("upgrade:manual__2026-11-21T16:33:59+00:00", "dags/upgrade/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("shell-20261121-ab-ann@host", None),
+    ],
+)
+def test_who_changes_a_job_is_linked_when_it_is_a_run_of_a_dag(change: str, path: str | None) -> None:
+    from statecore_airflow.addresses import change_path
+
+    assert change_path(change) == path

@@ -66,9 +66,10 @@ class Workers(Answer):
 
 
 class Lease(Answer):
-    """Who may change the job now."""
+    """Who may change the job now; ``page`` is the path of its DAG run in Airflow, if it is one."""
 
     owner: str
+    page: str | None
     expires_ms: int
 
 
@@ -116,9 +117,10 @@ class Step(Answer):
 
 
 class RescaleRun(Answer):
-    """A rescale run; ``run_id`` is that of the DAG run."""
+    """A rescale run; ``page`` is the path of its DAG run in Airflow, if it is one."""
 
     run_id: str
+    page: str | None
     from_parallelism: int
     to_parallelism: int
     from_workers: int | None
@@ -153,7 +155,14 @@ class Policy(Answer):
 
 
 class Decision(Answer):
-    """A decision of a policy to rescale the job; ``outcome`` says why it was refused or has failed."""
+    """A decision of a policy to rescale the job.
+
+    Attributes:
+        run_id: The rescale run that carries it out.
+        page: The path of that run in Airflow.
+        outcome: Why it was refused or has failed.
+
+    """
 
     decided_ms: int
     from_parallelism: int
@@ -164,6 +173,7 @@ class Decision(Answer):
     reason: str
     state: DecisionState
     run_id: str | None
+    page: str | None
     outcome: str | None
 
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from statecore.catalog import SystemClock
 from statecore.standing import standing
 from statecore_airflow.web.access import IsRescaler
-from statecore_airflow.web.answers import Decision, Generation, JobAnswer, JobsAnswer, Policy, Savepoint, Waiting
+from statecore_airflow.web.answers import Generation, JobAnswer, JobsAnswer, Policy, Savepoint, Waiting
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.overview import rescale_run, summaries, summary
+from statecore_airflow.web.overview import decision, rescale_run, summaries, summary
 
 router = APIRouter()
 
@@ -39,6 +39,6 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobA
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
         rescales=[rescale_run(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
-        decisions=[Decision.model_validate(each) for each in catalog.decisions(name, limit=_LISTED)],
+        decisions=[decision(each) for each in catalog.decisions(name, limit=_LISTED)],
         generations=[Generation.model_validate(each) for each in found.generations],
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from statecore.advice import advice
-from statecore.catalog import Catalog, RescaleRunRecord
+from statecore.catalog import Catalog, DecisionRecord, RescaleRunRecord
 from statecore.standing import DriverState, Standing, standing
+from statecore_airflow.addresses import change_path
 from statecore_airflow.web.answers import (
     Condition,
+    Decision,
     Epoch,
     JobSummary,
     Lease,
@@ -62,7 +64,7 @@ def summary(found: Standing) -> JobSummary:
         backlog_ms=None if figures.backlog is None else figures.backlog.measured_ms,
         epoch=None if figures.epoch is None else Epoch.model_validate(figures.epoch),
         savepoint=None if found.savepoint is None else Savepoint.model_validate(found.savepoint),
-        lease=None if not _is_leased(found) else Lease.model_validate(found.lease),
+        lease=_lease(found),
     )
 
 
@@ -71,6 +73,7 @@ def rescale_run(run: RescaleRunRecord) -> RescaleRun:
     steps = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in run.steps.items()]
     return RescaleRun(
         run_id=run.run_id,
+        page=change_path(run.run_id),
         from_parallelism=run.from_parallelism,
         to_parallelism=run.to_parallelism,
         from_workers=run.from_workers,
@@ -85,11 +88,31 @@ def rescale_run(run: RescaleRunRecord) -> RescaleRun:
     )
 
 
+def decision(made: DecisionRecord) -> Decision:
+    """Return a decision of the job's policy."""
+    return Decision(
+        decided_ms=made.decided_ms,
+        from_parallelism=made.from_parallelism,
+        to_parallelism=made.to_parallelism,
+        from_workers=made.from_workers,
+        to_workers=made.to_workers,
+        method=made.method,
+        reason=made.reason,
+        state=made.state,
+        run_id=made.run_id,
+        page=None if made.run_id is None else change_path(made.run_id),
+        outcome=made.outcome,
+    )
+
+
 def _condition(found: Standing) -> Condition:
-    if _is_leased(found):
+    if _lease(found) is not None:
         return Condition.RESCALING
     return (_WANTED if found.job.desired_state == "running" else _NOT_WANTED)[found.driver]
 
 
-def _is_leased(found: Standing) -> bool:
-    return found.lease is not None and found.now_ms < found.lease.expires_ms
+def _lease(found: Standing) -> Lease | None:
+    lease = found.lease
+    if lease is None or found.now_ms >= lease.expires_ms:
+        return None
+    return Lease(owner=lease.owner, page=change_path(lease.owner), expires_ms=lease.expires_ms)

@@ -1,7 +1,7 @@
 // The page of one job.
 import { drawSeries, drawSpread } from "./charts.js";
 import {
-  age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, renew, runPage, setClock, since, utc, waiting,
+  AIRFLOW, age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, renew, setClock, since, utc, waiting,
 } from "./page.js";
 import { RescaleDialog } from "./rescale.js";
 
@@ -37,11 +37,12 @@ function tiles({ job, sources }) {
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before you change anything")),
     tile("Parallelism", String(job.parallelism), `of at most ${job.max_parallelism}`),
     tile("Workers", workers ? `${workers.ready} ready` : "–", workers ? workers.message || `${workers.desired} wanted` : "the cluster's size is not the job's to change"),
-    tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", holder(job.lease.owner)) : "a rescale may begin"),
+    tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", run(job.lease.owner, job.lease.page)) : "a rescale may begin"),
   ];
 }
 
-const holder = (owner) => leading(runPage(owner), owner);
+/** Name who changes the job; one that Airflow knows, by a link. */
+const run = (id, page) => (page === null ? id : leading(AIRFLOW + page, id));
 
 function table(headings, rows, empty) {
   if (!rows.length) return [make("p", { class: "placeholder" }, empty)];
@@ -50,21 +51,21 @@ function table(headings, rows, empty) {
 }
 
 function rescaleRows(runs) {
-  return runs.map((run) => [
-    leading(runPage(run.run_id), run.run_id),
-    condition(run.state),
-    `${run.from_parallelism} → ${run.to_parallelism}`,
-    run.to_workers === null ? "–" : `${run.from_workers} → ${run.to_workers}`,
-    run.method.replace("_", " "),
-    age(run.created_ms),
-    steps(run),
-    make("td", { class: "wide" }, run.error ?? run.reason),
+  return runs.map((each) => [
+    run(each.run_id, each.page),
+    condition(each.state),
+    `${each.from_parallelism} → ${each.to_parallelism}`,
+    each.to_workers === null ? "–" : `${each.from_workers} → ${each.to_workers}`,
+    each.method,
+    age(each.created_ms),
+    steps(each),
+    make("td", { class: "wide" }, each.error || each.reason),
   ]);
 }
 
-function steps(run) {
-  const texts = run.steps.map((step) => {
-    if (step.ended_ms === null) return `${step.name}: ${run.state === "running" ? "under way" : "not ended"}`;
+function steps({ steps: taken, state }) {
+  const texts = taken.map((step) => {
+    if (step.ended_ms === null) return `${step.name}: ${state === "running" ? "under way" : "not ended"}`;
     return `${step.name}: ${since(step.ended_ms - step.started_ms)}`;
   });
   return make("td", { class: "steps" }, texts.join(", "));
@@ -83,7 +84,7 @@ function decisionRows(decisions) {
     condition(each.state),
     `${each.from_parallelism} → ${each.to_parallelism}`,
     each.to_workers === null ? "–" : `${each.from_workers} → ${each.to_workers}`,
-    each.run_id === null ? "–" : leading(runPage(each.run_id), each.run_id),
+    each.run_id === null ? "–" : run(each.run_id, each.page),
     make("td", { class: "wide" }, [each.reason, each.outcome].filter(Boolean).join("; ")),
   ]);
 }
