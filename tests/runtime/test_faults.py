@@ -22,15 +22,22 @@ from tests.runtime.test_upkeep import EAGER
 pytestmark = pytest.mark.spark
 
 
+_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
+_SAVEPOINT = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)
+_ASKED_FOR = (*_SAVEPOINT, *_RESCALE)
+_UNASKED = tuple(point for point in FaultPoint if point not in _ASKED_FOR)
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("points", [_UNASKED, _ASKED_FOR], ids=["in epochs and upkeep", "in what is asked for"])
 def test_a_kill_at_every_fault_point_changes_nothing(
-    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: tuple[FaultPoint, ...]
 ) -> None:
     # Enough that none is gone before it was noted: timers have epochs of their own.
     bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "6"})
     hits = tmp_path / "hits"
     hits.mkdir()
-    faults = [f"{point}@{2 * index + 1}" for index, point in enumerate(FaultPoint)]
+    faults = [f"{point}@{2 * index + 1}" for index, point in enumerate(points)]
     monkeypatch.setenv("STATECORE_FAULTS", ",".join(faults))
     monkeypatch.setenv("STATECORE_FAULT_DIR", str(hits))
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
@@ -53,8 +60,8 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         bench.feed()
         wait(lambda: note() >= len(bench.fed), "the records, over any kill", 120)
         hit = {file.name for file in hits.iterdir()}
-        left = set(FaultPoint) - hit
-        if left <= set(_ASKED_FOR) and not savepoints:
+        left = set(points) - hit
+        if left & set(_SAVEPOINT) and left <= set(_ASKED_FOR) and not savepoints:
             for name, target in (("pinned", None), ("copied", str(tmp_path / "copy"))):
                 arguments = {"name": name} if target is None else {"name": name, "target": target}
                 savepoints.append(bench.catalog.request(JOB, "savepoint", arguments, name))
@@ -75,14 +82,11 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         supervisor.stop()
         thread.join(30)
     ends = [generation.error for generation in bench.catalog.generations(JOB, limit=50)]
-    assert len(ends) == len(FaultPoint) + 1, ends
+    assert len(ends) == len(points) + 1, ends
     assert_as_alone(spark, bench, manifests)
-    store, path = open_savepoint(tmp_path / "copy")
-    assert verify(store, store.manifest(path)) == []
-
-
-_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
-_ASKED_FOR = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED, *_RESCALE)
+    if savepoints:
+        store, path = open_savepoint(tmp_path / "copy")
+        assert verify(store, store.manifest(path)) == []
 
 
 def _is_over(bench: Bench, request: int) -> bool:
