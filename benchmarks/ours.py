@@ -91,7 +91,8 @@ class OurJob:
             if query is not None:
                 yield query
         finally:
-            if driver.is_alive():
+            # A driver that has said goodbye may still be on its way out, and takes no request any more.
+            if not self._generation().ended:
                 self.stop()
             driver.join()
         if failures:
