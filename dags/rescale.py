@@ -106,7 +106,8 @@ with DAG(
         plan,
         approval,
         lease,
-        StopWithSavepointOperator(task_id="stop_with_savepoint", reason="{{ params.reason }}", **STEP),
+        # Airflow has what follows a setup, which the lease is, wait for its success.
+        StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}"),
         GrowClusterOperator(task_id="resize_cluster", **STEP),
         [
             RescaleStateOperator(task_id="rescale_state", **STEP),
