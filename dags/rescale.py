@@ -101,21 +101,19 @@ with DAG(
         retries=0,
     )
     lease = BeginRescaleOperator(task_id="lease", **STEP)
+    # Airflow has what follows a setup, which the lease is, wait for its success.
+    stop = StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}")
+    grow = GrowClusterOperator(task_id="resize_cluster", **STEP)
+    by_reference = RescaleStateOperator(task_id="rescale_state", **STEP)
+    rewrite = RewriteStateOperator(task_id="rewrite_state", **STEP)
+    live = RescaleLiveOperator(task_id="rescale_live", **STEP)
+    restart = RestartOperator(task_id="restart", **STEP)
+    shrink = ShrinkClusterOperator(task_id="shrink_cluster", **STEP)
     verify = VerifyOperator(task_id="verify", **STEP)
-    chain(
-        plan,
-        approval,
-        lease,
-        # Airflow has what follows a setup, which the lease is, wait for its success.
-        StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}"),
-        GrowClusterOperator(task_id="resize_cluster", **STEP),
-        [
-            RescaleStateOperator(task_id="rescale_state", **STEP),
-            RewriteStateOperator(task_id="rewrite_state", **STEP),
-            RescaleLiveOperator(task_id="rescale_live", **STEP),
-        ],
-        RestartOperator(task_id="restart", **STEP),
-        ShrinkClusterOperator(task_id="shrink_cluster", **STEP),
-        verify,
-    )
+    chain(plan, approval, lease, stop, grow, [by_reference, rewrite, live], restart, shrink, verify)
+    # The lease skips all that the run does not need, before what precedes it has run. So each step waits for whichever
+    # it may follow, and not only for those that may be skipped.
+    stop >> [by_reference, rewrite]
+    live >> shrink
+    [live, restart] >> verify
     verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)

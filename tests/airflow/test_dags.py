@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from statecore_airflow.step import JobStep
 
 from statecore.catalog.job_names import write_job_names
 
@@ -34,14 +36,29 @@ def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
     assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
 
 
-def test_the_rescale_steps_follow_each_other(dags: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workers", [(1, 2), (2, 1), (1, 1), (None, None)])
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        ("by_reference", ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "shrink_cluster"]),
+        ("rewrite", ["stop_with_savepoint", "resize_cluster", "rewrite_state", "restart", "shrink_cluster"]),
+        ("live", ["resize_cluster", "rescale_live", "shrink_cluster"]),
+    ],
+)
+def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in_between(
+    dags: dict[str, Any], method: str, steps: list[str], workers: tuple[int | None, int | None]
+) -> None:
     tasks = dags["rescale"].task_dict
-    how = {"rescale_state", "rewrite_state", "rescale_live"}
-    order = [{"plan"}, {"approval"}, {"lease"}, {"stop_with_savepoint"}, {"resize_cluster"}, how, {"restart"}]
-    order += [{"shrink_cluster"}, {"verify"}]
-    assert set().union(*order) == set(tasks) - {"rollback"}
-    for before, after in itertools.pairwise(order):
-        assert all(tasks[task].downstream_task_ids - {"rollback"} == after for task in before)
+    run = SimpleNamespace(method=method, from_workers=workers[0], to_workers=workers[1])
+    without = {(1, 2): ["shrink_cluster"], (2, 1): ["resize_cluster"]}.get(workers, ["resize_cluster", "shrink_cluster"])  # type: ignore[arg-type]
+    needed = [step for step in steps if step not in without]
+    assert {name for name, task in tasks.items() if isinstance(task, JobStep) and task.is_needed(run)} == {
+        "lease", *needed, "verify",
+    }  # fmt: skip
+    assert tasks["lease"].upstream_task_ids == {"approval"} and tasks["approval"].upstream_task_ids == {"plan"}
+    # The lease skips the others at once, so that nothing can be left to wait for them.
+    for before, after in itertools.pairwise([*needed, "verify"]):
+        assert before in tasks[after].upstream_task_ids
 
 
 @pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])
@@ -83,7 +100,7 @@ def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_su
 
 
 def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
-    assert [name for name, dag in dags.items() if dag.timetable.can_be_scheduled] == ["autoscale", "savepoints"]
+    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {"autoscale", "savepoints"}
     assert not any(dag.catchup for dag in dags.values())
     assert dags["savepoints"].max_active_runs == 1
 
