@@ -14,13 +14,14 @@ from airflow.sdk.exceptions import (
     DagRunTriggerException,
     TaskDeferred,
 )
+from history import fall_behind
 from rescale_runs import FakeTask
 from running import run_step, sent
 from statecore_airflow import triggers
 from statecore_airflow.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
 from statecore_airflow.draining import DrainedTrigger, WaitDrainedOperator
 
-from statecore.catalog import Catalog, EpochRecord, SourceBacklog
+from statecore.catalog import Catalog, SourceBacklog
 
 PARAMS = {"job": "flights", "parallelism": 4, "workers": 2, "reason": ""}
 
@@ -34,20 +35,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def behind(catalog: Catalog, job: str) -> str:
-    """A job that reads 1,000 rows/s while 100 arrive, with 90,000 waiting."""
+    """A job that reads 1,000 rows/s while 100 arrive, with 91,100 waiting."""
     catalog.set_desired(job, state="running", parallelism=2)
     generation = catalog.claim_generation(job, log_path="log").generation
     catalog.heartbeat(job, generation)
-    now_ms, rows = time.time_ns() // 1_000_000, 0
-    for number in range(60):
-        size = 500 + number % 7 * 200
-        rows += size
-        at_ms = now_ms - 60_000 + number * 1_000
-        waiting = 90_000 + number * 100 + 60_000 - rows
-        backlog = (SourceBacklog("in", records=waiting),)
-        catalog.record_epoch(
-            EpochRecord(job, 1, number, generation, 2, size, rows, at_ms - size, at_ms, size, backlog=backlog)
-        )
+    fall_behind(catalog, job, generation)
     return job
 
 
@@ -62,8 +54,8 @@ def test_the_estimate_comes_first_and_says_what_now_and_what_after(
     found, task = estimate(PARAMS)
     assert (found["now"]["parallelism"], found["after"]["parallelism"]) == (2, 4)
     assert (found["now"]["workers"], found["after"]["workers"]) == (1, 2)
-    assert found["now"]["seconds"] == pytest.approx(97_000 / 900, rel=0.1)
-    assert found["after"]["seconds"] == pytest.approx(97_000 / 1_900, rel=0.1)
+    assert found["now"]["seconds"] == pytest.approx(91_100 / 900, rel=0.1)
+    assert found["after"]["seconds"] == pytest.approx(91_100 / 1_900, rel=0.1)
     out, back = task.pushed["scale_out"], task.pushed["scale_back"]
     assert {**out, "reason": ""} == {**PARAMS, "method": "by_reference"}
     assert {**back, "reason": ""} == {**PARAMS, "parallelism": 2, "workers": 1, "method": "by_reference"}
