@@ -52,11 +52,11 @@ class Visitor:
 
         self._http = TestClient(app, follow_redirects=False, raise_server_exceptions=False)
 
-    def get(self, path: str, role: str | None = "viewer", accept: dict[str, str] | None = None, **query: Any) -> Any:
-        return self._http.get(path, params=query, headers={**(accept or {}), **_login(role)})
+    def get(self, route: str, role: str | None = "viewer", accept: dict[str, str] | None = None, **query: Any) -> Any:
+        return self._http.get(route, params=query, headers={**(accept or {}), **_login(role)})
 
-    def ask(self, path: str, role: str | None = "viewer", **query: Any) -> Any:
-        response = self.get(f"/statecore/api/{path}", role, **query)
+    def ask(self, route: str, role: str | None = "viewer", **query: Any) -> Any:
+        response = self.get(f"/statecore/api/{route}", role, **query)
         assert response.status_code == 200, response.text
         return response.json()
 
@@ -196,15 +196,16 @@ def test_a_series_has_no_more_points_than_a_screen_whatever_its_span(visitor: Vi
     lists = ("rows_per_second", "backlog_records", "event_time_lag_ms", "epoch_ms", "parallelism")
     assert {len(series[each]) for each in lists} == {points}
     assert set(series["phases"]) == {"run", "commit", "publish"}
-    assert series["until_ms"] - series["since_ms"] <= (minutes + 2) * 60_000
+    # From the beginning of a step to now, in the middle of another.
+    assert minutes * 60_000 <= series["until_ms"] - series["since_ms"] <= minutes * 60_000 + 2 * series["step_ms"]
 
 
 def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor) -> None:
     series = visitor.ask("series", name=FLIGHTS, minutes=60)
     rates, backlog = series["rows_per_second"], [each or 0 for each in series["backlog_records"]]
-    assert 7_500 < max(rates) < 9_000 and 0.0 in rates
+    assert 7_500 < max(rates) < 9_500 and 0.0 in rates
     # Steps with and without an epoch by turns would make a comb; only the rescale itself has none.
-    assert rates[-60:].count(0.0) <= 3
+    assert rates[-50:].count(0.0) <= 2
     assert max(backlog) > 5_000_000 and backlog[-1] < 20_000
     assert {2, 4} <= set(series["parallelism"])
     assert [(mark["kind"], mark["text"]) for mark in series["marks"]] == [

@@ -15,7 +15,7 @@ from statecore_airflow.web.jobs import JobName
 router = APIRouter()
 
 _STEPS = 180
-_STEPS_PER_EPOCH = 2
+_EPOCHS_PER_STEP = 4
 _SHORTEST_STEP_MS = 1_000
 _PHASES = ("run", "commit", "publish")
 """Those that follow on each other; the others are part of ``run``."""
@@ -35,7 +35,7 @@ def get_series(
     step_ms = _step_ms(catalog, name, minutes)
     # Whole steps alone: one that has only begun would look like a fall.
     until_ms = now_ms // step_ms * step_ms
-    since_ms = until_ms - minutes * 60_000 // step_ms * step_ms
+    since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
     points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
     backlogs = [point.backlog or SourceBacklog("") for point in points]
     return SeriesAnswer(
@@ -67,13 +67,13 @@ def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
 
 
 def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
-    """Return a step that is long enough for a few epochs: with one in every other step, a rate is a comb."""
+    """Return a step that is long enough for a few epochs: with one more in every other step, a rate is a comb."""
     newest = catalog.epochs(name, limit=10)
     apart_ms = 0
     if len(newest) > 1:
         apart_ms = (newest[-1].committed_ms - newest[0].committed_ms) // (len(newest) - 1)
     # A job that had paused is no reason to draw everything with a broad brush.
-    wanted_ms = min(_STEPS_PER_EPOCH * apart_ms, minutes * 60_000 // 15)
+    wanted_ms = min(_EPOCHS_PER_STEP * apart_ms, minutes * 60_000 // 15)
     step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _SHORTEST_STEP_MS)
     return -(-step_ms // 1_000) * 1_000
 
