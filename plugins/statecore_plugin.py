@@ -15,13 +15,14 @@ class StatecorePlugin(AirflowPlugin):
     name = "statecore"
     external_views = [  # noqa: RUF012, it is how Airflow reads it
         {
-            "name": "Streaming jobs",
+            # More letters Airflow's navigation cuts off.
+            "name": "Streaming",
             "href": mounted(),
             "url_route": VIEW,
             "destination": "nav",
             "nav_top_level": True,
+            # With a ground of its own, for Airflow's light and dark ones and that of the page which is shown.
             "icon": mounted("static/jobs.svg"),
-            "icon_dark_mode": mounted("static/jobs-dark.svg"),
         }
     ]
 

@@ -175,8 +175,11 @@ class Metrics(Queries):
             in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)
         # The last one of a step stays.
         waited = {(at_ms - since_ms) // step_ms: sources for at_ms, sources in sorted(measured, key=itemgetter(0))}
-        steps = range(-(-(until_ms - since_ms) // step_ms))
-        return [_point(since_ms + step * step_ms, step_ms, in_step[step], waited.get(step)) for step in steps]
+        rows = _rows_in_steps(committed, since_ms, step_ms)
+        return [
+            _point(since_ms + step * step_ms, rows[step] * 1000 / step_ms, in_step[step], waited.get(step))
+            for step in range(-(-(until_ms - since_ms) // step_ms))
+        ]
 
     def _rate(self, newest: EpochRecord | None) -> float | None:
         if newest is None:
@@ -213,12 +216,28 @@ def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> 
     connection.execute(delete(table).where(of_job, at < oldest))
 
 
+def _rows_in_steps(committed: Sequence[EpochRecord], since_ms: int, step_ms: int) -> dict[int, float]:
+    """Return the rows of each step; an epoch's are spread over its time, or long ones would leave gaps."""
+    rows: dict[int, float] = defaultdict(float)
+    for epoch in committed:
+        end_ms = epoch.committed_ms - since_ms
+        took_ms = epoch.committed_ms - epoch.started_ms
+        if took_ms <= 0:
+            rows[end_ms // step_ms] += epoch.rows
+            continue
+        began_ms = max(0, end_ms - took_ms)
+        for step in range(began_ms // step_ms, -(-end_ms // step_ms)):
+            shared_ms = min(end_ms, (step + 1) * step_ms) - max(began_ms, step * step_ms)
+            rows[step] += epoch.rows * shared_ms / took_ms
+    return rows
+
+
 def _point(
-    at_ms: int, step_ms: int, committed: Sequence[EpochRecord], waited: Sequence[SourceBacklog] | None
+    at_ms: int, rows_per_second: float, committed: Sequence[EpochRecord], waited: Sequence[SourceBacklog] | None
 ) -> MetricPoint:
     return MetricPoint(
         at_ms=at_ms,
-        rows_per_second=sum(epoch.rows for epoch in committed) * 1000 / step_ms,
+        rows_per_second=rows_per_second,
         epoch_ms=sum(epoch.duration_ms for epoch in committed) / len(committed) if committed else None,
         parallelism=committed[-1].parallelism if committed else None,
         backlog=None if waited is None else over_all(waited),

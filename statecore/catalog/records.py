@@ -287,8 +287,8 @@ class MetricPoint:
 
     Attributes:
         at_ms: Where the span begins.
-        rows_per_second: Rows of the epochs that were committed in it.
-        epoch_ms: Mean duration of these epochs.
+        rows_per_second: Rows of epochs that were committed since, by the share of their time that lies in it.
+        epoch_ms: Mean duration of the epochs that were committed in it.
         parallelism: Of the last of them.
         backlog: The last measurement in it, over all sources.
         phases: Mean milliseconds of these epochs by name of phase.

@@ -14,7 +14,7 @@ import pytest
 from statecore.catalog import Catalog, SystemClock
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
-from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, Story, rows_of_key_groups
+from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
 
 HTML = {"Accept": "text/html"}
 PARAMETERS = {"name": FLIGHTS, "parallelism": 8}
@@ -149,8 +149,7 @@ def test_airflow_shows_the_page_in_its_navigation(visitor: Visitor) -> None:
     (plugin,) = [each for each in visitor.get("/api/v2/plugins").json()["plugins"] if each["name"] == "statecore"]
     (view,) = plugin["external_views"]
     assert (view["href"], view["destination"], view["url_route"]) == ("/statecore/", "nav", "statecore")
-    for icon in (view["icon"], view["icon_dark_mode"]):
-        assert visitor.get(icon).headers["content-type"] == "image/svg+xml"
+    assert visitor.get(view["icon"]).headers["content-type"] == "image/svg+xml"
 
 
 def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Visitor, flights: Catalog) -> None:
@@ -186,6 +185,10 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     assert found["rescales"][1]["error"].startswith("found parallelism 512")
     assert [each["generation"] for each in found["generations"]] == [2, 1]
     assert [each["name"] for each in found["sources"]] == ["flights"]
+    assert found["policy"]["enabled"] and found["policy"]["finding"].endswith("enough")
+    (decision,) = found["decisions"]
+    assert (decision["to_parallelism"], decision["state"], decision["run_id"]) == (4, "refused", REFUSED)
+    assert decision["page"] == f"dags/rescale/runs/{REFUSED}"
 
 
 @pytest.mark.parametrize("minutes", [5, 15, 60, 1_440])
@@ -202,15 +205,17 @@ def test_a_series_has_no_more_points_than_a_screen_whatever_its_span(visitor: Vi
 
 def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor) -> None:
     series = visitor.ask("series", name=FLIGHTS, minutes=60)
-    rates, backlog = series["rows_per_second"], [each or 0 for each in series["backlog_records"]]
+    rates, backlog = ([each or 0 for each in series[of]] for of in ("rows_per_second", "backlog_records"))
     assert 7_500 < max(rates) < 9_500 and 0.0 in rates
     # Steps with and without an epoch by turns would make a comb; only the rescale itself has none.
-    assert rates[-50:].count(0.0) <= 2
+    drained = [rate for at_ms, rate in zip(series["at_ms"], rates, strict=True) if at_ms > series["until_ms"] - 780_000]
+    assert drained.count(0) <= 2 and max(drained[3:-20]) < 1.2 * min(drained[3:-20])
     assert max(backlog) > 5_000_000 and backlog[-1] < 20_000
     assert {2, 4} <= set(series["parallelism"])
     assert [(mark["kind"], mark["text"]) for mark in series["marks"]] == [
         ("rescale done", "2 → 4"),
         ("rescale failed", "2 → 512"),
+        ("decision refused", "decided 4"),
     ]
 
 

@@ -169,8 +169,8 @@ def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_
 ) -> None:
     since = clock.now_ms()
     catalog.record_epoch(epoch(0, since - 1))
-    catalog.record_epoch(epoch(1, since, duration_ms=100, phases={"subtasks": 19.5, "publish": 20}))
-    catalog.record_epoch(epoch(2, since + 999, duration_ms=300, parallelism=3, rows=20))
+    catalog.record_epoch(epoch(1, since, started_ms=since, duration_ms=100, phases={"subtasks": 19.5, "publish": 20}))
+    catalog.record_epoch(epoch(2, since + 999, started_ms=since + 699, duration_ms=300, parallelism=3, rows=20))
     clock.advance(500)
     catalog.record_backlog(job, 1, [SourceBacklog("files", files=9)])
     clock.advance(1_600)
@@ -185,3 +185,12 @@ def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_
     assert catalog.series(job, since_ms=since, until_ms=since, step_ms=1) == []
     with pytest.raises(ValueError, match="found a step of 0 ms"):
         catalog.series(job, since_ms=0, until_ms=1, step_ms=0)
+
+
+def test_the_rows_of_an_epoch_are_spread_over_the_steps_that_it_took(catalog: Catalog, job: str, clock) -> None:
+    since = clock.now_ms()
+    catalog.record_epoch(epoch(1, since + 500, started_ms=since - 500, rows=100))
+    catalog.record_epoch(epoch(2, since + 3_000, started_ms=since + 500, rows=1_000))
+    points = catalog.series(job, since_ms=since, until_ms=since + 4_000, step_ms=1_000)
+    assert [point.rows_per_second for point in points] == [50 + 200, 400, 400, 0]
+    assert [point.parallelism for point in points] == [2, None, None, 2]

@@ -1,6 +1,7 @@
 """A catalog with a past, told through its own API with a clock that is turned.
 
-Five jobs; one of them had an outage, a backlog and a rescale within the last three quarters of an hour.
+Five jobs; one of them had an outage, a backlog and a rescale within the last three quarters of an hour. Its policy
+would have done the same, but was refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ REASON = "drain <b>280,776</b> records & stay under 60 s"
 """People write what they like."""
 STEPS = {"stop_with_savepoint": 1.2, "resize_cluster": 6.1, "rescale_state": 0.1, "restart": 21.3, "verify": 2.0}
 DOWNTIME_MS = 28_700
-_EPOCH_MS = 6_000
+REFUSED = "autoscale__1"
+_EPOCH_MS = 5_000
 _MINUTE_MS = 60_000
 
 
@@ -134,6 +136,8 @@ class Story:
         self._epochs(generation, until=-32, rate=2_100, parallelism=2)
         self._epochs(generation, until=-22, rate=0, parallelism=2)
         self._waiting = 5_600_000
+        self._epochs(generation, until=-20, rate=4_100, parallelism=2)
+        self._decision()
         self._epochs(generation, until=-14, rate=4_100, parallelism=2)
         self._rescale("manual__drain", 2, 4, reason=REASON)
         catalog.set_desired(FLIGHTS, parallelism=4)
@@ -143,6 +147,26 @@ class Story:
         generation = self._generation(FLIGHTS)
         self._epochs(generation, until=0, rate=8_200, parallelism=4)
         self._commit(self._epoch - 1, 4)
+        policy = catalog.policy(FLIGHTS)
+        assert policy is not None
+        finding = "2,000 rows/s arrive, 0 rows wait, event-time lag 2 s; the job can do 8,200 rows/s at parallelism 4"
+        catalog.remember(policy, {}, f"{finding}: enough")
+
+    def _decision(self) -> None:
+        """Have the policy decide, and somebody else be quicker."""
+        policy = self._catalog.set_policy(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
+        reason = (
+            f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, event-time lag 2,800 s, epochs run 99% of the time; "
+            "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling taken for linear)"
+        )
+        decision = self._catalog.reach_decision(
+            policy, {}, from_parallelism=2, to_parallelism=4, from_workers=1, to_workers=2, method="by_reference",
+            reason=reason, figures={},
+        )  # fmt: skip
+        assert decision is not None
+        self._catalog.take_decision(decision.id, REFUSED)
+        outcome = f"run {REFUSED} was refused before it changed anything; see its log"
+        self._catalog.end_decision(decision.id, "refused", outcome)
 
     def _rescale(
         self, run: str, old: int, new: int, *, reason: str = "", error: str | None = None,
@@ -158,8 +182,8 @@ class Story:
                 self._clock.advance(round(seconds * 1000))
                 catalog.mark_step(run, step, ended=True)
             catalog.record_savepoint(
-                f"savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch, parallelism=new,
-                reason=reason,
+                f"s3://streams/{FLIGHTS}/savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch,
+                parallelism=new, reason=reason,
             )  # fmt: skip
         return catalog.finish_rescale_run(run, error=error)
 
@@ -222,9 +246,9 @@ def record_epoch(
     catalog: Catalog, number: int, generation: int, rows: int, rows_total: int, began_ms: int, parallelism: int,
     backlog: SourceBacklog,
 ) -> None:  # fmt: skip
-    """Record an epoch of the job with all that belongs to it; it ends when the catalog's clock says."""
-    duration_ms = 420 + rows // (9 * parallelism)
+    """Record an epoch of the job with all that belongs to it; while rows wait, one follows the other."""
     end_ms = began_ms + _EPOCH_MS
+    duration_ms = 420 + rows // (9 * parallelism) if not backlog.records else _EPOCH_MS - 40
     run_ms = duration_ms * 0.86
     figures = OperatorFigures(
         "by_tail",

@@ -46,7 +46,8 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
         drawn = page.locator(f"#{chart} .scatterlayer .js-line, #{chart} .barlayer .point path")
         assert drawn.count() > 0, chart
         expect(page.locator(f"#{chart}").get_by_text("2 → 4")).to_be_visible()
-    assert page.locator("#rate .shapelayer path").count() == 2
+        expect(page.locator(f"#{chart}").get_by_text("decided 4")).to_be_visible()
+    assert page.locator("#rate .shapelayer path").count() == 3
     strip = page.locator(".strip")
     expect(strip.locator(".hm image")).to_be_visible()
     expect(strip.get_by_text("subtask 3")).to_be_visible()
@@ -56,7 +57,49 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     # People's words come as text.
     expect(page.locator("#rescales")).to_contain_text(REASON)
     assert page.locator("#rescales b").count() == 0
+    expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
+    expect(page.locator("#policy")).to_contain_text("event-time lag 2 s")
     assert complaints == []
+
+
+def test_marks_that_would_stand_upon_each_other_share_a_label(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="24 h").click()
+    expect(page.locator("#rate").get_by_text("2 → 4 +2")).to_be_visible()
+    expect(page.locator("#rate").get_by_text("2 → 512")).to_have_count(0)
+
+
+def test_what_a_job_without_figures_has_not_is_said_and_not_drawn(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/statecore/job?name=orders")
+    expect(page.locator("#advice")).to_contain_text("db:5432 refusing")
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart}").get_by_text("nothing known in this time")).to_be_visible()
+        expect(page.locator(f"#{chart} .ytick")).to_have_count(0)
+    expect(page.locator("#spread")).to_contain_text("Nothing is counted yet")
+    expect(page.locator("#savepoints")).to_contain_text("There is none.")
+
+
+def test_of_a_job_that_is_not_there_only_that_is_said(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/statecore/job?name=nobody")
+    expect(page.locator("#trouble")).to_contain_text("known jobs: clicks, flight_delays")
+    expect(page.locator("main")).to_be_hidden()
+
+
+def test_on_a_telephone_nothing_is_out_of_sight(page: Page, server: ApiServer) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/statecore/")
+    row = page.locator(f"tr[data-job={FLIGHTS}]")
+    for figure in (row.get_by_text("0 records"), row.locator("time").last, row.locator(".condition")):
+        expect(figure).to_be_in_viewport(ratio=1)
+    for path in (f"{JOB}", f"/statecore/log?name={FLIGHTS}"):
+        page.goto(f"{server.url}{path}")
+        expect(page.locator("#freshness")).to_contain_text("live")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="Rescale…").click()
+    submit = page.get_by_role("dialog").get_by_role("button", name="Rescale", exact=True)
+    expect(submit).to_be_enabled()
+    expect(submit).to_be_in_viewport(ratio=1)
 
 
 def test_nothing_moves_when_what_is_loaded_arrives(page: Page, server: ApiServer) -> None:
@@ -141,7 +184,7 @@ def test_in_airflows_frame_the_page_keeps_its_address_and_leads_out_to_the_run(p
     page.goto(f"{server.url}/plugin/statecore/statecore/job?name={FLIGHTS}")
     frame = page.frame_locator("iframe")
     expect(frame.locator("#condition")).to_have_text("running")
-    expect(page.get_by_role("link", name="Streaming jobs")).to_be_visible()
+    expect(page.get_by_role("link", name="Streaming")).to_be_visible()
     frame.get_by_role("link", name="manual__drain").click()
     page.wait_for_url(re.compile("/dags/rescale/runs/manual__drain"))
 

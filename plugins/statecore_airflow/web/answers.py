@@ -211,6 +211,7 @@ class SeriesAnswer(Answer):
         since_ms: Where the charts begin.
         until_ms: Where they end: now.
         step_ms: Length of a step.
+        rows_per_second: None since the newest epoch, while the next one is under way.
         phases: Mean milliseconds per epoch of the phases that follow on each other, by name.
         marks: Rescales and decisions.
 
@@ -221,7 +222,7 @@ class SeriesAnswer(Answer):
     until_ms: int
     step_ms: int
     at_ms: list[int]
-    rows_per_second: list[float]
+    rows_per_second: list[float | None]
     backlog_records: list[int | None]
     backlog_bytes: list[int | None]
     backlog_files: list[int | None]

@@ -16,6 +16,8 @@ router = APIRouter()
 
 _STEPS = 180
 _EPOCHS_PER_STEP = 4
+_LATE_EPOCHS = 3
+"""An epoch that takes so many times as long as the newest one is not waited for any more."""
 _SHORTEST_STEP_MS = 1_000
 _PHASES = ("run", "commit", "publish")
 """Those that follow on each other; the others are part of ``run``."""
@@ -37,6 +39,7 @@ def get_series(
     until_ms = now_ms // step_ms * step_ms
     since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
     points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
+    open_ms = _open_since_ms(catalog, name, now_ms)
     backlogs = [point.backlog or SourceBacklog("") for point in points]
     return SeriesAnswer(
         now_ms=now_ms,
@@ -44,7 +47,7 @@ def get_series(
         until_ms=now_ms,
         step_ms=step_ms,
         at_ms=[point.at_ms for point in points],
-        rows_per_second=[point.rows_per_second for point in points],
+        rows_per_second=[point.rows_per_second if point.at_ms + step_ms <= open_ms else None for point in points],
         backlog_records=[backlog.records for backlog in backlogs],
         backlog_bytes=[backlog.bytes for backlog in backlogs],
         backlog_files=[backlog.files for backlog in backlogs],
@@ -76,6 +79,14 @@ def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
     wanted_ms = min(_EPOCHS_PER_STEP * apart_ms, minutes * 60_000 // 15)
     step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _SHORTEST_STEP_MS)
     return -(-step_ms // 1_000) * 1_000
+
+
+def _open_since_ms(catalog: Catalog, name: str, now_ms: int) -> int:
+    """Return since when rows are not counted: those of an epoch under way are known when it is committed."""
+    newest = catalog.epochs(name, limit=1)
+    if not newest or now_ms - newest[0].committed_ms > _LATE_EPOCHS * newest[0].duration_ms:
+        return now_ms
+    return newest[0].committed_ms
 
 
 def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:

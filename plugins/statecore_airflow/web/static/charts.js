@@ -2,7 +2,9 @@
 import { byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
 const CONFIG = { displayModeBar: false, responsive: true };
-const PHASES = { run: "run", commit: "commit", publish: "publish" };
+const PHASES = ["run", "commit", "publish"];
+const BRIDGED_MS = 60_000; // how long nothing may be known before a line shows it
+const LABEL_PX = 58;
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -15,7 +17,7 @@ function axis() {
 function layout(more) {
   return {
     height: 190,
-    margin: { l: 56, r: 10, t: 18, b: 26 },
+    margin: { l: 56, r: 14, t: 18, b: 24 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("ink"), family: "system-ui, sans-serif", size: 12 },
@@ -26,24 +28,36 @@ function layout(more) {
   };
 }
 
-function overTime(series, title, more = {}) {
+function overTime(series, title, id, more = {}) {
   const x0 = series.since_ms;
   const x1 = series.until_ms;
   const marks = series.marks.filter((mark) => mark.at_ms >= x0 && mark.at_ms <= x1);
   return layout({
-    xaxis: { ...axis(), type: "date", range: [x0, x1], hoverformat: "%Y-%m-%d %H:%M:%S" },
-    yaxis: { ...axis(), title: { text: title, font: { size: 11 } }, rangemode: "tozero" },
+    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: "%H:%M", nticks: 8, hoverformat: "%Y-%m-%d %H:%M:%S" },
+    yaxis: { ...axis(), title: { text: title, font: { size: 11 } }, rangemode: "tozero", nticks: 6 },
     shapes: marks.map((mark) => ({
       type: "line", xref: "x", yref: "paper", x0: mark.at_ms, x1: mark.at_ms, y0: 0, y1: 1,
       line: { color: colour(markColour(mark)), width: 1.5, dash: mark.kind.startsWith("rescale") ? "solid" : "dot" },
     })),
-    annotations: marks.map((mark) => ({
-      xref: "x", yref: "paper", x: mark.at_ms, y: 1, yanchor: "bottom", xanchor: "center", showarrow: false,
-      text: escaped(mark.text), font: { size: 11, color: colour(markColour(mark)) },
-      hovertext: escaped(`${mark.kind}, ${utc(mark.at_ms)}`),
+    annotations: grouped(marks, ((x1 - x0) * LABEL_PX) / Math.max(LABEL_PX, byId(id).clientWidth - 70)).map((group) => ({
+      xref: "x", yref: "paper", x: group.at(-1).at_ms, y: 1, yanchor: "bottom", xanchor: "center", showarrow: false,
+      text: escaped(group.at(-1).text + (group.length > 1 ? ` +${group.length - 1}` : "")),
+      font: { size: 11, color: colour(markColour(group.at(-1))) },
+      hovertext: group.map((mark) => escaped(`${mark.text}: ${mark.kind}, ${utc(mark.at_ms)}`)).join("<br>"),
     })),
     ...more,
   });
+}
+
+/** Lay marks together whose labels would stand upon each other; the newest of them is the one that is shown. */
+function grouped(marks, apartMs) {
+  const groups = [];
+  for (const mark of marks.toSorted((one, other) => other.at_ms - one.at_ms)) {
+    const group = groups.at(-1);
+    if (group && group.at(-1).at_ms - mark.at_ms < apartMs) group.unshift(mark);
+    else groups.push([mark]);
+  }
+  return groups;
 }
 
 // Plotly takes a little HTML in texts.
@@ -51,23 +65,50 @@ const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 const markColour = (mark) => (mark.kind.endsWith("failed") ? "bad" : mark.kind.startsWith("rescale") ? "mark" : "mark-2");
 
+/** Which steps to draw: those with a value, and one without in a gap that is too long to draw a line across. */
+function drawn(series, values) {
+  const steps = [];
+  let before = null;
+  values.forEach((value, step) => {
+    if (value === null) return;
+    if (before !== null && (step - before) * series.step_ms > Math.max(BRIDGED_MS, 2 * series.step_ms)) steps.push(before + 1);
+    steps.push(step);
+    before = step;
+  });
+  return steps;
+}
+
 function line(series, values, name, more = {}) {
+  const steps = drawn(series, values);
   return {
-    x: series.at_ms, y: values, name, type: "scatter", mode: "lines+markers",
-    line: { color: colour("series-1"), width: 2 }, marker: { size: 3, color: colour("series-1") },
+    x: steps.map((step) => series.at_ms[step]), y: steps.map((step) => values[step]), name, type: "scatter",
+    mode: "lines+markers", line: { color: colour("series-1"), width: 2 }, marker: { size: 3, color: colour("series-1") },
     ...more,
   };
 }
 
+/** Bars that reach back to the one before: an epoch that took several steps ran in all of them. */
+function bars(series, values, name, shade) {
+  const steps = drawn(series, values).filter((step) => values[step] !== null);
+  const reach = steps.map((step, place) => {
+    const gap = place ? step - steps[place - 1] : 1;
+    return (gap * series.step_ms <= BRIDGED_MS ? gap : 1) * series.step_ms;
+  });
+  return {
+    x: steps.map((step) => series.at_ms[step]), y: steps.map((step) => values[step]), name, type: "bar", width: reach,
+    offset: reach.map((ms) => series.step_ms - ms), marker: { color: colour(shade), line: { width: 0 } },
+  };
+}
+
+/** Draw a chart, or say in its place that nothing is known; `newest` is said beside its title. */
 function show(id, traces, made, newest) {
   const chart = byId(id);
-  let shown = chart.parentElement.querySelector(".newest");
-  if (!shown) {
-    shown = document.createElement("span");
-    shown.className = "newest";
-    chart.parentElement.querySelector("figcaption").append(shown);
+  byId(`${id}-newest`).textContent = newest ?? "–";
+  if (newest === null) {
+    const words = { xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, text: "nothing known in this time" };
+    const nothing = { ...words, font: { size: 13, color: colour("faint") } };
+    made = { ...made, annotations: [...made.annotations, nothing], yaxis: { ...made.yaxis, range: [0, 1], showticklabels: false, title: {} } };
   }
-  shown.textContent = newest ?? "nothing known in this time";
   return Plotly.react(chart, traces, made, CONFIG);
 }
 
@@ -94,33 +135,27 @@ function worded(value, words) {
   return value === null ? null : words(value);
 }
 
-/** Draw all charts of a series; again with a newer one, what was zoomed or selected stays. */
+/** Draw all charts of a series; again with a newer one. */
 export function drawSeries(series) {
-  const rates = series.at_ms.length ? series.rows_per_second : [];
-  show("rate", [line(series, rates, "rows/s")], overTime(series, "rows/s"), worded(newestOf(rates), (n) => `${count(n)} rows/s`));
+  const rates = series.rows_per_second;
+  const hasRun = newestOf(series.parallelism) !== null;
+  show("rate", [line(series, hasRun ? rates : [], "rows/s")], overTime(series, "rows/s", "rate"), hasRun ? worded(newestOf(rates), (n) => `${count(n)} rows/s`) : null);
 
   const [backlog, unit, words] = backlogOf(series);
   const inWords = (n) => (unit === "bytes" ? words(n) : `${words(n)} ${unit}`);
-  show("backlog", [line(series, backlog, unit)], overTime(series, unit), worded(newestOf(backlog), inWords));
+  show("backlog", [line(series, backlog, unit)], overTime(series, unit, "backlog"), worded(newestOf(backlog), inWords));
 
   const [lagMs, lagUnit] = timeUnit(series.event_time_lag_ms);
   const lags = scaled(series.event_time_lag_ms, lagMs);
-  show("lag", [line(series, lags, lagUnit)], overTime(series, lagUnit), worded(newestOf(series.event_time_lag_ms), since));
+  show("lag", [line(series, lags, lagUnit)], overTime(series, lagUnit, "lag"), worded(newestOf(series.event_time_lag_ms), since));
 
   const [epochMs, epochUnit] = timeUnit(series.epoch_ms);
-  const phases = Object.entries(PHASES).map(([phase, name], place) => ({
-    x: series.at_ms, y: scaled(series.phases[phase], epochMs), name, type: "bar",
-    width: series.step_ms, offset: 0, marker: { color: colour(`series-${place + 1}`), line: { width: 0 } },
-  }));
-  const stacked = {
-    barmode: "stack", showlegend: true,
-    legend: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "top", bgcolor: colour("ground"), font: { size: 11 } },
-  };
-  show("epochs", phases, overTime(series, epochUnit, stacked), worded(newestOf(series.epoch_ms), milliseconds));
+  const phases = PHASES.map((phase, place) => bars(series, scaled(series.phases[phase], epochMs), phase, `series-${place + 1}`));
+  show("epochs", phases, overTime(series, epochUnit, "epochs", { barmode: "stack" }), worded(newestOf(series.epoch_ms), milliseconds));
 
   const stairs = { line: { color: colour("series-1"), width: 2, shape: "hv" } };
-  const whole = { ...axis(), rangemode: "tozero", tickformat: "d", title: { text: "subtasks", font: { size: 11 } } };
-  const steps = overTime(series, "subtasks", { yaxis: whole });
+  const whole = { ...axis(), rangemode: "tozero", tickformat: "d", nticks: 5, title: { text: "subtasks", font: { size: 11 } } };
+  const steps = overTime(series, "subtasks", "parallelism", { yaxis: whole, height: 130 });
   show("parallelism", [line(series, series.parallelism, "subtasks", stairs)], steps, worded(newestOf(series.parallelism), (n) => `${n} subtasks`));
 }
 
@@ -134,25 +169,27 @@ export function drawSpread(element, spread) {
     return first === last ? `key group ${first}` : `key groups ${first} to ${last}`;
   });
   const edges = [0, ...spread.borders, groups];
-  const labelled = spread.rows_of_subtasks.length <= 32;
+  // As much of "subtask 12" as there is room for.
+  const room = (element.clientWidth - 90) / spread.rows_of_subtasks.length;
+  const label = (subtask) => (room > 70 ? `subtask ${subtask}` : String(subtask));
   const strip = {
     type: "heatmap", x: middles, y: [""], z: [spread.rows], text: [names], hovertemplate: "%{text}: %{z:,} rows<extra></extra>",
     zmin: 0, colorscale: [[0, colour("heat-0")], [1, colour("heat-1")]],
-    colorbar: { thickness: 10, outlinewidth: 0, title: { text: "rows", side: "right", font: { size: 11 } } },
+    colorbar: { thickness: 10, outlinewidth: 0, nticks: 4, title: { text: "rows", side: "right", font: { size: 11 } } },
   };
   const made = layout({
-    height: 120,
-    margin: { l: 12, r: 10, t: 22, b: 26 },
+    height: 134,
+    margin: { l: 12, r: 10, t: 22, b: 40 },
     hovermode: "closest",
-    xaxis: { ...axis(), range: [-0.5, groups - 0.5], showgrid: false, title: { text: "key group", font: { size: 11 }, standoff: 2 } },
+    xaxis: { ...axis(), range: [-0.5, groups - 0.5], showgrid: false, title: { text: "key group", font: { size: 11 }, standoff: 4 } },
     yaxis: { visible: false, fixedrange: true },
     shapes: spread.borders.map((border) => ({
       type: "line", xref: "x", yref: "paper", x0: border - 0.5, x1: border - 0.5, y0: -0.05, y1: 1.12,
       line: { color: colour("ink"), width: 1.5 },
     })),
-    annotations: !labelled ? [] : spread.rows_of_subtasks.map((rows, subtask) => ({
+    annotations: room < 20 ? [] : spread.rows_of_subtasks.map((rows, subtask) => ({
       xref: "x", yref: "paper", x: (edges[subtask] + edges[subtask + 1] - 1) / 2, y: 1, yanchor: "bottom", showarrow: false,
-      text: `subtask ${subtask}`, font: { size: 11 },
+      text: label(subtask), font: { size: 11 },
     })),
   });
   return Plotly.react(element, [strip], made, CONFIG);

@@ -1,12 +1,13 @@
 // The page of one job.
 import { drawSeries, drawSpread } from "./charts.js";
 import {
-  AIRFLOW, age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, renew, setClock, since, utc, waiting,
+  AIRFLOW, age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, prose, renew, setClock, since, utc, waiting,
 } from "./page.js";
 import { RescaleDialog } from "./rescale.js";
 
 const EVERY_MS = 5_000;
 const SPREAD_EVERY_MS = 30_000;
+const SERIES_EVERY_MS = 60_000; // at the latest: with long steps, little is new after five seconds
 const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h" };
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
@@ -14,6 +15,8 @@ const query = new URLSearchParams({ name });
 const dialog = new RescaleDialog(name);
 let minutes = 15;
 let series = null;
+let seriesMs = 0;
+let seriesMinutes = null;
 let spreads = null;
 let spreadsMs = 0;
 
@@ -30,7 +33,7 @@ function tiles({ job, sources }) {
   const perSource = sources.length > 1 ? sources.map((each) => `${each.name}: ${waiting(each)}`).join("; ") : null;
   const workers = job.workers;
   return [
-    tile("Rows a second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed, over the last minute"),
+    tile("Rows a second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
     tile("Backlog", waiting(job.backlog), make("span", { title: perSource ?? "" }, measured, perSource ? `; ${perSource}` : "")),
     tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
@@ -53,7 +56,7 @@ function table(headings, rows, empty) {
 function rescaleRows(runs) {
   return runs.map((each) => [
     run(each.run_id, each.page),
-    condition(each.state),
+    condition(each.state, each.state === "running" ? "rescaling" : each.state),
     `${each.from_parallelism} → ${each.to_parallelism}`,
     each.to_workers === null ? "–" : `${each.from_workers} → ${each.to_workers}`,
     each.method,
@@ -112,8 +115,8 @@ function showJob(answer) {
   renew(byId("condition"), job.condition, () => [job.condition]);
   byId("condition").dataset.condition = job.condition;
   renew(byId("advice"), [job.error, job.advice], () => [
-    job.error ? make("p", { class: "error" }, job.error) : null,
-    ...job.advice.map((line) => make("p", {}, line)),
+    job.error ? make("p", { class: "error" }, ...prose(job.error)) : null,
+    ...job.advice.map((line) => make("p", { class: "to-do" }, ...prose(line))),
     job.error || job.advice.length ? null : make("p", {}, "All is well; nothing to do."),
   ].filter(Boolean));
   renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
@@ -154,19 +157,25 @@ function draw() {
 }
 
 async function load() {
-  const wanted = minutes;
-  const [answer, drawn] = await Promise.all([ask(`api/job?${query}`), ask(`api/series?${query}&minutes=${wanted}`)]);
+  const [answer] = await Promise.all([ask(`api/job?${query}`), loadSeries()]);
   setClock(answer.now_ms);
   showJob(answer);
-  if (wanted === minutes) {
-    series = drawn;
-    drawSeries(series);
-  }
   if (Date.now() - spreadsMs >= SPREAD_EVERY_MS) {
     spreads = await ask(`api/key-groups?${query}`);
     spreadsMs = Date.now();
     showSpreads(spreads);
   }
+}
+
+async function loadSeries() {
+  const wanted = minutes;
+  if (wanted === seriesMinutes && Date.now() - seriesMs < Math.min(series.step_ms, SERIES_EVERY_MS)) return;
+  const loaded = await ask(`api/series?${query}&minutes=${wanted}`);
+  if (wanted !== minutes) return;
+  series = loaded;
+  seriesMs = Date.now();
+  seriesMinutes = wanted;
+  drawSeries(series);
 }
 
 const again = keepLoading(load, EVERY_MS);

@@ -1,5 +1,5 @@
 // The page with all jobs.
-import { age, ask, byId, condition, count, keepLoading, make, renew, setClock, since, waiting } from "./page.js";
+import { age, ask, byId, condition, count, keepLoading, make, prose, renew, setClock, since, waiting } from "./page.js";
 
 const EVERY_MS = 5_000;
 
@@ -9,19 +9,25 @@ function workers(found) {
 }
 
 function row(job) {
-  const number = (...children) => make("td", { class: "number" }, ...children);
+  const number = (label, ...children) => make("td", { class: "number", "data-label": label }, ...children);
+  const why = job.error ?? job.advice[0];
   return make(
     "tr",
     { "data-job": job.name },
     make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name)),
-    make("td", { title: [job.error, ...job.advice].filter(Boolean).join("; ") }, condition(job.condition)),
-    number(`${job.parallelism} of ${job.max_parallelism}`),
-    number(workers(job.workers)),
-    number(job.rows_per_second === null ? "–" : count(job.rows_per_second)),
-    number(waiting(job.backlog)),
-    number(job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms)),
-    number(...(job.epoch ? [`#${job.epoch.epoch}, `, age(job.epoch.committed_ms)] : ["none yet"])),
-    number(job.savepoint ? age(job.savepoint.created_ms) : "none"),
+    make(
+      "td",
+      { class: "state", title: [job.error, ...job.advice].filter(Boolean).join("; ") },
+      condition(job.condition),
+      why ? make("p", { class: "why" }, ...prose(why)) : null,
+    ),
+    number("Parallelism", `${job.parallelism} of ${job.max_parallelism}`),
+    number("Workers", workers(job.workers)),
+    number("Rows/s", job.rows_per_second === null ? "–" : count(job.rows_per_second)),
+    number("Backlog", waiting(job.backlog)),
+    number("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms)),
+    number("Newest epoch", job.epoch ? make("span", {}, `#${job.epoch.epoch}, `, age(job.epoch.committed_ms)) : "none yet"),
+    number("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none"),
   );
 }
 

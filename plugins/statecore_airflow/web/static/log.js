@@ -5,8 +5,7 @@ const EVERY_MS = 3_000;
 const asked = new URLSearchParams(location.search);
 const name = asked.get("name") ?? "";
 
-byId("name").textContent = `${name}, driver log`;
-byId("back").textContent = name;
+byId("back").textContent = `← ${name}`;
 byId("back").href = `job?name=${encodeURIComponent(name)}`;
 document.title = `${name}, driver log`;
 

@@ -78,11 +78,14 @@ export function keepLoading(load, everyMs) {
       await load();
       newestMs = Date.now();
       trouble.hidden = true;
+      document.body.classList.remove("bare");
     } catch (error) {
       if (!(error instanceof Refusal)) console.error(error);
       const login = error.isLogin ? make("a", { href: location.href, class: "button" }, "Log in") : null;
       trouble.replaceChildren(make("strong", {}, newestMs ? "Not up to date. " : "Nothing to show. "), error.message, " ", login ?? "");
       trouble.hidden = false;
+      // Without any answer there is nothing below the words that say why.
+      document.body.classList.toggle("bare", newestMs === null);
     } finally {
       isLoading = false;
       showFreshness(newestMs, trouble.hidden);
@@ -181,8 +184,14 @@ export function waiting(backlog) {
   return parts.join(", ") || "–";
 }
 
-export function condition(word, size = "") {
-  return make("span", { class: `condition ${size}`, "data-condition": word }, word);
+/** A state in a word; `kind` gives it the colour of another one. */
+export function condition(word, kind = word) {
+  return make("span", { class: "condition", "data-condition": kind }, word);
+}
+
+/** Text in which commands stand between backticks. */
+export function prose(text) {
+  return text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
 }
 
 /**

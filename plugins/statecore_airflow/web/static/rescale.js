@@ -70,7 +70,7 @@ export class RescaleDialog {
     } else if (types.includes("integer")) {
       input = make("input", { ...shared, type: "number", min: String(schema.minimum ?? 1), required: !types.includes("null"), value: String(this.#begin(param) ?? "") });
     } else {
-      input = make("input", { ...shared, type: "text", value: "", placeholder: "Why; kept with the run and its savepoint" });
+      input = make("input", { ...shared, type: "text", value: "" });
     }
     const label = make("label", { htmlFor: shared.id }, schema.title ?? param);
     return make("div", { class: "field", "data-param": param }, label, input, make("small", {}, description ?? schema.description ?? ""));
