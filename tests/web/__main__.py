@@ -41,7 +41,7 @@ def _take(server: ApiServer, browser: Browser, theme: str) -> None:
     page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
     if theme == "light":
         page.goto(f"{server.url}/plugin/statecore")
-        expect(page.frame_locator("iframe").locator("#jobs tr")).to_have_count(5)
+        expect(page.frame_locator("iframe").locator("#jobs tr[data-job]")).to_have_count(5)
         _picture(page, "jobs")
     page.goto(f"{server.url}{JOB}")
     page.get_by_role("button", name="1 h").click()

@@ -21,9 +21,10 @@ def test_the_jobs_are_listed_with_states_in_words_and_ages_that_tick(
     page: Page, server: ApiServer, complaints: list[str]
 ) -> None:
     page.goto(f"{server.url}/statecore/")
-    rows = page.locator("#jobs tr")
+    rows = page.locator("#jobs tr[data-job]")
     expect(rows).to_have_count(5)
     expect(rows.first).to_contain_text("failed")
+    expect(page.locator("#jobs .why").first).to_contain_text("db:5432 refusing the connection")
     row = page.locator(f"tr[data-job={FLIGHTS}]")
     expect(row.locator(".condition")).to_have_text("running")
     expect(row).to_contain_text("4 of 128")
@@ -191,11 +192,11 @@ def test_in_airflows_frame_the_page_keeps_its_address_and_leads_out_to_the_run(p
 
 def test_without_its_catalog_the_page_says_so_and_keeps_what_it_showed(page: Page, server: ApiServer) -> None:
     page.goto(f"{server.url}/statecore/")
-    expect(page.locator("#jobs tr")).to_have_count(5)
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
     detail = "catalog postgresql://db: connection refused; expected a reachable database; check that it is up"
     page.route("**/api/jobs", lambda route: route.fulfill(status=503, json={"detail": detail}))
     expect(page.locator("#trouble")).to_contain_text(detail, timeout=15_000)
-    expect(page.locator("#jobs tr")).to_have_count(5)
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
     expect(page.locator("#freshness")).to_contain_text("as of")
     page.unroute("**/api/jobs")
     page.route("**/api/jobs", lambda route: route.abort())

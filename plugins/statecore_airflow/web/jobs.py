@@ -17,7 +17,7 @@ router = APIRouter()
 
 JobName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the job.")]
 
-_LISTED = 20
+_LISTED = 50
 
 
 @router.get("/api/jobs")

@@ -39,17 +39,23 @@ function overTime(series, title, id, more = {}) {
       type: "line", xref: "x", yref: "paper", x0: mark.at_ms, x1: mark.at_ms, y0: 0, y1: 1,
       line: { color: colour(markColour(mark)), width: 1.5, dash: mark.kind.startsWith("rescale") ? "solid" : "dot" },
     })),
-    annotations: grouped(marks, ((x1 - x0) * LABEL_PX) / Math.max(LABEL_PX, byId(id).clientWidth - 70)).map((group) => ({
-      xref: "x", yref: "paper", x: group.at(-1).at_ms, y: 1, yanchor: "bottom", xanchor: "center", showarrow: false,
-      text: escaped(group.at(-1).text + (group.length > 1 ? ` +${group.length - 1}` : "")),
-      font: { size: 11, color: colour(markColour(group.at(-1))) },
-      hovertext: group.map((mark) => escaped(`${mark.text}: ${mark.kind}, ${utc(mark.at_ms)}`)).join("<br>"),
-    })),
+    annotations: grouped(marks, ((x1 - x0) * LABEL_PX) / Math.max(LABEL_PX, byId(id).clientWidth - 70)).map(label),
     ...more,
   });
 }
 
-/** Lay marks together whose labels would stand upon each other; the newest of them is the one that is shown. */
+/** The label of marks that are close to each other: that of the newest rescale, or else of the newest decision. */
+function label(group) {
+  const shown = group.findLast((mark) => mark.kind.startsWith("rescale")) ?? group.at(-1);
+  return {
+    xref: "x", yref: "paper", x: shown.at_ms, y: 1, yanchor: "bottom", xanchor: "center", showarrow: false,
+    text: escaped(shown.text + (group.length > 1 ? ` +${group.length - 1}` : "")),
+    font: { size: 11, color: colour(markColour(shown)) },
+    hovertext: group.map((mark) => escaped(`${mark.text}: ${mark.kind}, ${utc(mark.at_ms)}`)).join("<br>"),
+  };
+}
+
+/** Lay marks together whose labels would stand upon each other, oldest first in each group. */
 function grouped(marks, apartMs) {
   const groups = [];
   for (const mark of marks.toSorted((one, other) => other.at_ms - one.at_ms)) {
@@ -122,7 +128,7 @@ function timeUnit(values) {
   const longest = Math.max(0, ...values.filter((value) => value !== null));
   if (longest >= 3 * 3_600_000) return [3_600_000, "hours"];
   if (longest >= 3 * 60_000) return [60_000, "minutes"];
-  return longest >= 3_000 ? [1_000, "seconds"] : [1, "ms"];
+  return longest >= 1_000 ? [1_000, "seconds"] : [1, "ms"];
 }
 
 function backlogOf(series) {
@@ -138,7 +144,8 @@ function worded(value, words) {
 /** Draw all charts of a series; again with a newer one. */
 export function drawSeries(series) {
   const rates = series.rows_per_second;
-  const hasRun = newestOf(series.parallelism) !== null;
+  // While nothing arrives there are no epochs, but what waits is measured as long as the driver lives.
+  const hasRun = [series.parallelism, series.event_time_lag_ms, backlogOf(series)[0]].some((values) => newestOf(values) !== null);
   show("rate", [line(series, hasRun ? rates : [], "rows/s")], overTime(series, "rows/s", "rate"), hasRun ? worded(newestOf(rates), (n) => `${count(n)} rows/s`) : null);
 
   const [backlog, unit, words] = backlogOf(series);
@@ -171,7 +178,7 @@ export function drawSpread(element, spread) {
   const edges = [0, ...spread.borders, groups];
   // As much of "subtask 12" as there is room for.
   const room = (element.clientWidth - 90) / spread.rows_of_subtasks.length;
-  const label = (subtask) => (room > 70 ? `subtask ${subtask}` : String(subtask));
+  const named = (subtask) => (room > 70 ? `subtask ${subtask}` : String(subtask));
   const strip = {
     type: "heatmap", x: middles, y: [""], z: [spread.rows], text: [names], hovertemplate: "%{text}: %{z:,} rows<extra></extra>",
     zmin: 0, colorscale: [[0, colour("heat-0")], [1, colour("heat-1")]],
@@ -189,7 +196,7 @@ export function drawSpread(element, spread) {
     })),
     annotations: room < 20 ? [] : spread.rows_of_subtasks.map((rows, subtask) => ({
       xref: "x", yref: "paper", x: (edges[subtask] + edges[subtask + 1] - 1) / 2, y: 1, yanchor: "bottom", showarrow: false,
-      text: label(subtask), font: { size: 11 },
+      text: named(subtask), font: { size: 11 },
     })),
   });
   return Plotly.react(element, [strip], made, CONFIG);

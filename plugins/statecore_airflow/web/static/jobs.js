@@ -10,17 +10,12 @@ function workers(found) {
 
 function row(job) {
   const number = (label, ...children) => make("td", { class: "number", "data-label": label }, ...children);
-  const why = job.error ?? job.advice[0];
-  return make(
+  const why = [job.error, job.advice[0]].filter(Boolean);
+  const shown = make(
     "tr",
-    { "data-job": job.name },
+    { "data-job": job.name, class: why.length ? "told" : "" },
     make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name)),
-    make(
-      "td",
-      { class: "state", title: [job.error, ...job.advice].filter(Boolean).join("; ") },
-      condition(job.condition),
-      why ? make("p", { class: "why" }, ...prose(why)) : null,
-    ),
+    make("td", {}, condition(job.condition)),
     number("Parallelism", `${job.parallelism} of ${job.max_parallelism}`),
     number("Workers", workers(job.workers)),
     number("Rows/s", job.rows_per_second === null ? "–" : count(job.rows_per_second)),
@@ -29,6 +24,8 @@ function row(job) {
     number("Newest epoch", job.epoch ? make("span", {}, `#${job.epoch.epoch}, `, age(job.epoch.committed_ms)) : "none yet"),
     number("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none"),
   );
+  const lines = why.map((line) => make("p", { class: line === job.error ? "error" : "to-do" }, ...prose(line)));
+  return why.length ? [shown, make("tr", { class: "why" }, make("td", { colspan: "9" }, ...lines))] : [shown];
 }
 
 function none() {
@@ -40,7 +37,7 @@ function none() {
 async function load() {
   const { now_ms, jobs } = await ask("api/jobs");
   setClock(now_ms);
-  renew(byId("jobs"), jobs, () => (jobs.length ? jobs.map(row) : none()));
+  renew(byId("jobs"), jobs, () => (jobs.length ? jobs.flatMap(row) : none()));
 }
 
 keepLoading(load, EVERY_MS);

@@ -156,8 +156,10 @@ export function since(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
+/** A short length of time, such as an epoch's. */
 export function milliseconds(ms) {
-  return ms < 10_000 ? `${Math.round(ms).toLocaleString("en")} ms` : since(ms);
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : since(ms);
 }
 
 export function count(number) {
