@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.web.browser import log_in
+from tests.web.browser import chromium, log_in
 from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, REASON
 
@@ -212,3 +213,12 @@ def test_the_end_of_a_drivers_log_can_be_read_of_every_generation(page: Page, se
     expect(page.locator("#text")).to_contain_text(f"INFO epoch 199: committed <{FLIGHTS}>")
     page.locator("#generation").select_option("1")
     expect(page.locator("#path")).to_contain_text(f"{FLIGHTS}-1.log")
+
+
+def test_without_a_browser_it_is_said_which_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(FileNotFoundError, match=r"found none of chromium, .*; expected a browser .*apt-get install"),
+        chromium(),
+    ):
+        pass
