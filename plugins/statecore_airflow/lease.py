@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError, StatecoreError
 from statecore_airflow.rescale_request import RescaleRequest
+from statecore_airflow.settings import lease_ttl_ms
 from statecore_airflow.step import JobStep, change_id, find_run
-from statecore_airflow.triggers import LEASE_TTL_MS
 
 
 class LeaseOperator(JobStep):
@@ -51,7 +51,7 @@ class LeaseOperator(JobStep):
         if record is None:
             # Refused before the lease is taken: a lease left behind would later bring back what did not change.
             self.check(catalog, context)
-        catalog.acquire_lease(self.job, run, LEASE_TTL_MS)
+        catalog.acquire_lease(self.job, run, lease_ttl_ms())
 
     def check(self, catalog: Catalog, context: Context) -> None:
         """Refuse what cannot be done, before anything is stopped.

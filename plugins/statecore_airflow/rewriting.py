@@ -17,11 +17,9 @@ from statecore.cluster.spark_home import spark_environment
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.submit import SPARKJOBS, submit_command
 from statecore_airflow.rescale_request import RescaleRequest
+from statecore_airflow.settings import lease_renewal_ms, lease_ttl_ms
 from statecore_airflow.step import JobStep, change_id, out_of_order
 from statecore_airflow.stopping import StopWithSavepointOperator, record_savepoint, savepoint_name
-from statecore_airflow.triggers import LEASE_TTL_MS
-
-_RENEW_S = 30.0
 
 
 class RewriteStateOperator(JobStep):
@@ -92,7 +90,7 @@ class RewriteStateOperator(JobStep):
             reader.start()
             try:
                 while (exit_code := _wait(submitted)) is None:
-                    catalog.renew_lease(self.job, run, LEASE_TTL_MS)
+                    catalog.renew_lease(self.job, run, lease_ttl_ms())
                     if time.monotonic() > deadline:
                         raise AirflowFailException(
                             f"found the rewrite {name} of job {self.job!r} running for longer than {self.timeout}; "
@@ -116,6 +114,6 @@ class RewriteStateOperator(JobStep):
 
 def _wait(submitted: subprocess.Popen[str]) -> int | None:
     try:
-        return submitted.wait(timeout=_RENEW_S)
+        return submitted.wait(timeout=lease_renewal_ms() / 1000)
     except subprocess.TimeoutExpired:
         return None

@@ -13,8 +13,9 @@ from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.restart import last_ended
+from statecore_airflow.settings import lease_ttl_ms
 from statecore_airflow.step import change_id, find_run
-from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
+from statecore_airflow.triggers import RunningTrigger
 
 
 class RollbackOperator(CatalogOperator):
@@ -46,7 +47,7 @@ class RollbackOperator(CatalogOperator):
             fault_point(self.step, Place.BEGUN)
             what = _what_failed(find_run(catalog, run))
             self.log.warning("%s; rolling back", what)
-            lease = catalog.roll_back(self.job, run, LEASE_TTL_MS, f"{what}; rolled back")
+            lease = catalog.roll_back(self.job, run, lease_ttl_ms(), f"{what}; rolled back")
             if lease.before is not None and lease.before.desired_state == "running":
                 self._wait_until_running(catalog, run, what)
             return self._end(catalog, run, what)

@@ -1,4 +1,4 @@
-"""Airflow connections turned into typed settings."""
+"""Airflow's connections and configuration turned into typed settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from airflow.sdk import BaseHook, Connection
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statecore.errors import ConfigurationError
@@ -91,6 +92,20 @@ class WebhookSettings:
                 "because it is a secret; put it in, or remove the connection"
             )
         return cls(connection.password)
+
+
+def lease_ttl_ms() -> int:
+    """Return how long a lease on a job lasts that is not renewed: ``[statecore] lease_seconds``, 300 unless set.
+
+    So long a job stays as a run has left it that was killed and that nobody goes on with. It has to be longer than
+    Airflow takes to try a task again whose worker has died: ``[scheduler] task_instance_heartbeat_timeout``.
+    """
+    return int(1000 * conf.getfloat("statecore", "lease_seconds", fallback=300.0))
+
+
+def lease_renewal_ms() -> int:
+    """Return how often whoever waits renews a lease."""
+    return lease_ttl_ms() // 10
 
 
 def _missing(conn_id: str) -> ConfigurationError:

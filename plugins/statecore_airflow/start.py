@@ -8,8 +8,9 @@ from statecore.catalog import Catalog
 from statecore.errors import InvalidParallelismError
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.restart import last_ended
+from statecore_airflow.settings import lease_ttl_ms
 from statecore_airflow.step import change_id
-from statecore_airflow.triggers import LEASE_TTL_MS, RunningTrigger
+from statecore_airflow.triggers import RunningTrigger
 
 
 class StartOperator(CatalogOperator):
@@ -30,7 +31,7 @@ class StartOperator(CatalogOperator):
             newest = catalog.newest_generation(self.job)
             if catalog.job(self.job).desired_state == "stopped":
                 # Not while another run changes the job; this one has changed it when it gives the lease back.
-                catalog.acquire_lease(self.job, run, LEASE_TTL_MS)
+                catalog.acquire_lease(self.job, run, lease_ttl_ms())
                 try:
                     self._want(catalog, params["parallelism"], params["workers"])
                 finally:

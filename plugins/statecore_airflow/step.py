@@ -14,7 +14,7 @@ from statecore.catalog import Catalog, RescaleMethod, RescaleRunRecord
 from statecore.errors import ConfigurationError, StatecoreError, UnknownRecordError
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
-from statecore_airflow.triggers import LEASE_TTL_MS
+from statecore_airflow.settings import lease_ttl_ms
 
 
 class JobStep(CatalogOperator):
@@ -74,7 +74,7 @@ class JobStep(CatalogOperator):
 
     def hold_lease(self, catalog: Catalog, context: Context) -> None:
         """Renew the lease: a run that has lost it must not touch the job any more."""
-        catalog.renew_lease(self.job, change_id(context), LEASE_TTL_MS)
+        catalog.renew_lease(self.job, change_id(context), lease_ttl_ms())
 
     @contextmanager
     def noting(self, run: str) -> Iterator[Catalog]:

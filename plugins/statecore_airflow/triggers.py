@@ -19,14 +19,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import CatalogError, StatecoreError
 from statecore_airflow.health import RESTART_LOOP, Evidence, assess
-from statecore_airflow.settings import CatalogSettings
+from statecore_airflow.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
 POLL_S = 1.0
 SETTLE_S = 8.0
 """A trigger fires no earlier after it began. Airflow takes a task for dead that is queued again before the executor has
 seen its deferred process end, which takes seconds on a busy machine."""
-LEASE_TTL_MS = 300_000
-_RENEW_EVERY_MS = 30_000
 
 
 class Status(StrEnum):
@@ -111,8 +109,8 @@ class CatalogTrigger(BaseTrigger):
         renewed_ms, message = 0, ""
         while True:
             try:
-                if self.owner is not None and _now_ms() - renewed_ms >= _RENEW_EVERY_MS:
-                    await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, LEASE_TTL_MS)
+                if self.owner is not None and _now_ms() - renewed_ms >= lease_renewal_ms():
+                    await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, lease_ttl_ms())
                     renewed_ms = _now_ms()
                 finding = await asyncio.to_thread(self.look, catalog)
             except CatalogError as error:

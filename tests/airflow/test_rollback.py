@@ -15,9 +15,9 @@ from statecore_airflow.lease import BeginRescaleOperator
 from statecore_airflow.live import RescaleLiveOperator
 from statecore_airflow.restart import RestartOperator
 from statecore_airflow.rollback import RollbackOperator
+from statecore_airflow.settings import lease_ttl_ms
 from statecore_airflow.state import RescaleStateOperator
 from statecore_airflow.stopping import StopWithSavepointOperator
-from statecore_airflow.triggers import LEASE_TTL_MS
 from statecore_airflow.verifying import VerifyOperator
 
 from statecore.catalog import Catalog
@@ -207,4 +207,4 @@ def test_a_run_that_nobody_goes_on_with_is_brought_back_when_its_lease_expires(
 def _later(catalog: Catalog) -> int:
     lease = catalog.lease("flights")
     assert lease is not None
-    return lease.acquired_ms + 2 * LEASE_TTL_MS
+    return lease.acquired_ms + 2 * lease_ttl_ms()
