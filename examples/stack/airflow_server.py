@@ -1,4 +1,4 @@
-"""A whole Airflow on this machine: ``airflow standalone`` with a home, ports and secrets of its own."""
+"""A whole Airflow on this machine: each of its parts a process, with a home, ports and secrets of their own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import os
 import secrets
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from examples.stack.airflow_client import AirflowClient
 from examples.stack.processes import Processes, StackError, free_ports, tail
@@ -16,7 +18,9 @@ from statecore.catalog.job_names import JOBS_VARIABLE
 
 REPO = Path(__file__).resolve().parents[2]
 USER = "admin"
-_NAME = "airflow"
+PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+"""What has to run; each is a command of ``airflow``."""
+_MIGRATION = "db-migrate"
 
 
 class AirflowServer:
@@ -24,25 +28,36 @@ class AirflowServer:
 
     Args:
         home: Its folder; what an earlier one left there is used again.
-        processes: Where its process is recorded.
+        processes: Where its processes are recorded.
         connections: Airflow connections by id, in Airflow's JSON form.
         jobs_file: Where the supervisor writes the names of the jobs.
+        database_url: SQLAlchemy URL of its database; None for SQLite below ``home``.
+        environment: Further variables for its processes.
 
     """
 
     def __init__(
-        self, home: Path, processes: Processes, connections: Mapping[str, Mapping[str, object]], jobs_file: Path
+        self,
+        home: Path,
+        processes: Processes,
+        connections: Mapping[str, Mapping[str, object]],
+        jobs_file: Path,
+        *,
+        database_url: str | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._home = home.absolute()
         self._processes = processes
         self._connections = connections
         self._jobs_file = jobs_file
+        self._database_url = database_url or f"sqlite:///{self._home / 'airflow.db'}"
+        self._further = environment
         self._access = self._home / "access.json"
+        self._settings_file = self._home / "settings.json"
 
-    @property
-    def log(self) -> Path:
-        """Output of all its processes."""
-        return self._home / "standalone.log"
+    def log(self, part: str) -> Path:
+        """Return where a part's output goes."""
+        return self._home / f"{part}.log"
 
     @property
     def url(self) -> str:
@@ -59,12 +74,46 @@ class AirflowServer:
         return AirflowClient(self.url, USER, self.password)
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Begin to start it, with its database; returns at once, and ``wait_ready`` goes on."""
         self._home.mkdir(parents=True, exist_ok=True)
         api_port, worker_log_port, trigger_log_port = free_ports(3)
         url, password = f"http://127.0.0.1:{api_port}", secrets.token_urlsafe(12)
         _write_private(self._access, {"url": url, "password": password})
         _write_private(self._home / "simple_auth_manager_passwords.json.generated", {USER: password})
+        # Kept, because a part that is started again has to have the secrets of the others.
+        _write_private(self._settings_file, self._settings(url, api_port, worker_log_port, trigger_log_port))
+        self._start(_MIGRATION, "db", "migrate")
+
+    def start_part(self, part: str) -> None:
+        """Start one of ``PARTS``; also after it was killed, to go on with what is there."""
+        self._start(part, part)
+
+    def wait_ready(self, timeout_s: float = 180.0) -> None:
+        """Return when all its parts work.
+
+        Raises:
+            StackError: They do not in time, or one has ended; the message holds the end of its log.
+
+        """
+        deadline = time.monotonic() + timeout_s
+        self._processes.wait_done(_MIGRATION, self.log(_MIGRATION), timeout_s)
+        for part in PARTS:
+            self.start_part(part)
+        with self.client() as client:
+            try:
+                client.wait_healthy(deadline - time.monotonic(), check=self._check)
+            except StackError as error:
+                raise StackError("; ".join([str(error), *(tail(self.log(part), 10) for part in PARTS)])) from error
+
+    def stop(self) -> None:
+        """Stop what would start tasks; the rest has nothing to end in order."""
+        self._processes.terminate("scheduler")
+
+    def _check(self) -> None:
+        for part in PARTS:
+            self._processes.check(part, self.log(part))
+
+    def _start(self, name: str, *arguments: str) -> None:
         binaries = Path(sys.executable).parent
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
@@ -73,31 +122,10 @@ class AirflowServer:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             JOBS_VARIABLE: str(self._jobs_file),
-            **self._settings(url, api_port, worker_log_port, trigger_log_port),
-            **{
-                f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(connection)
-                for conn_id, connection in self._connections.items()
-            },
+            **json.loads(self._settings_file.read_text()),
         }
-        command = [str(binaries / "airflow"), "standalone"]
-        self._processes.start(_NAME, command, environment=environment, log=self.log)
-
-    def wait_ready(self, timeout_s: float = 180.0) -> None:
-        """Return when all its components work.
-
-        Raises:
-            StackError: They do not in time, or it has ended; the message holds the end of the log.
-
-        """
-        with self.client() as client:
-            try:
-                client.wait_healthy(timeout_s, check=lambda: self._processes.check(_NAME, self.log))
-            except StackError as error:
-                raise StackError(f"{error}; {tail(self.log)}") from error
-
-    def stop(self) -> None:
-        """Stop it as Ctrl-C does."""
-        self._processes.interrupt(_NAME, timeout_s=20)
+        command = [str(binaries / "airflow"), *arguments]
+        self._processes.start(name, command, environment=environment, log=self.log(name))
 
     def _settings(self, url: str, api_port: int, worker_log_port: int, trigger_log_port: int) -> dict[str, str]:
         return {
@@ -108,7 +136,7 @@ class AirflowServer:
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._home / 'airflow.db'}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database_url,
             "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(api_port),
@@ -127,7 +155,18 @@ class AirflowServer:
             # Small files that do not change: parsing them again would only take a core from the job.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            # Airflow would ask for another driver than the one that it is given.
+            **({} if self._is_sqlite else {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database_url}),
+            **{
+                f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(connection)
+                for conn_id, connection in self._connections.items()
+            },
+            **self._further,
         }
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._database_url.startswith("sqlite")
 
 
 def _write_private(path: Path, content: Mapping[str, str]) -> None:

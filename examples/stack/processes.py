@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -19,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+
+from statecore.cluster.processes import kill_session
 
 MARK = "STATECORE_STACK"
 _TAIL_LINES = 30
@@ -75,6 +76,21 @@ class Processes:
             code = "unknown" if child is None else child.poll()
             raise StackError(f"{name} has ended (exit code {code}); expected it to run; {tail(log)}")
 
+    def wait_done(self, name: str, log: Path, timeout_s: float) -> None:
+        """Return when a part that this process started, and that ends by itself, has ended well.
+
+        Raises:
+            StackError: It has not in time, or it failed.
+
+        """
+        try:
+            code = self._children[name].wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise StackError(f"{name} runs on after {timeout_s:g} s; expected it to end; {tail(log)}") from None
+        self._record.write_text(json.dumps({part: made for part, made in self._parts().items() if part != name}))
+        if code:
+            raise StackError(f"{name} has failed (exit code {code}); expected it to end well; {tail(log)}")
+
     def find(self, name: str) -> psutil.Process | None:
         """Return the process of a part, or None when it does not live."""
         part = self._parts().get(name)
@@ -91,19 +107,31 @@ class Processes:
         sessions = {int(part["pid"]): part["create_time"] for part in self._parts().values()}
         return [process for process in psutil.process_iter() if self._is_ours(process, sessions)]
 
-    def interrupt(self, name: str, timeout_s: float = _GRACE_S) -> None:
-        """Send a part SIGINT, as Ctrl-C does, and give it time to take its own children along."""
-        process = self.find(name)
-        if process is not None:
-            process.send_signal(signal.SIGINT)
-            _wait_gone([process], timeout_s)
-
     def terminate(self, name: str, timeout_s: float = _GRACE_S) -> None:
         """Ask a part to end and wait for it."""
         process = self.find(name)
         if process is not None:
             process.terminate()
             _wait_gone([process], timeout_s)
+
+    def kill(self, name: str) -> None:
+        """End a part as a power cut does; what it has started goes on.
+
+        Raises:
+            StackError: It does not run.
+
+        """
+        process = self.find(name)
+        if process is None:
+            raise StackError(f"found no {name} to kill; expected it to run; look at its log")
+        process.kill()
+        _wait_gone([process], _GRACE_S)
+
+    def kill_session(self, name: str) -> None:
+        """End all that a part has started, at once, and the part itself if it lives."""
+        part = self._parts().get(name)
+        if part is not None:
+            kill_session(int(part["pid"]))
 
     def end_all(self) -> None:
         """End everything that carries the mark: asked first, killed then.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from examples.stack.airflow_client import AirflowClient
@@ -15,6 +16,7 @@ from examples.stack.processes import MARK, Processes, StackError, tail
 from statecore.catalog import Catalog
 from statecore.catalog.job_names import JOBS_VARIABLE
 from statecore.cluster import StandaloneMaster
+from statecore.supervisor import CATALOG_VARIABLE
 
 CLUSTER = "local"
 _SUPERVISOR = "supervisor"
@@ -27,7 +29,7 @@ class Stack:
 
         <run_dir>/catalog.db     the catalog
         <run_dir>/jobs.json      names of the jobs, for Airflow's forms
-        <run_dir>/airflow/       Airflow's home; standalone.log in it
+        <run_dir>/airflow/       Airflow's home; a log of each of its parts
         <run_dir>/spark/         master and workers: pid files, folders of the workers
         <run_dir>/logs/          supervisor, workers, drivers
         <run_dir>/processes.json what was started
@@ -36,20 +38,30 @@ class Stack:
         run_dir: Folder of the stack; one stack per folder.
         workers: Workers to begin with.
         memory_per_worker: Memory that each worker offers, in Spark's notation.
+        catalog_url: SQLAlchemy URL of the catalog; None for SQLite in the folder.
+        airflow_database_url: SQLAlchemy URL of Airflow's database; None for SQLite below its home.
+        airflow_environment: Further variables for Airflow's processes.
 
     """
 
-    def __init__(self, run_dir: Path | str, *, workers: int = 1, memory_per_worker: str = "1g") -> None:
+    def __init__(
+        self,
+        run_dir: Path | str,
+        *,
+        workers: int = 1,
+        memory_per_worker: str = "1g",
+        catalog_url: str | None = None,
+        airflow_database_url: str | None = None,
+        airflow_environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.run_dir = Path(run_dir).absolute()
+        self.catalog_url = catalog_url or f"sqlite:///{self.run_dir / 'catalog.db'}"
         self._workers = workers
         self._memory_per_worker = memory_per_worker
+        self._airflow_database_url = airflow_database_url
+        self._airflow_environment = airflow_environment
         self._processes = Processes(self.run_dir)
         self._master = StandaloneMaster(self.run_dir / "spark")
-
-    @property
-    def catalog_url(self) -> str:
-        """SQLAlchemy URL of the catalog."""
-        return f"sqlite:///{self.run_dir / 'catalog.db'}"
 
     @property
     def _jobs_file(self) -> Path:
@@ -114,10 +126,24 @@ class Stack:
         """Start the supervisor; also after it was killed, to go on with what is there."""
         self._processes.start(
             _SUPERVISOR,
-            [sys.executable, "-m", "statecore", "supervisor", "--catalog", self.catalog_url, "--logs", str(self.logs)],
-            environment={**self._environment(), JOBS_VARIABLE: str(self._jobs_file)},
+            [sys.executable, "-m", "statecore", "supervisor", "--logs", str(self.logs)],
+            environment={
+                **self._environment(),
+                # Not on its command line, where everybody on the machine could read a password.
+                CATALOG_VARIABLE: self.catalog_url,
+                JOBS_VARIABLE: str(self._jobs_file),
+            },
             log=self.logs / "supervisor.log",
         )
+
+    def kill_scheduler(self) -> None:
+        """End Airflow's scheduler as a power cut does; tasks that run go on, and nothing follows them."""
+        self._processes.kill("scheduler")
+
+    def start_scheduler(self) -> None:
+        """Start Airflow's scheduler again, after it was killed; what the killed one has left is ended first."""
+        self._processes.kill_session("scheduler")
+        self._airflow("").start_part("scheduler")
 
     def wait_workers(self, workers: int, timeout_s: float = 60.0) -> None:
         """Return when the cluster has so many ready workers.
@@ -147,8 +173,7 @@ class Stack:
         """
         # First what would start others again.
         self._processes.terminate(_SUPERVISOR)
-        if self._processes.find("airflow") is not None:
-            self._airflow("").stop()
+        self._airflow("").stop()
         self._processes.end_all()
 
     def __enter__(self) -> Self:
@@ -201,7 +226,14 @@ class Stack:
             "statecore_catalog": {"conn_type": "generic", "extra": {"url": self.catalog_url}},
             "spark_default": spark,
         }
-        return AirflowServer(self.run_dir / "airflow", self._processes, connections, self._jobs_file)
+        return AirflowServer(
+            self.run_dir / "airflow",
+            self._processes,
+            connections,
+            self._jobs_file,
+            database_url=self._airflow_database_url,
+            environment=self._airflow_environment,
+        )
 
     @staticmethod
     def _environment() -> dict[str, str]:
