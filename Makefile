@@ -12,13 +12,14 @@ NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test chaos bench lint invariants migration pictures clean
+.PHONY: help setup demo stop test e2e chaos bench lint invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
 	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make test            run all tests"
+	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
 	@echo "make lint            ruff, mypy, import-linter"
@@ -45,7 +46,11 @@ stop: setup
 
 # Two at a time: most of a test's time is waiting for processes that start.
 test: setup
-	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	@$(BIN)/python -m pytest -m "not e2e" --numprocesses 2 --dist worksteal
+
+# One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
+e2e: setup
+	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst tests/e2e
 
 invariants: setup
 	@$(BIN)/python -m tests.invariants

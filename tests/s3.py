@@ -54,8 +54,13 @@ def s3_endpoint() -> Iterator[str]:
 @pytest.fixture
 def s3_url(s3_endpoint: str) -> str:
     """URL of a store in a bucket of its own, empty."""
+    return new_store(s3_endpoint)
+
+
+def new_store(endpoint: str) -> str:
+    """Make a bucket, and return the URL of a store in it."""
     bucket = f"bucket-{uuid.uuid4().hex}"
-    _client(s3_endpoint).create_bucket(Bucket=bucket)
+    _client(endpoint).create_bucket(Bucket=bucket)
     return f"s3://{bucket}/store"
 
 

@@ -38,6 +38,7 @@ class Stack:
         run_dir: Folder of the stack; one stack per folder.
         workers: Workers to begin with.
         memory_per_worker: Memory that each worker offers, in Spark's notation.
+        cores_per_worker: Cores that each worker offers.
         catalog_url: SQLAlchemy URL of the catalog; None for SQLite in the folder.
         airflow_database_url: SQLAlchemy URL of Airflow's database; None for SQLite below its home.
         airflow_environment: Further variables for Airflow's processes.
@@ -50,6 +51,7 @@ class Stack:
         *,
         workers: int = 1,
         memory_per_worker: str = "1g",
+        cores_per_worker: int = 1,
         catalog_url: str | None = None,
         airflow_database_url: str | None = None,
         airflow_environment: Mapping[str, str] = MappingProxyType({}),
@@ -58,6 +60,7 @@ class Stack:
         self.catalog_url = catalog_url or f"sqlite:///{self.run_dir / 'catalog.db'}"
         self._workers = workers
         self._memory_per_worker = memory_per_worker
+        self._cores_per_worker = cores_per_worker
         self._airflow_database_url = airflow_database_url
         self._airflow_environment = airflow_environment
         self._processes = Processes(self.run_dir)
@@ -198,6 +201,7 @@ class Stack:
                 "run_dir": str(self.run_dir / "spark" / "workers"),
                 "log_dir": str(self.logs),
                 "memory_per_worker": self._memory_per_worker,
+                "cores_per_worker": self._cores_per_worker,
             }
             catalog.register_cluster(CLUSTER, "standalone", settings, self._workers)
             catalog.report_cluster(CLUSTER, ready_workers=0)

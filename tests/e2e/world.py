@@ -1,0 +1,242 @@
+"""Everything a rescale needs, all of it real, and one job in it that is fed, watched and judged.
+
+Airflow and the catalog are in databases of their own on one PostgreSQL server, the job's state and savepoints in S3.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from examples.demo.flow import QUICK_START
+from examples.stack import DagRun, Stack
+from statecore.catalog import DecisionRecord, EpochRecord, RescaleRunRecord
+from tests.e2e import job
+
+T = TypeVar("T")
+
+JOB = "orders"
+SMALL, LARGE = {"parallelism": 2, "workers": 1}, {"parallelism": 4, "workers": 2}
+CORES_PER_WORKER = 2
+LEASE_S = 45
+ROWS_PER_FILE = 400
+KEYS = 40
+DAGS = ("rescale", "catch_up", "autoscale")
+
+
+class World:
+    """The stack and its job; entered when all of it runs, left when nothing of it does.
+
+    Args:
+        folder: For all that it makes; empty.
+        catalog_url: SQLAlchemy URL of an empty database.
+        airflow_database_url: Another.
+        store: URL of the job's store, in S3.
+
+    """
+
+    def __init__(self, folder: Path, *, catalog_url: str, airflow_database_url: str, store: str) -> None:
+        self.folder = folder
+        self.fed: list[tuple[str, int]] = []
+        self._store = store
+        self._files = 0
+        self._began = time.monotonic()
+        self._input, self._output = folder / "input", folder / "output"
+        self._faults = folder / "faults"
+        for made in (self._input, self._faults, folder / "staged"):
+            made.mkdir(parents=True)
+        self.stack = Stack(
+            folder / "stack",
+            cores_per_worker=CORES_PER_WORKER,
+            catalog_url=catalog_url,
+            airflow_database_url=airflow_database_url,
+            airflow_environment={
+                "AIRFLOW__STATECORE__LEASE_SECONDS": str(LEASE_S),
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(LEASE_S - 15),
+                "STATECORE_STEP_FAULTS": str(self._faults),
+            },
+        )
+
+    def __enter__(self) -> Self:
+        self.say("starting PostgreSQL's guests: Airflow, catalog, Spark, supervisor")
+        self.stack.start()
+        self.catalog, self.airflow = self.stack.catalog(), self.stack.airflow()
+        self._register()
+        for dag in DAGS:
+            self.airflow.wait_dag(dag)
+            self.airflow.unpause(dag)
+        self.feed()
+        self.settle()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.airflow.close()
+            self.catalog.close()
+        finally:
+            self.stack.stop()
+            self.say("all is ended")
+
+    @property
+    def url(self) -> str:
+        """Address of Airflow."""
+        return self.stack.airflow_url
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """Of Airflow's users."""
+        return dict([self.stack.airflow_login])
+
+    # Records in, records out.
+
+    def feed(self, files: int = 1) -> None:
+        """Put files there, an epoch each."""
+        for _ in range(files):
+            first = len(self.fed)
+            records = [(f"k{n * 7 % KEYS}", n) for n in range(first, first + ROWS_PER_FILE)]
+            table = pa.table({"k": [k for k, _ in records], "n": pa.array([n for _, n in records], pa.int64())})
+            staged = self.folder / "staged" / f"{self._files:05d}.parquet"
+            pq.write_table(table, staged)
+            # The file source goes by modification time, which must grow from file to file.
+            stamp = time.time_ns() // 1_000_000_000 - 10_000 + self._files
+            os.utime(staged, (stamp, stamp))
+            staged.rename(self._input / staged.name)
+            self._files += 1
+            self.fed += records
+        self.say(f"fed {files} files: {self.waiting():,} rows wait")
+
+    def waiting(self) -> int:
+        """Return how many rows no epoch has taken yet."""
+        epochs = self.catalog.epochs(JOB, limit=1)
+        return len(self.fed) - (epochs[-1].rows_total if epochs else 0)
+
+    def settle(self) -> None:
+        """Wait until all that was fed is counted and published, and compare it with the truth."""
+        self.wait(lambda: self.waiting() == 0, lambda: f"{self.waiting():,} rows to be taken", 180)
+        self.wait(lambda: self._published().total() >= len(self.fed), lambda: "the newest epoch to be published")
+        assert self._published() == self._truth()
+
+    def _truth(self) -> Counter[tuple[Any, ...]]:
+        """Return what an undisturbed run would have published."""
+        totals: dict[str, tuple[int, int]] = {}
+        rows: Counter[tuple[Any, ...]] = Counter()
+        for k, n in self.fed:
+            count, total = totals.get(k, (0, 0))
+            totals[k] = count + 1, total + n
+            rows[k, n, count + 1, total + n] += 1
+        return rows
+
+    def _published(self) -> Counter[tuple[Any, ...]]:
+        rows: Counter[tuple[Any, ...]] = Counter()
+        for file in self._output.rglob("lineage=*/epoch=*/*.parquet"):
+            rows.update(zip(*pq.ParquetFile(file).read().to_pydict().values(), strict=True))
+        return rows
+
+    # The job, as it is.
+
+    def size(self) -> dict[str, int]:
+        """Return what is wanted of the job."""
+        return {"parallelism": self.catalog.job(JOB).parallelism, "workers": self._cluster().desired_workers}
+
+    def check(self, size: Mapping[str, int] = SMALL) -> None:
+        """Check that the job goes on at a size, that nobody changes it, and that nothing was lost or doubled."""
+        assert self.size() == size
+        assert self.catalog.lease(JOB) is None
+        workers = size["workers"]
+        self.wait(lambda: self._cluster().ready_workers == workers, lambda: f"{workers} workers to be ready", 60)
+        self.feed()
+        self.settle()
+        newest = self.catalog.newest_generation(JOB)
+        assert newest is not None and newest.state == "running"
+        assert self.catalog.epochs(JOB, limit=1)[-1].parallelism == size["parallelism"]
+
+    def _cluster(self) -> Any:
+        return self.catalog.cluster(self.stack.cluster)
+
+    # What is done with it.
+
+    def arm(self, fault: str, kind: str = "fail") -> None:
+        """Have the next step that passes a point fail, or its process killed."""
+        (self._faults / fault).write_text(kind)
+
+    def was_hit(self, fault: str) -> bool:
+        """Tell whether a step has passed an armed point."""
+        return (self._faults / f"{fault}.hit").exists()
+
+    def trigger(self, dag: str, run: str, **conf: Any) -> str:
+        """Start a run of a DAG as its form does."""
+        self.say(f"triggering {dag}: {run} {conf}")
+        return self.airflow.trigger(dag, {"job": JOB, **conf}, run_id=run)
+
+    def end_of(self, dag: str, run: str, timeout_s: float = 240) -> DagRun:
+        """Wait for the end of a run, whatever it is."""
+        return self.airflow.wait(dag, run, timeout_s, on_change=self._say_tasks)
+
+    def succeed(self, dag: str, run: str, timeout_s: float = 240) -> DagRun:
+        """Wait for the end of a run, which has to be a good one."""
+        ended = self.end_of(dag, run, timeout_s)
+        assert ended.state == "success", self.airflow.failure(ended)
+        return ended
+
+    def rescale_run(self, run: str) -> RescaleRunRecord:
+        """Return what the catalog knows of a rescale."""
+        return self.catalog.rescale_run(run)
+
+    def decisions(self) -> list[DecisionRecord]:
+        """Return what the job's policy has decided, oldest first."""
+        return self.catalog.decisions(JOB)[::-1]
+
+    def epochs_since(self, time_ms: int) -> list[EpochRecord]:
+        """Return the epochs that were committed since a time, in order."""
+        return self.catalog.epochs(JOB, since_ms=time_ms)
+
+    def wait(self, condition: Callable[[], T], what: Callable[[], str], timeout_s: float = 90) -> T:
+        """Wait for something, and say now and then for what."""
+        began = said = time.monotonic()
+        while not (found := condition()):
+            now = time.monotonic()
+            assert now - began < timeout_s, f"waited {timeout_s:.0f} s for {what()}; see the logs in {self.folder}"
+            if now - said >= 10:
+                said = now
+                self.say(f"  waiting for {what()}, for {now - began:.0f} s")
+            time.sleep(0.3)
+        return found
+
+    def say(self, text: str) -> None:
+        """Print what happens, with the seconds since the beginning."""
+        print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
+
+    def _say_tasks(self, run: DagRun) -> None:
+        tasks = ", ".join(f"{task.task_id} {task.state}" for task in run.tasks if task.state not in (None, "skipped"))
+        self.say(f"  {run.dag_id} {run.state}: {tasks or 'no task yet'}")
+
+    def _register(self) -> None:
+        self.catalog.register_job(
+            JOB,
+            artifact=job.__file__,
+            store=self._store,
+            master_url=self.stack.master_url,
+            cluster=self.stack.cluster,
+            conf={
+                "spark.driver.memory": "512m",
+                "spark.executor.memory": "512m",
+                "spark.ui.enabled": "false",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.extraJavaOptions": QUICK_START,
+                "spark.executor.extraJavaOptions": QUICK_START,
+            },
+            settings={"input": str(self._input), "output": str(self._output)},
+            parallelism=SMALL["parallelism"],
+            max_parallelism=16,
+        )
+        self.catalog.set_desired(JOB, state="running")
