@@ -139,12 +139,19 @@ class Stack:
             log=self.logs / "supervisor.log",
         )
 
-    def kill_scheduler(self) -> None:
-        """End Airflow's scheduler as a power cut does; tasks that run go on, and nothing follows them."""
+    def kill_scheduler(self, *, tasks_too: bool = False) -> None:
+        """End Airflow's scheduler as a power cut does.
+
+        Args:
+            tasks_too: Whether the tasks that it has running die with it; otherwise they end, and nothing follows.
+
+        """
         self._processes.kill("scheduler")
+        if tasks_too:
+            self._processes.kill_session("scheduler")
 
     def start_scheduler(self) -> None:
-        """Start Airflow's scheduler again, after it was killed; what the killed one has left is ended first."""
+        """Start Airflow's scheduler again; what a killed one has left is ended first."""
         self._processes.kill_session("scheduler")
         self._airflow("").start_part("scheduler")
 

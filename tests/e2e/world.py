@@ -167,6 +167,7 @@ class World:
 
     def arm(self, fault: str, kind: str = "fail") -> None:
         """Have the next step that passes a point fail, or its process killed."""
+        (self._faults / f"{fault}.hit").unlink(missing_ok=True)
         (self._faults / fault).write_text(kind)
 
     def was_hit(self, fault: str) -> bool:
@@ -187,6 +188,11 @@ class World:
         ended = self.end_of(dag, run, timeout_s)
         assert ended.state == "success", self.airflow.failure(ended)
         return ended
+
+    def task_state(self, dag: str, run: str, task_id: str) -> str | None:
+        """Return the state of a task."""
+        tasks = self.airflow.run(dag, run).tasks
+        return next((task.state for task in tasks if task.task_id == task_id), None)
 
     def rescale_run(self, run: str) -> RescaleRunRecord:
         """Return what the catalog knows of a rescale."""
