@@ -12,7 +12,7 @@ from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError, StatecoreError
 from statecore_airflow.rescale_request import RescaleRequest
 from statecore_airflow.settings import lease_ttl_ms
-from statecore_airflow.step import JobStep, change_id, find_run
+from statecore_airflow.step import JobStep, change_id, find_run, require_free
 
 
 class LeaseOperator(JobStep):
@@ -49,6 +49,7 @@ class LeaseOperator(JobStep):
                 f"found run {run!r} failed: {record.error}; expected one that has not ended; trigger a new run"
             )
         if record is None:
+            require_free(catalog, self.job, run)
             # Refused before the lease is taken: a lease left behind would later bring back what did not change.
             self.check(catalog, context)
         catalog.acquire_lease(self.job, run, lease_ttl_ms())

@@ -8,8 +8,8 @@ import msgspec
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
-from statecore.catalog import Catalog, JobRecord
-from statecore.errors import LeaseHeldError, MissingFileError
+from statecore.catalog import JobRecord
+from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.plan import RescalePlan, plan_rescale
@@ -18,7 +18,7 @@ from statecore_airflow.catalog_operator import CatalogOperator, now_ms
 from statecore_airflow.downtime import Downtime, expected_downtime
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.rescale_request import RescaleRequest
-from statecore_airflow.step import change_id
+from statecore_airflow.step import change_id, require_free
 
 
 class PlanOperator(CatalogOperator, SkipMixin):
@@ -40,8 +40,10 @@ class PlanOperator(CatalogOperator, SkipMixin):
         request = RescaleRequest.of(context["params"])
         with self.catalog() as catalog:
             fault_point(self.step, Place.BEGUN)
+            # What the lease would refuse later, perhaps after somebody was asked to approve it; and before all else,
+            # because how the job is while another run changes it is no reason.
+            require_free(catalog, request.job, change_id(context))
             job = request.checked(catalog)
-            _require_free(catalog, job.name, change_id(context))
             planned = _planned(job, request)
             downtime = expected_downtime(catalog.rescale_runs(job.name), request.method)
             workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
@@ -117,15 +119,6 @@ def _planned(job: JobRecord, request: RescaleRequest) -> RescalePlan | None:
     # The stream goes on, and would clean up what it has followed by others.
     with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
         return plan_rescale(store, newest, request.parallelism, request.max_parallelism)
-
-
-def _require_free(catalog: Catalog, job: str, run: str) -> None:
-    """Refuse at once what the lease would refuse later, perhaps after somebody was asked to approve it."""
-    lease = catalog.lease(job)
-    if lease is not None and lease.owner != run and now_ms() < lease.expires_ms:
-        raise LeaseHeldError(
-            f"found run {lease.owner!r} changing job {job!r}; expected nobody to; wait until that run has ended"
-        )
 
 
 def _change(what: str, old: int | None, new: int | None) -> str:

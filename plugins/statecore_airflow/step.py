@@ -11,8 +11,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.catalog import Catalog, RescaleMethod, RescaleRunRecord
-from statecore.errors import ConfigurationError, StatecoreError, UnknownRecordError
-from statecore_airflow.catalog_operator import CatalogOperator
+from statecore.errors import ConfigurationError, LeaseHeldError, StatecoreError, UnknownRecordError
+from statecore_airflow.catalog_operator import CatalogOperator, now_ms
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.settings import lease_ttl_ms
 
@@ -114,6 +114,20 @@ def change_id(context: Context) -> str:
     """
     dag, run = context["dag"].dag_id, str(context["run_id"])
     return run if dag == "rescale" else f"{dag}:{run}"
+
+
+def require_free(catalog: Catalog, job: str, run: str) -> None:
+    """Refuse a job that another run is changing.
+
+    Raises:
+        LeaseHeldError: One is; the message has its id.
+
+    """
+    lease = catalog.lease(job)
+    if lease is not None and lease.owner != run and now_ms() < lease.expires_ms:
+        raise LeaseHeldError(
+            f"found run {lease.owner!r} changing job {job!r}; expected nobody to; wait until that run has ended"
+        )
 
 
 def find_run(catalog: Catalog, run: str) -> RescaleRunRecord | None:

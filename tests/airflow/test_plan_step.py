@@ -58,8 +58,12 @@ def test_what_cannot_be_done_is_refused_with_a_reason(catalog: Catalog, job: str
         with pytest.raises(AirflowFailException, match=message):
             plan(job, **changes)
     catalog.acquire_lease(job, "manual__first", 60_000)
-    with pytest.raises(AirflowFailException, match="found run 'manual__first' changing job 'flights'"):
-        plan(job)
+    # Whatever the other one has done to the job so far.
+    for state in ("running", "stopped"):
+        catalog.set_desired(job, state=state)
+        with pytest.raises(AirflowFailException, match="found run 'manual__first' changing job 'flights'"):
+            plan(job)
+    catalog.set_desired(job, state="running")
     catalog.release_lease(job, "manual__first")
     manifest = store.newest()
     assert manifest is not None

@@ -79,7 +79,7 @@ def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
     dag: Any, catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first one came between the plan of the second and its lease.
-    monkeypatch.setattr("statecore_airflow.plan._require_free", lambda *_: None)
+    monkeypatch.setattr("statecore_airflow.plan.require_free", lambda *_: None)
     catalog.acquire_lease(job, "manual__first", 60_000)
     catalog.set_desired(job, parallelism=4)
     run = dag.test(run_conf={"job": job, "parallelism": 8})
