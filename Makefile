@@ -50,7 +50,7 @@ test: setup
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
 e2e: setup
-	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst tests/e2e
+	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 900 tests/e2e
 
 invariants: setup
 	@$(BIN)/python -m tests.invariants

@@ -21,6 +21,15 @@ USER = "admin"
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 """What has to run; each is a command of ``airflow``."""
 _MIGRATION = "db-migrate"
+# Imported by each of them when it starts. The scheduler forks a process for each task, and the DAG processor one for
+# each file: what they have imported already, those need not.
+_LOCAL_SETTINGS = """\
+import statecore.autoscaling
+import statecore.snapshot.plan
+import statecore.snapshot.savepoints
+
+__all__ = []
+"""
 
 
 class AirflowServer:
@@ -75,7 +84,9 @@ class AirflowServer:
 
     def start(self) -> None:
         """Begin to start it, with its database; returns at once, and ``wait_ready`` goes on."""
-        self._home.mkdir(parents=True, exist_ok=True)
+        config = self._home / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (config / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
         api_port, worker_log_port, trigger_log_port = free_ports(3)
         url, password = f"http://127.0.0.1:{api_port}", secrets.token_urlsafe(12)
         _write_private(self._access, {"url": url, "password": password})

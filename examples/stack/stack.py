@@ -125,6 +125,17 @@ class Stack:
             self.stop()
             raise
 
+    def start_airflow(self) -> None:
+        """Start Airflow, where ``start`` did without, and return when it works.
+
+        Raises:
+            StackError: It does not come up.
+
+        """
+        airflow = self._airflow(self.master_url)
+        airflow.start()
+        airflow.wait_ready()
+
     def start_supervisor(self) -> None:
         """Start the supervisor; also after it was killed, to go on with what is there."""
         self._processes.start(

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from examples.demo.flow import QUICK_START
-from examples.stack import DagRun, Stack
-from statecore.catalog import DecisionRecord, EpochRecord, RescaleRunRecord
+from examples.stack import AirflowClient, DagRun, Stack
+from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
 from tests.e2e import job
 
 T = TypeVar("T")
@@ -35,6 +35,13 @@ DAGS = ("rescale", "catch_up", "autoscale")
 class World:
     """The stack and its job; entered when all of it runs, left when nothing of it does.
 
+    Attributes:
+        folder: For all that it makes.
+        stack: The processes.
+        catalog: An open catalog.
+        airflow: A client of Airflow's API.
+        fed: All records so far.
+
     Args:
         folder: For all that it makes; empty.
         catalog_url: SQLAlchemy URL of an empty database.
@@ -42,6 +49,9 @@ class World:
         store: URL of the job's store, in S3.
 
     """
+
+    catalog: Catalog
+    airflow: AirflowClient
 
     def __init__(self, folder: Path, *, catalog_url: str, airflow_database_url: str, store: str) -> None:
         self.folder = folder
@@ -66,15 +76,11 @@ class World:
         )
 
     def __enter__(self) -> Self:
-        self.say("starting PostgreSQL's guests: Airflow, catalog, Spark, supervisor")
-        self.stack.start()
-        self.catalog, self.airflow = self.stack.catalog(), self.stack.airflow()
-        self._register()
-        for dag in DAGS:
-            self.airflow.wait_dag(dag)
-            self.airflow.unpause(dag)
-        self.feed()
-        self.settle()
+        try:
+            self._start()
+        except BaseException:
+            self.stack.stop()
+            raise
         return self
 
     def __exit__(
@@ -160,7 +166,7 @@ class World:
         assert newest is not None and newest.state == "running"
         assert self.catalog.epochs(JOB, limit=1)[-1].parallelism == size["parallelism"]
 
-    def _cluster(self) -> Any:
+    def _cluster(self) -> ClusterRecord:
         return self.catalog.cluster(self.stack.cluster)
 
     # What is done with it.
@@ -194,17 +200,9 @@ class World:
         tasks = self.airflow.run(dag, run).tasks
         return next((task.state for task in tasks if task.task_id == task_id), None)
 
-    def rescale_run(self, run: str) -> RescaleRunRecord:
-        """Return what the catalog knows of a rescale."""
-        return self.catalog.rescale_run(run)
-
     def decisions(self) -> list[DecisionRecord]:
         """Return what the job's policy has decided, oldest first."""
         return self.catalog.decisions(JOB)[::-1]
-
-    def epochs_since(self, time_ms: int) -> list[EpochRecord]:
-        """Return the epochs that were committed since a time, in order."""
-        return self.catalog.epochs(JOB, since_ms=time_ms)
 
     def wait(self, condition: Callable[[], T], what: Callable[[], str], timeout_s: float = 90) -> T:
         """Wait for something, and say now and then for what."""
@@ -221,6 +219,20 @@ class World:
     def say(self, text: str) -> None:
         """Print what happens, with the seconds since the beginning."""
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
+
+    def _start(self) -> None:
+        self.say("starting catalog, Spark, supervisor")
+        self.stack.start(airflow=False)
+        self.catalog = self.stack.catalog()
+        self._register()
+        self.feed()
+        self.say("starting Airflow, while the job's driver starts")
+        self.stack.start_airflow()
+        self.airflow = self.stack.airflow()
+        for dag in DAGS:
+            self.airflow.wait_dag(dag)
+            self.airflow.unpause(dag)
+        self.settle()
 
     def _say_tasks(self, run: DagRun) -> None:
         tasks = ", ".join(f"{task.task_id} {task.state}" for task in run.tasks if task.state not in (None, "skipped"))

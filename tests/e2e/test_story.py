@@ -1,0 +1,205 @@
+"""One job's day, from its first backlog to its page in the evening; each test goes on from where the one before ended.
+
+At the end of every one the job runs, nobody holds it, and its output is what an undisturbed run would have published.
+"""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.world import JOB, LARGE, LEASE_S, SMALL, World
+
+pytestmark = pytest.mark.e2e
+
+POLICY = {
+    "min_parallelism": 2,
+    "max_parallelism": 4,
+    "subtasks_per_worker": 2,
+    "catch_up_s": 10,
+    "scale_out_after_s": 2,
+    "scale_in_after_s": 5,
+    "cooldown_s": 1,
+}
+# Most at their ends, where what they did has to be undone. The cheapest rescale that has the step: `live` stops no
+# driver, and one that asks for no other parallelism starts none either.
+FAILURES = [
+    ("plan@begun", {**LARGE, "method": "live"}),
+    ("lease@begun", {**LARGE, "method": "live"}),
+    ("resize_cluster@ended", {"parallelism": 2, "workers": 2, "method": "live"}),
+    ("rescale_live@begun", {"parallelism": 4, "method": "live"}),
+    ("verify@begun", {"parallelism": 4, "method": "live"}),
+    ("rescale_state@ended", {"parallelism": 4, "method": "by_reference"}),
+    ("restart@ended", {"parallelism": 4, "method": "by_reference"}),
+    ("rewrite_state@ended", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
+]
+CHARTS = ("rate", "backlog", "epochs", "parallelism")
+
+
+def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_is_refused(
+    world: World, page: Page
+) -> None:
+    world.feed(12)
+    page.goto(f"{world.url}/statecore/job?name={JOB}")
+    page.get_by_role("button", name="Rescale…").click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Parallelism", exact=True).fill(str(LARGE["parallelism"]))
+    form.get_by_label("Workers", exact=True).fill(str(LARGE["workers"]))
+    form.get_by_label("Reason").fill("drain what waits")
+    expect(form.locator(".sum")).to_contain_text("Parallelism 2 → 4")
+    form.get_by_role("button", name="Rescale", exact=True).click()
+    run = form.locator("#outcome a").inner_text()
+    world.say(f"the form began {run}")
+
+    lease = world.wait(lambda: world.catalog.lease(JOB), lambda: "the lease")
+    assert lease.owner == run
+    second = world.trigger("rescale", "second", parallelism=3)
+    refused = world.end_of("rescale", second)
+    assert (refused.state, [task.task_id for task in refused.failed_tasks]) == ("failed", ["plan"])
+    assert f"found run '{run}' changing job" in world.airflow.failure(refused)
+
+    world.succeed("rescale", run)
+    expect(form.locator("#outcome")).to_contain_text("success", timeout=15_000)
+    done = world.catalog.rescale_run(run)
+    assert (done.state, done.method, done.reason) == ("done", "by_reference", "drain what waits")
+    world.check(LARGE)
+
+
+def test_the_run_back_goes_on_when_the_scheduler_is_killed_between_two_steps(world: World) -> None:
+    world.feed(2)
+    run = world.trigger("rescale", "back", **SMALL, reason="drained")
+
+    def stopping() -> str | None:
+        return world.task_state("rescale", run, "stop_with_savepoint")
+
+    world.wait(lambda: stopping() == "running", lambda: f"the step to run, which is {stopping()}")
+    world.say("killing the scheduler")
+    world.stack.kill_scheduler()
+    # The step itself runs to its end; nobody is there to begin the next one.
+    world.wait(lambda: stopping() == "success", lambda: f"the step to end, which is {stopping()}")
+    assert world.task_state("rescale", run, "rescale_state") is None
+    assert world.catalog.job(JOB).desired_state == "stopped"
+    world.say("starting it again")
+    world.stack.start_scheduler()
+    world.succeed("rescale", run)
+    world.check(SMALL)
+
+
+def test_catch_up_drains_a_backlog_with_four_subtasks_and_goes_back(world: World) -> None:
+    world.feed(12)
+    run = world.trigger("catch_up", "catch-up", **LARGE, method="live", backlog=0, hold_seconds=1)
+    world.succeed("catch_up", run)
+    out, back = (world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back"))
+    assert (out.state, out.from_parallelism, out.to_parallelism) == ("done", 2, 4)
+    assert (back.state, back.from_parallelism, back.to_parallelism) == ("done", 4, 2)
+    assert back.reason.endswith("the backlog is drained")
+    world.check(SMALL)
+
+
+def test_autoscale_does_it_unasked(world: World) -> None:
+    world.catalog.set_policy(JOB, POLICY)
+    world.feed(30)
+
+    def states() -> list[str]:
+        return [decision.state for decision in world.decisions()]
+
+    def expected() -> str:
+        policy = world.catalog.policy(JOB)
+        return f"two decisions to be carried out, which are {states()}; {policy.finding if policy else None}"
+
+    world.wait(lambda: states() == ["done", "done"], expected, 300)
+    world.catalog.set_policy(JOB, POLICY, enabled=False)
+    out, back = world.decisions()
+    assert (out.from_parallelism, out.to_parallelism, out.to_workers) == (2, 4, 2)
+    assert (back.from_parallelism, back.to_parallelism, back.to_workers) == (4, 2, 1)
+    assert "scale out: " in out.reason and "rows wait" in out.reason
+    assert world.catalog.rescale_run(str(out.run_id)).reason == out.reason
+    world.check(SMALL)
+
+
+@pytest.mark.parametrize(("fault", "conf"), FAILURES, ids=[fault for fault, _ in FAILURES])
+def test_a_failure_at_each_step_is_rolled_back_and_the_job_goes_on(
+    world: World, fault: str, conf: dict[str, object]
+) -> None:
+    fail(world, fault, conf)
+    world.check(SMALL)
+
+
+def test_a_failure_while_the_cluster_shrinks_gives_its_workers_back(world: World) -> None:
+    world.catalog.set_desired_workers(world.stack.cluster, 2)
+    fail(world, "shrink_cluster@ended", {**SMALL, "method": "live"})
+    world.check({"parallelism": 2, "workers": 2})
+    world.catalog.set_desired_workers(world.stack.cluster, 1)
+    world.check(SMALL)
+
+
+def test_a_rollback_that_is_killed_is_tried_again(world: World) -> None:
+    world.arm("rollback@begun", "kill")
+    fail(world, "stop_with_savepoint@ended", {"parallelism": 4, "method": "by_reference"})
+    assert world.was_hit("rollback@begun")
+    world.check(SMALL)
+
+
+def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World) -> None:
+    world.feed(4)
+    world.arm("rescale_state@ended", "kill")
+    run = world.trigger("rescale", "abandoned", **LARGE)
+    world.wait(lambda: world.was_hit("rescale_state@ended"), lambda: "the step's process to be killed")
+    world.say("killing the scheduler with all its workers")
+    world.stack.kill_scheduler(tasks_too=True)
+    lease = world.catalog.lease(JOB)
+    assert lease is not None and lease.owner == run
+    assert world.catalog.job(JOB).desired_state == "stopped"
+
+    world.wait(lambda: world.catalog.lease(JOB) is None, lambda: "the lease to expire", LEASE_S + 30)
+    record = world.catalog.rescale_run(run)
+    assert (record.state, record.error) == ("failed", f"lease expired (owner {run})")
+    # An Airflow that comes back later does no harm: the run has lost its lease.
+    world.stack.start_scheduler()
+    world.check(SMALL)
+    assert world.end_of("rescale", run).state == "failed"
+    world.check(SMALL)
+
+
+def test_the_page_shows_every_rescale_decision_and_savepoint(world: World, page: Page) -> None:
+    page.goto(f"{world.url}/statecore/")
+    expect(page.locator(f"tr[data-job={JOB}] .condition")).to_have_text("running")
+    page.screenshot(path=world.folder / "jobs.png")
+    page.goto(f"{world.url}/statecore/job?name={JOB}")
+    expect(page.locator("#condition")).to_have_text("running")
+    page.get_by_role("button", name="1 h").click()
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart} .main-svg").first).to_be_visible()
+    shown = {
+        "rescales": [run.run_id for run in world.catalog.rescale_runs(JOB)],
+        "decisions": [str(decision.run_id) for decision in world.decisions()],
+        "savepoints": [savepoint.path for savepoint in world.catalog.savepoints(JOB)],
+    }
+    for section, words in shown.items():
+        assert words
+        for each in words:
+            expect(page.locator(f"#{section}")).to_contain_text(each)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        page.screenshot(path=world.folder / f"job-{theme}.png", full_page=True, animations="disabled")
+
+
+def fail(world: World, fault: str, conf: dict[str, object]) -> None:
+    """Run a rescale that fails there, with records on their way, and check that it says so and was rolled back."""
+    step = fault.partition("@")[0]
+    world.arm(fault)
+    world.feed(2)
+    run = world.trigger("rescale", f"fails-at-{fault}", **conf)
+    ended = world.end_of("rescale", run)
+    assert world.was_hit(fault)
+    assert (ended.state, [task.task_id for task in ended.failed_tasks]) == ("failed", [step])
+    rolled_back = next(task.state for task in ended.tasks if task.task_id == "rollback")
+    if step in ("plan", "lease"):
+        # Nothing has begun, so there is nothing to take back, and nothing is known of it.
+        assert rolled_back == "upstream_failed" and run not in [each.run_id for each in world.catalog.rescale_runs(JOB)]
+        return
+    assert rolled_back == "success"
+    record = world.catalog.rescale_run(run)
+    assert record.state == "failed"
+    assert f"step {step} failed: " in str(record.error) and "rolled back to parallelism 2" in str(record.error)
