@@ -84,3 +84,29 @@ def test_a_part_that_has_ended_is_reported_with_the_end_of_its_log(stack: Proces
     wait_for(stack, 0)
     with pytest.raises(StackError, match=r"part has ended \(exit code 1\)[\s\S]*part\.log:\nno room left"):
         stack.check("part", tmp_path / "part.log")
+
+
+def test_a_part_that_is_killed_leaves_what_it_has_started_until_its_session_is_ended(
+    stack: Processes, tmp_path: Path
+) -> None:
+    start(stack, "part", HIDDEN, tmp_path)
+    wait_for(stack, 2)
+    stack.kill("part")
+    assert stack.find("part") is None
+    wait_for(stack, 1)
+    stack.kill_session("part")
+    wait_for(stack, 0)
+    with pytest.raises(StackError, match="found no part to kill"):
+        stack.kill("part")
+
+
+def test_a_part_that_ends_by_itself_is_waited_for_and_has_to_end_well(stack: Processes, tmp_path: Path) -> None:
+    for code, timeout_s, message in (
+        ("raise SystemExit('no room left')", 10, r"failed \(exit code 1\)[\s\S]*no room left"),
+        (SLEEP, 0.2, "runs on after 0.2 s"),
+    ):
+        start(stack, "part", code, tmp_path)
+        with pytest.raises(StackError, match=message):
+            stack.wait_done("part", tmp_path / "part.log", timeout_s)
+    start(stack, "other", "pass", tmp_path)
+    stack.wait_done("other", tmp_path / "other.log", 10)
