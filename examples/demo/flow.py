@@ -67,6 +67,8 @@ class Demo:
         flights: pa.Table,
         *,
         steady_deliveries: int = STEADY_DELIVERIES,
+        tail_deliveries: int = TAIL_DELIVERIES,
+        rows_per_backlog_file: int = ROWS_PER_BACKLOG_FILE,
         sabotage: bool = False,
         while_draining: Callable[[], None] = lambda: None,
     ) -> bool:
@@ -75,6 +77,8 @@ class Demo:
         Args:
             flights: What to feed, in order.
             steady_deliveries: Deliveries before the outage.
+            tail_deliveries: Deliveries after the way back.
+            rows_per_backlog_file: Rows of an epoch while the backlog drains.
             sabotage: Whether to delete a state file between stop and restart.
             while_draining: Called while the backlog drains on the larger cluster, to disturb it.
 
@@ -83,7 +87,7 @@ class Demo:
 
         """
         steady = STEADY_ROWS * steady_deliveries
-        tail = STEADY_ROWS * TAIL_DELIVERIES
+        tail = STEADY_ROWS * tail_deliveries
         backlog = flights.num_rows - steady - tail
         self._say(f"{flights.num_rows:,} flights of 2013; starting catalog, Spark, supervisor and Airflow")
         self._stack.start()
@@ -91,9 +95,10 @@ class Demo:
         self._progress.start()
         self._say(f"steady: {STEADY_ROWS:,} flights every {STEADY_SECONDS:g} s at parallelism 2, 1 worker")
         self._feed(flights.slice(0, steady))
+        self._wait("the first epoch", lambda: self._rows_done() > 0, 120)
         self._say(f"outage: nothing arrives for {OUTAGE_SECONDS:g} s")
         time.sleep(OUTAGE_SECONDS)
-        self._feeder.feed_backlog(flights.slice(steady, backlog), ROWS_PER_BACKLOG_FILE)
+        self._feeder.feed_backlog(flights.slice(steady, backlog), rows_per_backlog_file)
         self._say(f"storage is back: {backlog:,} flights wait")
         with self._stack.airflow() as airflow:
             self._rescale(airflow, parallelism=4, workers=2, reason="drain the backlog", sabotage=sabotage)
@@ -159,14 +164,18 @@ class Demo:
         airflow.unpause("rescale")
         run_id = airflow.trigger("rescale", conf)
         self._say(f"triggered DAG rescale: parallelism {parallelism}, workers {workers} ({reason})")
-        state = {"sabotaged": not sabotage}
+        shown: dict[str, str | None] = {}
+        to_sabotage = sabotage
 
         def on_change(run: DagRun) -> None:
-            tasks = ", ".join(f"{task.task_id} {task.state}" for task in run.tasks if task.state)
-            self._say(f"  rescale is {run.state}: {tasks or 'no task yet'}")
-            stopped = any(task.task_id == "stop_with_savepoint" and task.state == "success" for task in run.tasks)
-            if stopped and not state["sabotaged"]:
-                state["sabotaged"] = True
+            nonlocal to_sabotage
+            states = {task.task_id: task.state for task in run.tasks if task.state not in (None, "skipped")}
+            news = ", ".join(f"{task} {state}" for task, state in states.items() if shown.get(task) != state)
+            shown.update(states)
+            if news:
+                self._say(f"  rescale is {run.state}: {news}")
+            if to_sabotage and states.get("stop_with_savepoint") == "success":
+                to_sabotage = False
                 self._sabotage()
 
         run = airflow.wait("rescale", run_id, timeout_s=240, on_change=on_change)
@@ -204,9 +213,11 @@ class Demo:
         self._console.print(epoch_table(epochs, self._feeder.history))
         self._console.print(step_table(runs))
         self._say("computing the truth with a plain Spark batch query")
+        found = SparkSession.getActiveSession()
         spark = (
             SparkSession.builder.master("local[2]")
             .appName("verdict")
+            .config("spark.driver.extraJavaOptions", QUICK_START)
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.session.timeZone", "UTC")
@@ -227,7 +238,9 @@ class Demo:
             )
             verdict.print(self._console)
         finally:
-            spark.stop()
+            # A program that has one already goes on with it.
+            if found is None:
+                spark.stop()
         self._say("exact: nothing lost, nothing twice" if verdict.exact else "[bold red]NOT exact[/]")
         return verdict.exact
 

@@ -30,7 +30,7 @@ class CatalogOperator(BaseOperator):
 
     """
 
-    wait_here_ms: ClassVar[int] = 12_000
+    wait_here_ms: ClassVar[int] = 25_000
     template_fields: Collection[str] = ("job",)
     ui_color = "#e8f0fe"
     operator_extra_links = LINKS
@@ -58,7 +58,8 @@ class CatalogOperator(BaseOperator):
     ) -> None:
         """Return when what was asked for is there; after a moment in the worker, a trigger waits instead.
 
-        A deferral costs Airflow several seconds, and most steps need no longer than that. When it is a trigger that
+        A deferral costs Airflow ten seconds and more, in which the job stands still, and most steps need little longer
+        than that: a driver starts in twenty. When it is a trigger that
         has waited, the operator goes on in ``execute_complete``.
 
         Args:

@@ -17,7 +17,9 @@ from tests.processes import naming
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
-FLIGHTS = 110_000
+FLIGHTS = 100_000
+# Small epochs, so that enough of them are left on the larger cluster whatever was drained before.
+ROWS_PER_EPOCH = 2_000
 
 
 def kill(stack: Stack, marks: tuple[str, ...]) -> int:
@@ -59,7 +61,13 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
     flights = load_flights().slice(0, FLIGHTS)
     try:
         with Demo(stack, Console(soft_wrap=True)) as demo:
-            assert demo.run(flights, steady_deliveries=8, while_draining=disturb)
+            assert demo.run(
+                flights,
+                steady_deliveries=3,
+                tail_deliveries=2,
+                rows_per_backlog_file=ROWS_PER_EPOCH,
+                while_draining=disturb,
+            )
         with stack.catalog() as catalog:
             epochs, runs = catalog.epochs(JOB), catalog.rescale_runs(JOB)
     finally:
