@@ -5,8 +5,8 @@ how many wait, how far event time lags, what an epoch costs. A decision that a p
 `rescale`, with the figures in its reason. Several decisions may come in one run; a decision whose job somebody else is
 changing is refused, which is no error.
 
-Pause this DAG, and nothing is looked at and nothing decided. What was decided, and why:
-`python -m statecore policy decisions JOB`.
+Pause this DAG, and nothing is looked at and nothing decided once Airflow has read this file again, which it does every
+half a minute. What was decided, and why: `python -m statecore policy decisions JOB`.
 """
 
 from __future__ import annotations

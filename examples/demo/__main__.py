@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from examples.demo.feeder import load_flights
 from examples.demo.flow import Demo, DemoError
@@ -36,7 +37,7 @@ def main() -> int:
         with Demo(stack, console) as demo:
             exact = demo.run(load_flights(), sabotage=arguments.sabotage)
     except (DemoError, StackError) as error:
-        console.print(f"[bold red]failed[/]: {error}", markup=True)
+        console.print(f"[bold red]failed[/]: {escape(str(error))}")
         exact = False
     finally:
         if not arguments.keep:

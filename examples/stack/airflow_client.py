@@ -107,8 +107,12 @@ class AirflowClient:
             raise StackError(f"{error}; import errors: {errors.get('import_errors')}") from error
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG run."""
-        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, params={"update_mask": "is_paused"})
+        """Let a DAG run, and have its file read anew: not before does Airflow begin to watch for its events."""
+        found = self._request("GET", f"/dags/{dag_id}")
+        assert found is not None
+        if found["is_paused"]:
+            self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, params={"update_mask": "is_paused"})
+            self._request("PUT", f"/parseDagFile/{found['file_token']}")
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
         """Start a DAG run as the Trigger form does and return its id."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -47,9 +46,9 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def airflow_db() -> Path:
     """Create Airflow's tables, once."""
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    from airflow.utils.db import initdb
+
+    initdb()
     return HOME / "airflow.db"
 
 
