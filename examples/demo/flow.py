@@ -90,8 +90,11 @@ class Demo:
         tail = STEADY_ROWS * tail_deliveries
         backlog = flights.num_rows - steady - tail
         self._say(f"{flights.num_rows:,} flights of 2013; starting catalog, Spark, supervisor and Airflow")
-        self._stack.start()
+        self._stack.start(airflow=False)
         self._start_job()
+        # Both take a while, and neither needs the other yet.
+        self._stack.start_airflow()
+        self._wait("the job's driver", lambda: self._generation_state() == "running", 120)
         self._progress.start()
         self._say(f"steady: {STEADY_ROWS:,} flights every {STEADY_SECONDS:g} s at parallelism 2, 1 worker")
         self._feed(flights.slice(0, steady))
@@ -146,7 +149,6 @@ class Demo:
                 max_parallelism=128,
             )
             catalog.set_desired(JOB, state="running")
-        self._wait("the job's driver", lambda: self._generation_state() == "running", 120)
 
     def _generation_state(self) -> str | None:
         with self._stack.catalog() as catalog:

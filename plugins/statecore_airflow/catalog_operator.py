@@ -15,7 +15,7 @@ from statecore.catalog import Catalog, SystemClock
 from statecore.errors import CatalogError, StatecoreError
 from statecore_airflow.links import LINKS, show_links
 from statecore_airflow.notify import Event, JobNotifier
-from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings
+from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms, lease_ttl_ms
 from statecore_airflow.triggers import POLL_S, CatalogTrigger, Status
 
 
@@ -58,9 +58,8 @@ class CatalogOperator(BaseOperator):
     ) -> None:
         """Return when what was asked for is there; after a moment in the worker, a trigger waits instead.
 
-        A deferral costs Airflow ten seconds and more, in which the job stands still, and most steps need little longer
-        than that: a driver starts in twenty. When it is a trigger that
-        has waited, the operator goes on in ``execute_complete``.
+        A deferral costs Airflow ten seconds and more, in which the job stands still, and most steps are soon done: a
+        driver starts in twenty. When it is a trigger that has waited, the operator goes on in ``execute_complete``.
 
         Args:
             catalog: Where to look.
@@ -73,7 +72,7 @@ class CatalogOperator(BaseOperator):
             AirflowFailException: It will not.
 
         """
-        begun_ms = now_ms()
+        begun_ms = renewed_ms = now_ms()
         waiting = trigger(
             conn_id=self.conn_id,
             job=self.job,
@@ -84,6 +83,9 @@ class CatalogOperator(BaseOperator):
         while (finding := waiting.look(catalog)).status is Status.WAITING:
             if now_ms() - begun_ms >= self.wait_here_ms:
                 self.defer(trigger=waiting, method_name="execute_complete")
+            if owner is not None and now_ms() - renewed_ms >= lease_renewal_ms():
+                catalog.renew_lease(self.job, owner, lease_ttl_ms())
+                renewed_ms = now_ms()
             time.sleep(POLL_S)
         self.judge(finding.status, finding.message)
 

@@ -386,6 +386,26 @@ def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriv
     assert before is not None and after is not None and after.heartbeat_ms > before.heartbeat_ms
 
 
+def test_a_wait_in_the_worker_keeps_the_lease_too(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease(job)
+    monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 60_000)
+    monkeypatch.setattr("statecore_airflow.catalog_operator.POLL_S", 0.02)
+    monkeypatch.setattr("statecore_airflow.catalog_operator.lease_renewal_ms", lambda: 0)
+    renewed: list[str] = []
+    renew = Catalog.renew_lease
+
+    def renew_lease(self: Catalog, job: str, owner: str, ttl_ms: int) -> Any:
+        renewed.append(owner)
+        return renew(self, job, owner, ttl_ms)
+
+    monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
+    stop(job).execute(context_of())
+    # Once when the step began, and then again and again.
+    assert len(renewed) > 2 and set(renewed) == {RUN}
+
+
 @pytest.mark.parametrize(
     "trigger",
     [
