@@ -12,7 +12,7 @@ import httpx
 
 from examples.stack.processes import StackError
 
-_POLL_S = 0.5
+_POLL_S = 1.0
 _FINISHED = frozenset({"success", "failed"})
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 

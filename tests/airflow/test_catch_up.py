@@ -119,7 +119,7 @@ def measure(catalog: Catalog, job: str, *, rows: int | None, lag_ms: int | None 
 
 
 def wait(**params: Any) -> Any:
-    limits = {"job": "flights", "backlog": 100, "hold_seconds": 0.2, "timeout_minutes": 0.02, **params}
+    limits = {"job": "flights", "backlog": 100, "hold_seconds": 0.2, "timeout_minutes": 0.005, **params}
     return run_step(WaitDrainedOperator(task_id="wait_drained", job="flights"), **limits)
 
 
