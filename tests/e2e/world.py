@@ -58,6 +58,7 @@ class World:
         self.fed: list[tuple[str, int]] = []
         self._store = store
         self._files = 0
+        self._shown: dict[str, dict[str, str | None]] = {}
         self._began = time.monotonic()
         self._input, self._output = folder / "input", folder / "output"
         self._faults = folder / "faults"
@@ -235,8 +236,12 @@ class World:
         self.settle()
 
     def _say_tasks(self, run: DagRun) -> None:
-        tasks = ", ".join(f"{task.task_id} {task.state}" for task in run.tasks if task.state not in (None, "skipped"))
-        self.say(f"  {run.dag_id} {run.state}: {tasks or 'no task yet'}")
+        shown = self._shown.setdefault(run.run_id, {})
+        states = {task.task_id: task.state for task in run.tasks if task.state not in (None, "skipped")}
+        news = ", ".join(f"{task} {state}" for task, state in states.items() if shown.get(task) != state)
+        shown.update(states)
+        if news:
+            self.say(f"  {run.run_id} is {run.state}: {news}")
 
     def _register(self) -> None:
         self.catalog.register_job(
