@@ -8,19 +8,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.world import JOB, LARGE, LEASE_S, SMALL, World
+from tests.e2e.world import JOB, LARGE, LEASE_S, POLICY, SMALL, World
 
 pytestmark = pytest.mark.e2e
 
-POLICY = {
-    "min_parallelism": 2,
-    "max_parallelism": 4,
-    "subtasks_per_worker": 2,
-    "catch_up_s": 10,
-    "scale_out_after_s": 2,
-    "scale_in_after_s": 5,
-    "cooldown_s": 1,
-}
 # Most at their ends, where what they did has to be undone. The cheapest rescale that has the step: `live` stops no
 # driver, and one that asks for no other parallelism starts none either.
 FAILURES = [
@@ -34,6 +25,24 @@ FAILURES = [
     ("rewrite_state@ended", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
 ]
 CHARTS = ("rate", "backlog", "epochs", "parallelism")
+
+
+def test_autoscale_takes_a_job_that_begins_with_a_backlog_to_four_subtasks_and_back_unasked(world: World) -> None:
+    def states() -> list[str]:
+        return [decision.state for decision in world.decisions()]
+
+    def expected() -> str:
+        policy = world.catalog.policy(JOB)
+        return f"two decisions to be carried out, which are {states()}; {policy.finding if policy else None}"
+
+    world.wait(lambda: states() == ["done", "done"], expected, 300)
+    world.catalog.set_policy(JOB, POLICY, enabled=False)
+    out, back = world.decisions()
+    assert (out.from_parallelism, out.to_parallelism, out.to_workers) == (2, 4, 2)
+    assert (back.from_parallelism, back.to_parallelism, back.to_workers) == (4, 2, 1)
+    assert "scale out: " in out.reason and "rows wait" in out.reason
+    assert world.catalog.rescale_run(str(out.run_id)).reason == out.reason
+    world.check(SMALL)
 
 
 def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_is_refused(
@@ -93,27 +102,6 @@ def test_catch_up_drains_a_backlog_with_four_subtasks_and_goes_back(world: World
     assert (out.state, out.from_parallelism, out.to_parallelism) == ("done", 2, 4)
     assert (back.state, back.from_parallelism, back.to_parallelism) == ("done", 4, 2)
     assert back.reason.endswith("the backlog is drained")
-    world.check(SMALL)
-
-
-def test_autoscale_does_it_unasked(world: World) -> None:
-    world.catalog.set_policy(JOB, POLICY)
-    world.feed(30)
-
-    def states() -> list[str]:
-        return [decision.state for decision in world.decisions()]
-
-    def expected() -> str:
-        policy = world.catalog.policy(JOB)
-        return f"two decisions to be carried out, which are {states()}; {policy.finding if policy else None}"
-
-    world.wait(lambda: states() == ["done", "done"], expected, 300)
-    world.catalog.set_policy(JOB, POLICY, enabled=False)
-    out, back = world.decisions()
-    assert (out.from_parallelism, out.to_parallelism, out.to_workers) == (2, 4, 2)
-    assert (back.from_parallelism, back.to_parallelism, back.to_workers) == (4, 2, 1)
-    assert "scale out: " in out.reason and "rows wait" in out.reason
-    assert world.catalog.rescale_run(str(out.run_id)).reason == out.reason
     world.check(SMALL)
 
 
