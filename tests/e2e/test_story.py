@@ -8,10 +8,19 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.world import JOB, LARGE, LEASE_S, POLICY, SMALL, World
+from tests.e2e.world import CORES_PER_WORKER, JOB, LARGE, LEASE_S, SMALL, World
 
 pytestmark = pytest.mark.e2e
 
+POLICY = {
+    "min_parallelism": 2,
+    "max_parallelism": 4,
+    "subtasks_per_worker": CORES_PER_WORKER,
+    "catch_up_s": 10,
+    "scale_out_after_s": 2,
+    "scale_in_after_s": 5,
+    "cooldown_s": 1,
+}
 # Most at their ends, where what they did has to be undone. The cheapest rescale that has the step: `live` stops no
 # driver, and one that asks for no other parallelism starts none either.
 FAILURES = [
@@ -28,6 +37,8 @@ CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
 
 def test_autoscale_takes_a_job_that_begins_with_a_backlog_to_four_subtasks_and_back_unasked(world: World) -> None:
+    world.catalog.set_policy(JOB, POLICY)
+
     def states() -> list[str]:
         return [decision.state for decision in world.decisions()]
 

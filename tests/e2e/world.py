@@ -26,15 +26,6 @@ T = TypeVar("T")
 JOB = "orders"
 SMALL, LARGE = {"parallelism": 2, "workers": 1}, {"parallelism": 4, "workers": 2}
 CORES_PER_WORKER = 2
-POLICY = {
-    "min_parallelism": 2,
-    "max_parallelism": 4,
-    "subtasks_per_worker": CORES_PER_WORKER,
-    "catch_up_s": 10,
-    "scale_out_after_s": 2,
-    "scale_in_after_s": 5,
-    "cooldown_s": 1,
-}
 BACKLOG = 45
 """Files that wait when the job begins: what two subtasks need a minute and a half for."""
 LEASE_S = 45
@@ -237,7 +228,6 @@ class World:
         self.stack.start(airflow=False)
         self.catalog = self.stack.catalog()
         self._register()
-        self.catalog.set_policy(JOB, POLICY)
         self.feed(BACKLOG)
         self.say("starting Airflow, while the job begins")
         self.stack.start_airflow()
