@@ -12,11 +12,13 @@ _SLOW_EPOCHS = 10
 _SILENT_MS = 60_000
 _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
+# It looks every few seconds.
+_BLIND_MS = 300_000
 
 
 def advice(found: Standing) -> list[str]:
     """Return what to do, the most urgent first; nothing when all is well."""
-    return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_stream(found)]
+    return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_policy(found), *_stream(found)]
 
 
 def span(ms: int) -> str:
@@ -74,6 +76,18 @@ def _rescale(found: Standing) -> Iterator[str]:
     run = found.rescale
     if run is not None and run.state == "failed" and found.job.parallelism != run.to_parallelism:
         yield f"its last rescale failed ({run.error}): remove the cause and start another one"
+
+
+def _policy(found: Standing) -> Iterator[str]:
+    policy = found.policy
+    if policy is None or not policy.enabled or found.driver != "running":
+        return
+    unseen_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
+    if unseen_ms > _BLIND_MS:
+        yield (
+            f"its policy has not looked for {span(unseen_ms)}: see in Airflow that the DAG autoscale is not paused and "
+            "that the triggerer runs"
+        )
 
 
 def _stream(found: Standing) -> Iterator[str]:

@@ -36,6 +36,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── GenerationClaimedError    the job has a live driver
     │   └── LeaseHeldError            somebody else is rescaling this job
     ├── ClusterError                  a cluster cannot be resized or does not get ready
+    ├── UnhealthyJobError             a job that was changed will not do well
     └── RequestFailedError            a driver reported that it could not do what was asked
 """
 
@@ -174,6 +175,10 @@ class LeaseHeldError(CatalogError):
 
 class ClusterError(StatecoreError):
     """A cluster cannot be resized or does not get ready."""
+
+
+class UnhealthyJobError(StatecoreError):
+    """A job that was changed will not do well: its drivers fail, or it was changed once more."""
 
 
 class RequestFailedError(StatecoreError):

@@ -13,6 +13,7 @@ from statecore.catalog import (
     JobFigures,
     JobRecord,
     LeaseRecord,
+    PolicyRecord,
     RescaleRunRecord,
     SavepointRecord,
     SourceBacklog,
@@ -38,6 +39,7 @@ class Standing:
         lease: Who may change the job, if anybody.
         savepoint: The newest.
         rescale: The newest rescale run.
+        policy: By which it is sized, if any.
         now_ms: When all this was looked up.
 
     """
@@ -50,6 +52,7 @@ class Standing:
     lease: LeaseRecord | None
     savepoint: SavepointRecord | None
     rescale: RescaleRunRecord | None
+    policy: PolicyRecord | None
     now_ms: int
 
     @property
@@ -133,6 +136,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         lease=catalog.lease(job.name),
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
+        policy=catalog.policy(job.name),
         now_ms=SystemClock().now_ms(),
     )
 

@@ -9,13 +9,13 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
 from statecore.catalog import JobRecord
+from statecore.downtime import Downtime, downtime_words, expected_downtime
 from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.plan import RescalePlan, plan_rescale
 from statecore_airflow.approval import ApprovalWhenAskedOperator
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms
-from statecore_airflow.downtime import Downtime, expected_downtime
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.rescale_request import RescaleRequest
 from statecore_airflow.step import change_id, require_free
@@ -88,7 +88,7 @@ def describe_plan(
         f"{_change(', workers', workers, request.workers)}"
         f"{_change(', max parallelism', job.max_parallelism, request.max_parallelism)}.",
         f"Reason: {request.reason or 'none given'}.",
-        f"Expected downtime: {_downtime(request, downtime)}.",
+        f"Expected downtime: {downtime_words(request.method, downtime)}.",
     ]
     if plan is None:
         return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
@@ -123,14 +123,3 @@ def _planned(job: JobRecord, request: RescaleRequest) -> RescalePlan | None:
 
 def _change(what: str, old: int | None, new: int | None) -> str:
     return "" if old is None or new is None or new == old else f"{what} {old} to {new}"
-
-
-def _downtime(request: RescaleRequest, downtime: Downtime | None) -> str:
-    if request.method == "live":
-        return "none, the job goes on"
-    if downtime is None:
-        return f"unknown, because this job was not rescaled by the method {request.method} before"
-    median_s, shortest_s, longest_s = (
-        ms / 1000 for ms in (downtime.median_ms, downtime.shortest_ms, downtime.longest_ms)
-    )
-    return f"{median_s:.0f} s ({shortest_s:.0f} to {longest_s:.0f} s in {downtime.runs} earlier runs)"

@@ -16,9 +16,9 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from statecore.catalog import Catalog, GenerationRecord
-from statecore.errors import CatalogError, StatecoreError
-from statecore_airflow.health import RESTART_LOOP, Evidence, assess
+from statecore.catalog import Catalog
+from statecore.errors import CatalogError, StatecoreError, UnhealthyJobError
+from statecore.verification import Verification
 from statecore_airflow.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
 POLL_S = 1.0
@@ -238,7 +238,7 @@ class RunningTrigger(CatalogTrigger):
 
 
 class HealthyTrigger(CatalogTrigger):
-    """Waits until a run's job is healthy at its new parallelism; ``health`` says what that is.
+    """Waits until a run's job does well at its new parallelism; ``statecore.health`` says what that is.
 
     The owner of the lease is the id of the run.
     """
@@ -247,66 +247,19 @@ class HealthyTrigger(CatalogTrigger):
         super().__init__(**common)
         self.parallelism = parallelism
         self.expected = f"a live driver at parallelism {parallelism} that keeps up"
-        self._generation = 0
-        self._heartbeats: set[int] = set()
+        self._verification = Verification(self.job, str(self.owner), parallelism)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments this class adds."""
         return {"parallelism": self.parallelism}
 
     def look(self, catalog: Catalog) -> Finding:
-        """Look at the newest generation, the epochs it has committed, and what waits."""
-        failed = self._failed(catalog)
-        if len(failed) >= RESTART_LOOP:
-            return Finding(
-                Status.REFUSED,
-                f"found generations {', '.join(str(each.generation) for each in reversed(failed))} of job {self.job!r} "
-                f"failed, the last one with: {failed[0].error or 'no reason given'} (log: {failed[0].log_path}); "
-                f"expected fewer than {RESTART_LOOP} to; remove the cause and trigger a new run",
-            )
-        newest = catalog.newest_generation(self.job)
-        if newest is None or newest.state != "running" or not catalog.is_alive(newest):
-            return Finding(Status.WAITING, f"no live generation (newest: {_describe(newest)})")
-        if newest.parallelism != self.parallelism:
-            return Finding(
-                Status.REFUSED,
-                f"found generation {newest.generation} of job {self.job!r} at parallelism {newest.parallelism}; "
-                f"expected {self.parallelism}; somebody else changed the job, trigger a new run",
-            )
-        health = assess(self._evidence(catalog, newest))
-        message = f"generation {newest.generation} running at parallelism {self.parallelism}, {health.found}"
-        return Finding(Status.DONE if health.is_healthy else Status.WAITING, message)
-
-    def _failed(self, catalog: Catalog) -> list[GenerationRecord]:
-        """Return the generations of this run that failed, newest first."""
-        lease = catalog.lease(self.job)
-        before = 0 if lease is None or lease.before is None else lease.before.generation
-        generations = catalog.generations(self.job, limit=20)
-        return [each for each in generations if each.generation > before and each.state == "failed"]
-
-    def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
-        if newest.generation != self._generation:
-            # The first heartbeat seen may be as old as liveness allows: it is where counting begins.
-            self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
-        self._heartbeats.add(newest.heartbeat_ms)
-        run = catalog.rescale_run(str(self.owner))
-        backlog = catalog.figures(self.job).backlog
-        since = catalog.epochs(self.job, limit=50, since_ms=run.created_ms)
-        return Evidence(
-            heartbeats=len(self._heartbeats) - 1,
-            epochs=[
-                each for each in since if (each.generation, each.parallelism) == (newest.generation, self.parallelism)
-            ],
-            before=catalog.epochs(self.job, limit=20, until_ms=run.created_ms),
-            waiting=backlog.sources if backlog is not None and backlog.generation == newest.generation else None,
-            share=min(1.0, run.to_parallelism / run.from_parallelism),
-        )
-
-
-def _describe(generation: GenerationRecord | None) -> str:
-    if generation is None:
-        return "none"
-    return f"{generation.generation} {generation.state} {generation.error or ''}".rstrip()
+        """Look at the job once more."""
+        try:
+            health = self._verification.look(catalog)
+        except UnhealthyJobError as error:
+            return Finding(Status.REFUSED, str(error))
+        return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
 
 
 def _now_ms() -> int:

@@ -12,7 +12,7 @@ from statecore_airflow.triggers import HealthyTrigger
 class VerifyOperator(JobStep):
     """Waits until the job is healthy at the new parallelism, then ends the run and gives the lease back.
 
-    ``health`` says what healthy is.
+    ``statecore.health`` says what healthy is.
 
     Args:
         **kwargs: See ``JobStep``.

@@ -11,6 +11,7 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
+from statecore.downtime import Downtime, downtime_words, expected_downtime
 from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.plan import RescalePlan, plan_rescale
@@ -35,10 +36,12 @@ def plan(
     manifest = store.manifest(manifest_path)
     with progress("counting rows") as report:
         planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
+    downtime = _downtime(what, planned, catalog)
     if as_json:
-        print_json({**msgspec.to_builtins(planned), "rows": planned.rows, "skew": planned.skew})
+        told = {"rows": planned.rows, "skew": planned.skew, "downtime_ms": downtime and downtime.median_ms}
+        print_json({**msgspec.to_builtins(planned), **told})
     else:
-        _print(planned)
+        _print(planned, downtime)
 
 
 def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
@@ -49,7 +52,7 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
         MissingFileError: There is no manifest there, or the job has committed nothing.
 
     """
-    if "/" in what or Path(what).exists() or catalog is None:
+    if catalog is None or _is_path(what):
         return open_savepoint(what)
     with Catalog(catalog) as opened:
         store = CheckpointStore.at(opened.job(what).store)
@@ -62,12 +65,26 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
     return store, checkpoints[-1].path
 
 
-def _print(planned: RescalePlan) -> None:
+def _is_path(what: str) -> bool:
+    return "/" in what or Path(what).exists()
+
+
+def _downtime(what: str, planned: RescalePlan, catalog: str | None) -> Downtime | None:
+    """Return what earlier rescales of the job took; None of a savepoint, or when there was none."""
+    if catalog is None or _is_path(what):
+        return None
+    with Catalog(catalog) as opened:
+        return expected_downtime(opened.rescale_runs(planned.job), planned.method)
+
+
+def _print(planned: RescalePlan, downtime: Downtime | None) -> None:
     print(
         f"{planned.job}, epoch {planned.epoch} of lineage {planned.lineage}: parallelism {planned.from_parallelism} -> "
         f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
         f"{planned.method}; {planned.bytes_written} bytes to write, skew {planned.skew:.2f}"
     )
+    if downtime is not None:
+        print(f"expected downtime: {downtime_words(planned.method, downtime)}")
     for uid, fixed in planned.fixed:
         print(f"operator {uid} keeps its own parallelism, {fixed}")
     made = table("subtask", "key groups", "files", "rows", "bytes", "of the average")

@@ -13,8 +13,9 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cli.driver import live_driver
 from statecore.cli.lease import held
 from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
-from statecore.cli.output import print_json
+from statecore.cli.output import note, print_json
 from statecore.cli.rescale_steps import Rescale, Wish
+from statecore.downtime import downtime_words, expected_downtime
 from statecore.errors import ConfigurationError
 
 
@@ -49,8 +50,9 @@ def rescale(
 ) -> None:
     """Give a running job another parallelism, and wait until it runs at it.
 
-    Operators whose parallelism the job file fixes keep it. When a step fails, the job goes back to its old size and
-    goes on from its newest epoch. A job that is stopped takes another parallelism with `start`.
+    It is done when the job keeps up: epochs commit, as fast as before for its size, or what waits becomes less. When a
+    step fails, the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism the job
+    file fixes keep it. A job that is stopped takes another parallelism with `start`.
     """
     if max_parallelism is not None and method is not Method.rewrite:
         raise typer.BadParameter(f"found --max-parallelism with the method {method}; it takes --method rewrite")
@@ -60,6 +62,9 @@ def rescale(
         live_driver(opened, name, "to take it up", f"run `start {name} --parallelism {parallelism}`")
         run = f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
         wish = Wish(parallelism, workers, max_parallelism, reason, timeout_s)
+        if method is not Method.live:
+            downtime = expected_downtime(opened.rescale_runs(name), method.value)
+            note(f"{name} will stand still; expected downtime: {downtime_words(method.value, downtime)}")
         with held(opened, name, run) as lease:
             told = Rescale(opened, job, lease, run, wish).carry_out(method.value)
     if as_json:

@@ -17,10 +17,10 @@ from statecore.cli.rewrite import rewritten
 from statecore.cli.stop import stop_with_savepoint
 from statecore.errors import ClusterError, RequestFailedError
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.verification import Verification
 
 _T = TypeVar("_T")
 
-_HEARTBEATS = 2
 # Reports of the supervisor, one a second or so: what cannot be done for so long is not a moment's trouble.
 _COMPLAINTS = 5
 
@@ -64,7 +64,6 @@ class Rescale:
         self._run = run
         self._wish = wish
         self._workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
-        self._heard: set[int] = set()
         self._complaints: set[int] = set()
 
     def carry_out(self, method: RescaleMethod) -> str:
@@ -87,6 +86,7 @@ class Rescale:
         )
         try:
             told = self._live() if method == "live" else self._restarted(method)
+            self._verify()
         except BaseException as error:
             # Also when whoever waits here has had enough: a job must not stay stopped half way.
             self._roll_back(str(error) or type(error).__name__)
@@ -96,9 +96,9 @@ class Rescale:
 
     def _live(self) -> str:
         self._grow()
-        with self._step("live", f"waiting for parallelism {self._wish.parallelism} to be taken up"):
+        with self._step("rescale_live", f"waiting for parallelism {self._wish.parallelism} to be taken up"):
             asked = {"parallelism": self._wish.parallelism}
-            request = self._catalog.request(self._job.name, "rescale", asked, f"{self._run}/live")
+            request = self._catalog.request(self._job.name, "rescale", asked, f"{self._run}/rescale_live")
             failed = f"{self._job.name} was not rescaled"
             result = answer(self._catalog, request, self._wish.timeout_s, failed, give_up=True)
         self._shrink()
@@ -132,7 +132,7 @@ class Rescale:
 
     def _rewrite(self, savepoint: str) -> dict[str, Any]:
         wish = self._wish
-        with self._step("rescale_state", "Spark lays the state out anew"):
+        with self._step("rewrite_state", "Spark lays the state out anew"):
             path = rewritten(self._job, savepoint, f"{self._run}-rewritten", wish.parallelism, wish.max_parallelism)
             url = CheckpointStore.at(self._job.store).describe(path)
             self._catalog.update_rescale_run(self._run, rescaled=url)
@@ -145,10 +145,10 @@ class Rescale:
             after = 0 if before is None else before.generation
             name = self._job.name
             self._catalog.set_desired(name, state="running", parallelism=self._wish.parallelism, **wishes)
-            return self._until(lambda: self._healthy(after), f"a driver of {name} that sends heartbeats")
+            return self._until(lambda: self._running(after), f"a driver of {name} that reports to be running")
 
-    def _healthy(self, after: int) -> GenerationRecord | None:
-        """Return the new generation when it has been heard of again since it began to run.
+    def _running(self, after: int) -> GenerationRecord | None:
+        """Return the new generation when it runs.
 
         Raises:
             RequestFailedError: One failed: the next would do so, too.
@@ -161,10 +161,17 @@ class Rescale:
                     f"found that generation {each.generation} of {self._job.name} failed: {each.error}; expected it to "
                     f"run at parallelism {self._wish.parallelism}; look at its log {each.log_path}"
                 )
-        if not newer or newer[0].state != "running":
-            return None
-        self._heard.add(newer[0].heartbeat_ms)
-        return newer[0] if len(self._heard) > _HEARTBEATS else None
+        return newer[0] if newer and newer[0].state == "running" else None
+
+    def _verify(self) -> None:
+        """Wait until the job does as well as before, for its size."""
+        verification = Verification(self._job.name, self._run, self._wish.parallelism)
+        with self._step("verify", "waiting until it keeps up"):
+            self._until(
+                lambda: verification.look(self._catalog).is_healthy,
+                f"{self._job.name} to keep up at its new parallelism",
+                lambda: verification.found,
+            )
 
     def _grow(self) -> None:
         """Have the workers there before they are needed."""
@@ -180,7 +187,7 @@ class Rescale:
         cluster, workers = self._job.cluster, self._wish.workers
         if cluster is None or workers is None or self._workers is None or workers >= self._workers:
             return
-        with self._step("resize_cluster"):
+        with self._step("shrink_cluster"):
             self._catalog.set_desired_workers(cluster, workers)
 
     def _ready(self, cluster: str, workers: int) -> bool:
@@ -197,14 +204,14 @@ class Rescale:
             raise ClusterError(f"cluster {cluster}: {found.message}")
         return found.ready_workers == workers
 
-    def _until(self, look: Callable[[], _T | None], expected: str) -> _T:
+    def _until(self, look: Callable[[], _T | None], expected: str, seen: Callable[[], str] = lambda: "none") -> _T:
         deadline = time.monotonic() + self._wish.timeout_s
         while not (found := look()):
             self._lease.check()
             if time.monotonic() > deadline:
                 raise RequestFailedError(
-                    f"found none after {self._wish.timeout_s:g} s; expected {expected}; see that the supervisor runs, "
-                    f"and look at the log {log_of(self._catalog, self._job.name)}"
+                    f"found {seen()} after {self._wish.timeout_s:g} s; expected {expected}; see that the supervisor "
+                    f"runs, and look at the log {log_of(self._catalog, self._job.name)}"
                 )
             time.sleep(POLL_S)
         return found

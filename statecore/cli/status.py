@@ -44,6 +44,7 @@ def _contents(found: Standing) -> dict[str, Any]:
         "savepoint": found.savepoint,
         "lease": found.lease,
         "rescale": found.rescale,
+        "policy": found.policy,
         "advice": advice(found),
         "now_ms": found.now_ms,
     }
@@ -78,6 +79,7 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     yield "newest savepoint", _savepoint(found)
     yield "lease", _lease(found)
     yield "last rescale", NOTHING if found.rescale is None else escape(_rescale(found, found.rescale))
+    yield "policy", escape(_policy(found))
     yield "last error", escape(_error(found))
     if found.generation is not None:
         yield "log", escape(found.generation.log_path) or NOTHING
@@ -143,6 +145,16 @@ def _rescale(found: Standing, run: RescaleRunRecord) -> str:
     reason = f" ({run.reason})" if run.reason else ""
     error = f": {run.error}" if run.error else ""
     return f"{run.run_id}: {sizes}, {run.method}, {how}{reason}{error}"
+
+
+def _policy(found: Standing) -> str:
+    policy = found.policy
+    if policy is None:
+        return "none"
+    state = "on" if policy.enabled else "off"
+    if policy.looked_ms is None:
+        return f"{state}, has not looked yet"
+    return f"{state}, looked {_ago(found, policy.looked_ms)}: {policy.finding}"
 
 
 def _when(found: Standing, ms: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -61,7 +61,7 @@ class RescalePlan:
     job: str
     lineage: int
     epoch: int
-    method: str
+    method: Literal["by_reference", "rewrite"]
     from_parallelism: int
     to_parallelism: int
     from_max_parallelism: int

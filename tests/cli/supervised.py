@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from statecore.catalog import Catalog, GenerationRecord, RequestRecord
+from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
 
 CLUSTER = "local"
@@ -20,6 +20,7 @@ class Supervised:
         fail_at: Parallelism at which every driver fails while it starts.
         deaf: Whether a driver answers no requests.
         cluster_error: Why the cluster cannot be resized.
+        waiting: Rows that wait; no epoch is committed, so a job for which some wait does not keep up.
         sizes: Workers and parallelism of the job, each time one of them changed.
 
     """
@@ -34,6 +35,7 @@ class Supervised:
         self.fail_at: int | None = None
         self.deaf = False
         self.cluster_error: str | None = None
+        self.waiting = 0
         self.sizes: list[tuple[int, int]] = []
 
     def __enter__(self) -> Self:
@@ -65,6 +67,7 @@ class Supervised:
             if not self._catalog.heartbeat(self._job, self._mine.generation, lineage=1, epoch=7):
                 self._mine = None
                 continue
+            self._catalog.record_backlog(self._job, self._mine.generation, [SourceBacklog("in", self.waiting)])
             request = None if self.deaf else self._catalog.next_request(self._job)
             if request is not None:
                 self._answer(self._mine, request)

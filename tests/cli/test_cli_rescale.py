@@ -66,7 +66,7 @@ def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
     assert (oldest.state, newest.state, newest.parallelism) == ("stopped", "running", 4)
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state) == (told["run"], "done")
-    assert list(recorded.steps) == ["stop_with_savepoint", "restart"]
+    assert list(recorded.steps) == ["stop_with_savepoint", "restart", "verify"]
     assert all(times.ended_ms is not None for times in recorded.steps.values())
     assert recorded.savepoint is not None and Path(recorded.savepoint).is_file()
     assert catalog.lease(sized) is None
@@ -92,12 +92,14 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     assert wanted.start_from == f"{store.files.url}/savepoints/rewritten/manifest.json"
     assert (wanted.parallelism, wanted.max_parallelism) == (4, 64)
     (recorded,) = catalog.rescale_runs(sized)
-    assert list(recorded.steps) == ["stop_with_savepoint", "rescale_state", "restart"]
+    assert list(recorded.steps) == ["stop_with_savepoint", "rewrite_state", "restart", "verify"]
     arguments = (tmp_path / "arguments").read_text().split()
-    assert arguments[:6] == ["--master", "local[2]", "--name", "rewrite-orders", "--conf", "spark.cores.max=2"]
-    assert arguments[6].endswith("sparkjobs/rewrite.py")
-    assert arguments[7:9] == ["--savepoint", recorded.savepoint]
-    assert arguments[11:] == ["--parallelism", "4", "--max-parallelism", "64"]
+    program = next(index for index, each in enumerate(arguments) if each.endswith("sparkjobs/rewrite.py"))
+    options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
+    assert (options["--master"], options["--name"]) == ("local[2]", "rewrite-orders")
+    assert options["--conf"] == "spark.cores.max=2"
+    assert arguments[program + 1 : program + 3] == ["--savepoint", recorded.savepoint]
+    assert arguments[program + 5 :] == ["--parallelism", "4", "--max-parallelism", "64"]
 
 
 def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
@@ -116,6 +118,28 @@ def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
     assert recorded.state == "failed" and "out of memory" in str(recorded.error)
     assert catalog.lease(sized) is None
     running_job.wait_running(2)
+
+
+@pytest.mark.parametrize("method", ["live", "by_reference"])
+def test_when_it_does_not_keep_up_at_its_new_size_the_job_goes_back(
+    catalog: Catalog, sized: str, running_job: Supervised, method: str
+) -> None:
+    running_job.waiting = 500
+    done = run("rescale", sized, "--parallelism", 4, "--method", method, "--timeout", 1)
+    assert_refused_last(done, "0 epochs, 500 records wait after 1 s", "to keep up at its new parallelism")
+    running_job.wait_running(2)
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.state, list(recorded.steps)[-1]) == ("failed", "verify")
+
+
+def test_whoever_stops_a_job_is_told_what_that_took_before(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    by_reference = ("--method", "by_reference")
+    assert "expected downtime: unknown" in run("rescale", sized, "--parallelism", 4, *by_reference).stderr
+    assert "in 1 earlier run)" in run("rescale", sized, "--parallelism", 2, *by_reference).stderr
+    assert "in 2 earlier runs)" in run("plan", sized, "--parallelism", 4).stdout
+    assert json.loads(run("plan", sized, "--parallelism", 4, "--json").stdout)["downtime_ms"] > 0
 
 
 def test_when_the_cluster_cannot_grow_the_job_goes_on_as_it_was(

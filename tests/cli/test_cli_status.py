@@ -34,6 +34,8 @@ def busy(catalog: Catalog, job: str) -> str:
     path = f"{store}/savepoints/nightly/manifest.json"
     made = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
+    policy = catalog.set_policy(job, {"max_parallelism": 8})
+    catalog.remember(policy, {}, "120 rows/s [of all] arrive")
     catalog.acquire_lease(job, "manual__1", 60_000)
     sizes = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
     catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)
@@ -59,6 +61,7 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
         "lease manual__1, since 0 s ago; expires in 59 s unless renewed",
         "last rescale manual__1: parallelism 2 -> 4, workers 1 -> 2, by_reference, under way, at resize_cluster, begun",
         "(drain)",
+        "policy on, looked 0 s ago: 120 rows/s [of all] arrive",
         "last error generation 1, 0 s ago: MissingFileError: found no [file] (log: /logs/1.log)",
         "log /logs/2.log",
         "what to do manual__1 is changing the job: leave it alone until that has ended",
@@ -88,7 +91,13 @@ def test_a_job_that_never_ran_has_little_to_tell(job: str) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("orders  NEVER STARTED  (it should be stopped)")
     told = " ".join(done.stdout.split())
-    for part in ("newest epoch none committed yet", "lease nobody's", "last error –", "what to do nothing"):
+    for part in (
+        "newest epoch none committed yet",
+        "lease nobody's",
+        "policy none",
+        "last error –",
+        "what to do nothing",
+    ):
         assert part in told
 
 
@@ -152,6 +161,14 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
     assert "its last rescale failed (no quota)" in advice(later(healthy, 0, rescale=run))[0]
     there = dataclasses.replace(healthy.job, parallelism=4)
     assert advice(later(healthy, 0, rescale=run, job=there)) == []
+
+
+def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing) -> None:
+    policy = catalog.set_policy("orders", {"max_parallelism": 8})
+    assert advice(later(healthy, 200_000, policy=policy)) == advice(later(healthy, 200_000))
+    assert "has not looked for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
+    off = dataclasses.replace(policy, enabled=False)
+    assert advice(later(healthy, 310_000, policy=off)) == advice(later(healthy, 310_000))
 
 
 def test_a_stream_that_stands_still_or_fills_its_memory_is_seen(healthy: Standing) -> None:

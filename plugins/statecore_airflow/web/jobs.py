@@ -30,7 +30,7 @@ def get_jobs(catalog: CatalogDep) -> JobsAnswer:
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobAnswer:
     """Return all about a job but for its charts."""
     found = standing(catalog, catalog.job(name))
-    backlog, policy = found.figures.backlog, catalog.policy(name)
+    backlog, policy = found.figures.backlog, found.policy
     return JobAnswer(
         now_ms=found.now_ms,
         is_rescaler=is_rescaler,

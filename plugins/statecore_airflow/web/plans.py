@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod, SystemClock
+from statecore.downtime import expected_downtime
 from statecore.errors import MissingFileError, StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import RescalePlan, plan_rescale
-from statecore_airflow.downtime import expected_downtime
 from statecore_airflow.rescale_request import RescaleRequest
 from statecore_airflow.web.access import may_rescale
 from statecore_airflow.web.answers import DowntimeRange, PlanAnswer, SubtaskShare

@@ -43,3 +43,16 @@ def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -
         if first.started_ms is not None and last.ended_ms is not None:
             taken.append(last.ended_ms - first.started_ms)
     return Downtime(int(median(taken)), min(taken), max(taken), len(taken)) if taken else None
+
+
+def downtime_words(method: RescaleMethod, downtime: Downtime | None) -> str:
+    """Say how long a rescale by this method is likely to keep its job from working."""
+    if method == "live":
+        return "none, the job goes on"
+    if downtime is None:
+        return f"unknown, because this job was not rescaled by the method {method} before"
+    middle_s, shortest_s, longest_s = (
+        ms / 1000 for ms in (downtime.median_ms, downtime.shortest_ms, downtime.longest_ms)
+    )
+    runs = "1 earlier run" if downtime.runs == 1 else f"{downtime.runs} earlier runs"
+    return f"{middle_s:.0f} s ({shortest_s:.0f} to {longest_s:.0f} s in {runs})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from statecore_airflow.health import Evidence, assess
 
 from statecore.catalog import EpochRecord, SourceBacklog
+from statecore.health import Evidence, assess
 
 
 def epochs(*durations_ms: int, rows: int = 1_000, backlog: Sequence[int] = ()) -> list[EpochRecord]:

@@ -16,8 +16,6 @@ from statecore.catalog import EpochRecord, SourceBacklog, over_all
 
 RATE_TOLERANCE = 0.7
 """Share of the old rate that is as good as it: epochs after a start warm up, and rates differ from one to the next."""
-RESTART_LOOP = 2
-"""Generations of one run that may not fail."""
 _UNITS = ("records", "bytes", "files")  # the finest first
 _EPOCHS = 3
 _HEARTBEATS = 2
