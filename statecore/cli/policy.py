@@ -51,6 +51,7 @@ def set_policy(
     ] = None,
     method: Annotated[str | None, typer.Option(help="live or by_reference. At first live.")] = None,
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a job a policy, by which the DAG autoscale sizes it, or change it; what is not given stays."""
     given = {
@@ -73,6 +74,9 @@ def set_policy(
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})
         enabled = (before is None or before.enabled) if on is None else on
         opened.set_policy(name, msgspec.to_builtins(settings), enabled=enabled)
+    if as_json:
+        print_json({"job": name, "enabled": enabled, "settings": settings})
+        return
     state = "on" if enabled else "off"
     print(f"{name}: policy {state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
 

@@ -31,8 +31,10 @@ class TestJobList:
             "rows_per_second": 0.0, "backlog_records": None, "backlog_bytes": 9, "backlog_files": 1,
             "event_time_lag_ms": None, "backlog_measured_ms": measured.measured_ms,
             "sources": [
-                {"name": "in", "records": None, "bytes": 9, "files": 1, "event_time_lag_ms": None},
-                {"name": "rules", "records": None, "bytes": None, "files": None, "event_time_lag_ms": None},
+                {"name": "in", "records": None, "bytes": 9, "files": 1, "event_time_lag_ms": None,
+                 "files_read": None},
+                {"name": "rules", "records": None, "bytes": None, "files": None, "event_time_lag_ms": None,
+                 "files_read": None},
             ],
         }  # fmt: skip
         assert (invoices["driver"], invoices["generation"], invoices["epoch"]) == ("never started", None, None)

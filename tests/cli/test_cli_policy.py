@@ -14,6 +14,8 @@ def test_what_is_not_given_stays(catalog: Catalog, job: str) -> None:
     assert (done.returncode, done.stdout) == (0, "orders: policy on, parallelism 1 to 8\n")
     assert run("policy", "set", job, "--off").stdout == "orders: policy off, parallelism 1 to 8\n"
     assert run("policy", "set", job, "--min-parallelism", "2").stdout == "orders: policy off, parallelism 2 to 8\n"
+    told = json.loads(run("policy", "set", job, "--json").stdout)
+    assert (told["enabled"], told["settings"]["min_parallelism"]) == (False, 2)
     policy = catalog.policy(job)
     assert policy is not None
     known = {name: policy.settings[name] for name in ("max_parallelism", "min_parallelism", "cooldown_s", "method")}
