@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -24,6 +26,10 @@ from statecore.catalog import Catalog
 from statecore.cli import app
 from statecore.cluster import cluster_for
 from statecore.cluster.standalone import StandaloneSettings
+from statecore.storage import LocalFileStore, open_store
+from tests.s3 import s3_endpoint
+
+__all__ = ["s3_endpoint"]
 
 REPO = Path(__file__).resolve().parent.parent
 RAW = (REPO / "docker-compose.yaml").read_text()
@@ -31,7 +37,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load(RAW)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = f"statecore:{metadata.version('statecore')}"
 CATALOG_URL = SERVICES["supervisor"]["environment"]["STATECORE_CATALOG"]
-REQUIRED = re.compile(r"\$\{([A-Z_]+):\?[^}]+\}")
+REQUIRED = re.compile(r"\$\{([A-Z0-9_]+):\?[^}]+\}")
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
@@ -59,7 +65,8 @@ def test_the_schema_would_notice_a_mistake(edit: dict[str, Any]) -> None:
 
 def test_every_part_of_the_system_is_a_service() -> None:
     airflow = {f"airflow-{part}" for part in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
-    assert set(SERVICES) == airflow | {"postgres", "catalog-init", "spark-master", "supervisor"}
+    others = {"postgres", "catalog-init", "seaweedfs", "storage-init", "spark-master", "supervisor"}
+    assert set(SERVICES) == airflow | others
 
 
 def test_every_service_that_stays_up_has_a_health_check() -> None:
@@ -147,6 +154,44 @@ def test_catalog_init_registers_a_cluster_that_reaches_the_master(
     assert all(SERVICES[name]["hostname"] == name for name in (host, settings.host))
 
 
+def test_whoever_needs_a_store_finds_the_gateway_of_seaweedfs_and_nothing_else_of_it() -> None:
+    seaweedfs = SERVICES["seaweedfs"]
+    options = dict(option.partition("=")[::2] for option in seaweedfs["command"])
+    # What asks for no password is reached from nowhere; see `weed server -h` for the options.
+    assert (options["-ip"], options["-ip.bind"], options["-s3.ip.bind"]) == ("127.0.0.1", "127.0.0.1", "0.0.0.0")
+    assert "ports" not in seaweedfs
+    (mounted,) = seaweedfs["configs"]
+    assert options["-s3.config"] == mounted["target"]
+    (user,) = json.loads(COMPOSE["configs"][mounted["source"]]["content"])["identities"]
+    (keys,) = user["credentials"]
+    assert all(REQUIRED.fullmatch(key) for key in keys.values())
+    health = urlsplit(seaweedfs["healthcheck"]["test"][-1])
+    readers = {name for name, service in SERVICES.items() if "data:/data" in service.get("volumes", ())}
+    for name in {*readers, "storage-init"}:
+        environment = SERVICES[name]["environment"]
+        endpoint = urlsplit(environment["AWS_ENDPOINT_URL"])
+        assert (endpoint.hostname, endpoint.port) == ("seaweedfs", health.port)
+        assert (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]) == tuple(keys.values())
+
+
+def test_storage_init_makes_a_bucket_and_tries_conditional_puts(s3_endpoint: str) -> None:
+    command = [sys.executable, *SERVICES["storage-init"]["command"][1:]]
+    for _ in range(2):  # the second time changes nothing
+        subprocess.run(command, cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO)}, check=True, timeout=60)
+    assert open_store("s3://statecore").list("probes") == []
+
+
+def test_storage_that_lets_two_drivers_commit_an_epoch_is_found_out(tmp_path: Path) -> None:
+    probe = runpy.run_path(str(REPO / "docker" / "prepare_storage.py"))["puts_that_succeed"]
+
+    class Careless(LocalFileStore):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            self.write(path, data)
+
+    assert probe(LocalFileStore(str(tmp_path))) == 1
+    assert probe(Careless(str(tmp_path))) == 8
+
+
 def test_the_airflow_connections_are_json() -> None:
     environment = SERVICES["airflow-scheduler"]["environment"]
     catalog = json.loads(environment["AIRFLOW_CONN_STATECORE_CATALOG"])
@@ -182,9 +227,11 @@ def test_no_password_and_no_secret_stands_in_it() -> None:
 
 def test_every_variable_is_required_and_has_no_value_in_the_example() -> None:
     example = dict(
-        line.split("=", 1) for line in (REPO / ".env.example").read_text().splitlines() if re.match(r"[A-Z_]+=", line)
+        line.split("=", 1)
+        for line in (REPO / ".env.example").read_text().splitlines()
+        if re.match(r"[A-Z0-9_]+=", line)
     )
-    assert set(re.findall(r"\$\{([A-Z_]+)", RAW)) == set(REQUIRED.findall(RAW)) == set(example)
+    assert set(re.findall(r"\$\{([A-Z0-9_]+)", RAW)) == set(REQUIRED.findall(RAW)) == set(example)
     assert set(example.values()) == {""}
 
 
@@ -209,7 +256,7 @@ def test_the_image_is_made_from_the_lock() -> None:
         assert f"\n{name}=={metadata.version(name)} " in lock
         assert not re.search(rf"pip install[^\n]*\b{name}\b", dockerfile), "versions come from the lock alone"
     images = {service["image"] for service in SERVICES.values()}
-    assert images == {OURS, "postgres:17"}
+    assert {image for image in images if not image.startswith("chrislusf/seaweedfs:4.")} == {OURS, "postgres:17"}
 
 
 def test_what_the_image_copies_is_let_into_the_build() -> None:
