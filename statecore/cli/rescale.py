@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.cli.driver import live_driver
 from statecore.cli.lease import held
 from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
@@ -62,11 +62,12 @@ def rescale(
         live_driver(opened, name, "to take it up", f"run `start {name} --parallelism {parallelism}`")
         run = f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
         wish = Wish(parallelism, workers, max_parallelism, reason, timeout_s)
-        if method is not Method.live:
-            downtime = expected_downtime(opened.rescale_runs(name), method.value)
-            note(f"{name} will stand still; expected downtime: {downtime_words(method.value, downtime)}")
+        how: RescaleMethod = method.value
+        if how != "live":
+            downtime = expected_downtime(opened.rescale_runs(name), how)
+            note(f"{name} will stand still; expected downtime: {downtime_words(how, downtime)}")
         with held(opened, name, run) as lease:
-            told = Rescale(opened, job, lease, run, wish).carry_out(method.value)
+            told = Rescale(opened, job, lease, run, wish).carry_out(how)
     if as_json:
         print_json({"job": name, "run": run, "method": method, "from": job.parallelism, "to": parallelism})
     else:
