@@ -60,6 +60,7 @@ class _Group(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Activity(msgspec.Struct, frozen=True, rename="pascal"):
+    activity_id: str
     status_code: str
     status_message: str = ""
 
@@ -79,6 +80,7 @@ class Ec2Cluster:
         self._client: Any = None
         self._seen: tuple[float, _Group] | None = None
         self._short_since_s: float | None = None
+        self._past: _Activity | None = None
 
     def size(self) -> ClusterSize:
         """Return how many instances there are and how many workers the master counts on."""
@@ -101,6 +103,8 @@ class Ec2Cluster:
             )
         if group.desired_capacity != workers:
             self._seen = self._short_since_s = None
+            # A launch that failed for the size before says nothing of this one.
+            self._past = self._newest_activity()
             self._call(
                 "set_desired_capacity",
                 AutoScalingGroupName=self._settings.group,
@@ -138,14 +142,19 @@ class Ec2Cluster:
 
     def _check_launches(self, group: _Group, workers: int) -> None:
         """Say why instances are missing, if the newest attempt to launch one has failed."""
+        newest = self._newest_activity()
+        if newest is None or newest.status_code not in _FAILED:
+            return
+        if self._past is None or newest.activity_id != self._past.activity_id:
+            raise ClusterError(
+                f"{self._what}: found {group.in_service} of {workers} instances in service, and the newest launch "
+                f"{newest.status_code.lower()}: {newest.status_message}; expected it to succeed; "
+                f"{launch_remedy(newest.status_message)}"
+            )
+
+    def _newest_activity(self) -> _Activity | None:
         answer = self._call("describe_scaling_activities", AutoScalingGroupName=self._settings.group, MaxRecords=1)
-        for newest in msgspec.convert(answer["Activities"], list[_Activity]):
-            if newest.status_code in _FAILED:
-                raise ClusterError(
-                    f"{self._what}: found {group.in_service} of {workers} instances in service, and the newest launch "
-                    f"{newest.status_code.lower()}: {newest.status_message}; expected it to succeed; "
-                    f"{launch_remedy(newest.status_message)}"
-                )
+        return next(iter(msgspec.convert(answer["Activities"], list[_Activity])), None)
 
     def _check_registered(self, workers: int) -> None:
         """Say when workers do not register although their instances are in service."""

@@ -225,10 +225,21 @@ def test_why_an_instance_cannot_be_launched_is_said_with_a_remedy(
         assert "found 1 of 3 instances in service" in str(error.value)
         assert said in str(error.value) and remedy in str(error.value)
         # The newest counts: it has been tried again.
-        activity["StatusCode"] = "InProgress"
+        trying = {**activity, "ActivityId": "2", "StatusCode": "InProgress"}
+        stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=3))
+        stub.add_response("describe_scaling_activities", {"Activities": [trying]})
+        cluster.resize(3)
+        # What failed before is not held against another size.
         stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=3))
         stub.add_response("describe_scaling_activities", {"Activities": [activity]})
-        cluster.resize(3)
+        stub.add_response("set_desired_capacity", {})
+        cluster.resize(2)
+        for number in ("1", "3"):
+            stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=2))
+            stub.add_response("describe_scaling_activities", {"Activities": [{**activity, "ActivityId": number}]})
+        cluster.resize(2)
+        with pytest.raises(ClusterError, match="found 1 of 2 instances in service"):
+            cluster.resize(2)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +256,7 @@ def test_what_auto_scaling_refuses_is_said_with_a_remedy(
     cluster.resize(1)
     with Stubber(cluster._client) as stub:
         stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=1))
+        stub.add_response("describe_scaling_activities", {"Activities": []})
         stub.add_client_error("set_desired_capacity", code, "no")
         with pytest.raises(ClusterError, match=remedy):
             cluster.resize(2)
