@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
 
-import pytest
-import typer
-
-from statecore.cli import app
 from statecore.runtime.job import load_job
 from statecore.testing import KeyedOperatorHarness
 
@@ -52,19 +47,6 @@ def test_the_function_of_the_job_file_keeps_a_total_per_customer(tmp_path: Path)
     assert tested.output == [("ann", 1, 250), ("bob", 1, 5), ("ann", 2, 300)]
 
 
-@pytest.mark.parametrize("marker", ["job-commands", "rescale-commands"])
-def test_the_command_line_takes_the_commands_that_are_shown(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATECORE_CATALOG", "sqlite:///catalog.db")
-    lines = block(marker).replace("\\\n", " ").splitlines()
-    commands = [shlex.split(line.rstrip("& ")) for line in lines if line.startswith("python -m statecore")]
-    assert commands
-    for _, _, _, *arguments in commands:
-        command = typer.main.get_command(app)
-        while hasattr(command, "commands"):
-            command = command.commands[arguments.pop(0)]
-        command.make_context("statecore", arguments)
-
-
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (REPO / "Makefile").read_text(), re.M))
     assert set(re.findall(r"`?make ([a-z]+)", README)) <= targets
@@ -73,12 +55,6 @@ def test_every_make_target_that_is_named_exists() -> None:
 def test_pip_check_prints_what_the_readme_says() -> None:
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
     assert done.stdout.strip() in README
-
-
-@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
 
 
 def test_every_directory_of_the_package_is_in_the_table() -> None:
