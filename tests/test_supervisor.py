@@ -399,7 +399,7 @@ def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> Non
         cwd=Path(supervisor_module.__file__).parents[1],
     )
     assert process.stderr is not None
-    assert "supervisor started" in process.stderr.readline()
+    assert any("supervisor started" in line for line in process.stderr)
     process.terminate()
     _, rest = process.communicate(timeout=30)
     assert process.returncode == 0, rest

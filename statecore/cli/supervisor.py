@@ -18,4 +18,6 @@ def supervise(
 ) -> None:
     """Run jobs: launch their drivers, bring them back, resize their clusters; ends on SIGTERM and Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # What it does with every new connection is of no interest to whoever reads what became of a job.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     run_supervisor(catalog, logs)
