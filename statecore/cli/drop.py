@@ -30,7 +30,7 @@ def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_j
     if as_json:
         print_json({"path": where, "bytes": freed})
     else:
-        print(f"dropped {where}: {freed} bytes freed")
+        print(f"dropped {where}: {freed:,} bytes freed")
 
 
 def _forget(catalog: str | None, *paths: str) -> bool:

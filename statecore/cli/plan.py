@@ -81,7 +81,7 @@ def _print(planned: RescalePlan, downtime: Downtime | None) -> None:
     print(
         f"{planned.job}, epoch {planned.epoch} of lineage {planned.lineage}: parallelism {planned.from_parallelism} -> "
         f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
-        f"{planned.method}; {planned.bytes_written} bytes to write, skew {planned.skew:.2f}"
+        f"{planned.method}; {planned.bytes_written:,} bytes to write, skew {planned.skew:.2f}"
     )
     if downtime is not None:
         print(f"expected downtime: {downtime_words(planned.method, downtime)}")
@@ -91,6 +91,6 @@ def _print(planned: RescalePlan, downtime: Downtime | None) -> None:
     average = planned.rows / len(planned.subtasks) or 1
     for each in planned.subtasks:
         start, end = each.key_groups
-        counts = map(str, (each.files, each.rows, each.bytes))
+        counts = (f"{count:,}" for count in (each.files, each.rows, each.bytes))
         made.add_row(str(each.subtask), f"{start}–{end}", *counts, f"{each.rows / average:.0%}")
     console().print(made)

@@ -97,7 +97,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
     else:
         made.add_row("policy", "on" if policy.enabled else "off")
         for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
-            made.add_row(key.replace("_", " "), "no limit" if value is None else str(value))
+            made.add_row(key.removesuffix("_s").replace("_", " "), _setting(key, value))
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"
         made.add_row("last look", looked)
         made.add_row("found", escape(policy.finding or NOTHING))
@@ -123,6 +123,12 @@ def list_decisions(
     for each in found:
         made.add_row(utc(each.decided_ms), *_sizes(each), each.state, *map(escape, _words(each)))
     console().print(made)
+
+
+def _setting(key: str, value: str | float | None) -> str:
+    if value is None:
+        return "no limit"
+    return value if isinstance(value, str) else f"{value:g}{' s' if key.endswith('_s') else ''}"
 
 
 def _sizes(decision: DecisionRecord) -> tuple[str, str]:

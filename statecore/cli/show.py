@@ -34,7 +34,7 @@ def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
                 str(share.subtask),
                 escape(f"{share.state} ({share.scope} {share.kind} of {share.type})"),
                 ", ".join(f"{start}–{end}" for start, end in share.key_groups),
-                *map(str, (share.files, share.rows, share.bytes)),
+                *(f"{count:,}" for count in (share.files, share.rows, share.bytes)),
             )
         screen.print(made)
     if manifest.sources:
@@ -90,9 +90,9 @@ def _summary(manifest: Manifest) -> Table:
         "watermark": "none" if manifest.watermark_ms is None else f"{utc(manifest.watermark_ms)} UTC",
         "job file": _artifact(manifest),
         "epoch time": f"{utc(manifest.batch_timestamp_ms)} UTC",
-        "rows so far": str(manifest.rows_total),
+        "rows so far": f"{manifest.rows_total:,}",
         "written by": f"{manifest.writer}, generation {manifest.generation}",
-        "files": f"{len(manifest.files())}, {sum(ref.size for ref in manifest.files())} bytes",
+        "files": f"{len(manifest.files()):,}, {sum(ref.size for ref in manifest.files()):,} bytes",
     }
     for name, value in rows.items():
         made.add_row(name, escape(value))

@@ -25,4 +25,4 @@ def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     if problems:
         raise typer.Exit(1)
     if not as_json:
-        print(f"whole: {files} files, {size} bytes")
+        print(f"whole: {files:,} files, {size:,} bytes")
