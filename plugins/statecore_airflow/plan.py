@@ -10,10 +10,9 @@ from airflow.sdk.bases.skipmixin import SkipMixin
 
 from statecore.catalog import JobRecord
 from statecore.downtime import Downtime, downtime_words, expected_downtime
-from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
-from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
 from statecore_airflow.approval import ApprovalWhenAskedOperator
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms
 from statecore_airflow.faults import Place, fault_point
@@ -107,14 +106,9 @@ def describe_plan(
 
 def _planned(job: JobRecord, request: RescaleRequest) -> RescalePlan | None:
     store = CheckpointStore.at(job.store)
-    newest = store.newest()
-    if newest is None:
-        if request.method == "live":
-            return None
-        raise MissingFileError(
-            f"found no committed epoch of job {job.name!r} in {store.files.url}; expected one to make a savepoint of; "
-            "start the job and let it commit an epoch first"
-        )
+    if request.method == "live" and store.newest() is None:
+        return None
+    newest = newest_to_plan(store, job.name)
     path = store.manifest_path(newest.lineage, newest.epoch)
     # The stream goes on, and would clean up what it has followed by others.
     with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):

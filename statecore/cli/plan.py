@@ -12,9 +12,9 @@ from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
 from statecore.downtime import Downtime, downtime_words, expected_downtime
-from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
 
 
 def plan(
@@ -32,8 +32,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a rescale of a job or a savepoint will do; nothing is written or moved."""
-    store, manifest_path = _found(what, catalog)
-    manifest = store.manifest(manifest_path)
+    store, manifest = _found(what, catalog)
     with progress("counting rows") as report:
         planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
     downtime = _downtime(what, planned, catalog)
@@ -44,8 +43,8 @@ def plan(
         _print(planned, downtime)
 
 
-def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
-    """Return the store and the path of the manifest that is meant.
+def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
+    """Return the store and the manifest that is meant.
 
     Raises:
         UnknownJobError: It looks like a job's name, and is none.
@@ -53,16 +52,11 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, str]:
 
     """
     if catalog is None or _is_path(what):
-        return open_savepoint(what)
+        store, path = open_savepoint(what)
+        return store, store.manifest(path)
     with Catalog(catalog) as opened:
         store = CheckpointStore.at(opened.job(what).store)
-    checkpoints = store.checkpoints()
-    if not checkpoints:
-        raise MissingFileError(
-            f"found no committed epoch of {what} in {store.files.url}; expected one to plan with; start the job, and "
-            "plan when it has committed its first epoch"
-        )
-    return store, checkpoints[-1].path
+    return store, newest_to_plan(store, what)
 
 
 def _is_path(what: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.errors import CorruptFileError
+from statecore.errors import CorruptFileError, MissingFileError
 from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -79,6 +79,22 @@ class RescalePlan:
     def skew(self) -> float:
         """Rows of the fullest subtask per rows of the average one; 1.0 is even."""
         return max(subtask.rows for subtask in self.subtasks) * len(self.subtasks) / self.rows if self.rows else 1.0
+
+
+def newest_to_plan(store: CheckpointStore, job: str) -> Manifest:
+    """Return the newest committed epoch of a job, which a rescale would go on from.
+
+    Raises:
+        MissingFileError: None is committed yet.
+
+    """
+    newest = store.newest()
+    if newest is None:
+        raise MissingFileError(
+            f"found no committed epoch of job {job!r} in {store.files.url}; expected one to plan with; start the job, "
+            "and plan when it has committed its first epoch"
+        )
+    return newest
 
 
 def plan_rescale(

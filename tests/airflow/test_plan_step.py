@@ -45,7 +45,7 @@ def test_the_expected_downtime_is_what_earlier_runs_took(catalog: Catalog, job: 
         catalog.mark_step("r", step, started=True, ended=True)
     catalog.finish_rescale_run("r")
     assert plan(job)["downtime_ms"] >= 0
-    assert "in 1 earlier runs" in plan(job)["text"]
+    assert "in 1 earlier run)" in plan(job)["text"]
 
 
 def test_a_rewrite_says_how_much_it_will_write(catalog: Catalog, job: str) -> None:

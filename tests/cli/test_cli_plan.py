@@ -44,7 +44,7 @@ class TestPlan:
         assert "parallelism" in done.stderr
 
     def test_of_a_job_it_plans_with_the_newest_epoch(self, job: str, store: CheckpointStore) -> None:
-        assert_refused(run("plan", job, "--parallelism", "4"), "no committed epoch of orders")
+        assert_refused(run("plan", job, "--parallelism", "4"), "no committed epoch of job 'orders'")
         committed(store)
         committed(store, epoch=8)
         done = run("plan", job, "--parallelism", "4")

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod, SystemClock
 from statecore.downtime import expected_downtime
-from statecore.errors import MissingFileError, StatecoreError
+from statecore.errors import StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.plan import RescalePlan, plan_rescale
+from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
 from statecore_airflow.rescale_request import RescaleRequest
 from statecore_airflow.web.access import may_rescale
 from statecore_airflow.web.answers import DowntimeRange, PlanAnswer, SubtaskShare
@@ -72,13 +72,7 @@ def _plan(job: JobRecord, request: RescaleRequest) -> RescalePlan:
         )
     try:
         store = CheckpointStore.at(job.store)
-        manifest = store.newest()
-        if manifest is None:
-            raise MissingFileError(
-                f"found no committed epoch of job {job.name!r} in {store.files.url}; expected one to plan with; start "
-                "the job and let it commit an epoch first"
-            )
-        return plan_rescale(store, manifest, request.parallelism, request.max_parallelism)
+        return plan_rescale(store, newest_to_plan(store, job.name), request.parallelism, request.max_parallelism)
     finally:
         _under_way.release()
 
