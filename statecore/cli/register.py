@@ -30,8 +30,10 @@ def register_job(
         ),
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster that grows and shrinks with the job.")] = None,
-    setting: Annotated[list[str] | None, typer.Option(help="key=value, read by the job file as job.settings.")] = None,
-    conf: Annotated[list[str] | None, typer.Option(help="key=value, Spark configuration.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="key=value, read by the job file as job.settings; any number.")
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option(help="key=value, Spark configuration; any number.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a job to the catalog, or change its definition; what runs is not changed before its next start."""

@@ -48,11 +48,11 @@ def rescale(
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that each step may take.")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a running job another parallelism, and wait until it runs at it.
+    """Give a running job another parallelism, and wait until it keeps up at it.
 
-    It is done when the job keeps up: epochs commit, as fast as before for its size, or what waits becomes less. When a
-    step fails, the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism the job
-    file fixes keep it. A job that is stopped takes another parallelism with `start`.
+    It keeps up when epochs commit, and as fast as before for its size, or what waits becomes less. When a step fails,
+    the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism the job file fixes
+    keep it. A job that is stopped takes another parallelism with `start`.
     """
     if max_parallelism is not None and method is not Method.rewrite:
         raise typer.BadParameter(f"found --max-parallelism with the method {method}; it takes --method rewrite")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from tenacity import retry, stop_after_delay, wait_fixed
 
-from statecore.cluster import ClusterSize, StandaloneCluster, StandaloneMaster, StandaloneSettings
+from statecore.cluster import ClusterSize, StandaloneCluster, StandaloneMaster, StandaloneSettings, standalone
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ClusterError
@@ -68,8 +68,9 @@ def test_a_cluster_grows_and_shrinks_whoever_goes_on_with_it(settings: Standalon
 
 
 def test_stopping_ends_executors_too_and_a_killed_worker_is_replaced(
-    master: StandaloneMaster, settings: StandaloneSettings, tmp_path: Path
+    master: StandaloneMaster, settings: StandaloneSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(standalone, "_RESTART_PAUSE_S", 0.5)
     cluster = StandaloneCluster("c", settings)
     reach(cluster, 1)
     application = hold_executors(master, tmp_path)
