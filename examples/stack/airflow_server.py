@@ -148,7 +148,6 @@ class AirflowServer:
             "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database_url,
-            "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(api_port),
             "AIRFLOW__API__BASE_URL": url,
@@ -165,7 +164,6 @@ class AirflowServer:
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             # Small files that do not change: parsing them again would only take a core from the job.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
-            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             # Airflow would ask for another driver than the one that it is given.
             **({} if self._is_sqlite else {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database_url}),
             **{
