@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
 
 CLUSTER = "local"
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition, but not for ever."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Supervised:
@@ -52,10 +61,7 @@ class Supervised:
         self._catalog.close()
 
     def wait_running(self, parallelism: int) -> None:
-        deadline = time.monotonic() + 20
-        while self._mine is None or self._catalog.newest_generation(self._job).parallelism != parallelism:
-            assert time.monotonic() < deadline, "no driver runs"
-            time.sleep(0.01)
+        until(lambda: self._mine is not None and self._catalog.newest_generation(self._job).parallelism == parallelism)
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):

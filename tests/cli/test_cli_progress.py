@@ -14,6 +14,7 @@ from statecore.cli.output import Report
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
 from tests.cli.shell import committed, run
+from tests.cli.supervised import until
 
 
 @pytest.mark.parametrize("screen", [True, False])
@@ -57,8 +58,7 @@ def test_a_copy_is_watched_where_it_arrives(
         for ref in files:
             target.write_file(ref.path, store.read_file(ref))
             seen = sum(each.size for each in files[: files.index(ref) + 1])
-            while not any(done == seen for done, _ in reports):
-                pass
+            until(lambda seen=seen: any(done == seen for done, _ in reports))
     assert {total for _, total in reports} == {sum(ref.size for ref in files)}
 
 

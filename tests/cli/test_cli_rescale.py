@@ -13,7 +13,7 @@ from statecore.catalog import Catalog
 from statecore.cli import driver, rescale_steps
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.cli.shell import assert_refused, committed, register, run
-from tests.cli.supervised import CLUSTER, Supervised
+from tests.cli.supervised import CLUSTER, Supervised, until
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +49,8 @@ def test_live_the_same_driver_goes_on_at_the_new_parallelism(
     assert (recorded.from_workers, recorded.to_workers) == (1, 2)
     assert catalog.lease(sized) is None
     run("rescale", sized, "--parallelism", 2, "--workers", 1)
-    while (sizes := [size for size in running_job.sizes if size[1]])[-1] != (1, 2) or len(sizes) < 2:
-        pass
+    until(lambda: running_job.sizes[-1] == (1, 2))
+    sizes = [size for size in running_job.sizes if size[1]]
     # It grows before there are more subtasks, and shrinks when there are fewer.
     assert [size for size in sizes if size != (2, 2)] == [(1, 2), (2, 4), (1, 2)]
 
@@ -169,8 +169,9 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     running_job.deaf = True
     first = threading.Thread(target=run, args=("rescale", sized, "--parallelism", 4))
     first.start()
-    while (lease := catalog.lease(sized)) is None:
-        pass
+    until(lambda: catalog.lease(sized))
+    lease = catalog.lease(sized)
+    assert lease is not None
     # In this process as from anywhere else.
     with pytest.raises(Exception, match=lease.owner):
         catalog.acquire_lease(sized, "scheduled__2026-01-01", 1_000)
