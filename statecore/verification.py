@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
+
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import UnhealthyJobError
 from statecore.health import Evidence, Health, assess
@@ -9,6 +12,18 @@ from statecore.health import Evidence, Health, assess
 RESTART_LOOP = 2
 """Generations of one run that may not fail."""
 _GENERATIONS, _EPOCHS_SINCE, _EPOCHS_BEFORE = 20, 50, 20
+# Three are looked at, which may take longer at a smaller size, and the first loads its state.
+_PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
+
+
+def patience_ms(catalog: Catalog, job: str) -> int:
+    """Return for how long epochs have to be waited for, by how they followed each other lately; an hour at most.
+
+    A job whose epochs take minutes, or begin every few minutes, cannot show within seconds that it does well.
+    """
+    read = [epoch.committed_ms for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
+    apart = [after - before for before, after in pairwise(read)]
+    return min(_LONGEST_PATIENCE_MS, _PATIENCE_EPOCHS * int(median(apart))) if apart else 0
 
 
 class Verification:

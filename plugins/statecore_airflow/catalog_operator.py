@@ -54,7 +54,13 @@ class CatalogOperator(BaseOperator):
         show_links(self, context)
 
     def wait(
-        self, catalog: Catalog, trigger: type[CatalogTrigger], *, owner: str | None = None, **arguments: Any
+        self,
+        catalog: Catalog,
+        trigger: type[CatalogTrigger],
+        *,
+        owner: str | None = None,
+        at_least_ms: int = 0,
+        **arguments: Any,
     ) -> None:
         """Return when what was asked for is there; after a moment in the worker, a trigger waits instead.
 
@@ -65,6 +71,7 @@ class CatalogOperator(BaseOperator):
             catalog: Where to look.
             trigger: What to wait for.
             owner: Owner of the lease to keep meanwhile; None for no lease.
+            at_least_ms: How long to wait, if that is longer than ``timeout``.
             arguments: Of the trigger.
 
         Raises:
@@ -77,7 +84,7 @@ class CatalogOperator(BaseOperator):
             conn_id=self.conn_id,
             job=self.job,
             owner=owner,
-            deadline_ms=begun_ms + int(self.timeout.total_seconds() * 1000),
+            deadline_ms=begun_ms + max(at_least_ms, int(self.timeout.total_seconds() * 1000)),
             **arguments,
         )
         while (finding := waiting.look(catalog)).status is Status.WAITING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog, RequestRecord
+from statecore.verification import patience_ms
 from statecore_airflow.step import JobStep, change_id
 from statecore_airflow.triggers import RequestTrigger
 
@@ -26,7 +27,9 @@ class RescaleLiveOperator(JobStep):
         """Ask the driver."""
         run = catalog.rescale_run(change_id(context))
         request = self._request(catalog, run.run_id, run.to_parallelism)
-        self.wait(catalog, RequestTrigger, owner=run.run_id, request_id=request.id)
+        # It is taken up between two epochs, so the one that runs has to end first.
+        patience = patience_ms(catalog, self.job)
+        self.wait(catalog, RequestTrigger, owner=run.run_id, at_least_ms=patience, request_id=request.id)
         self.finish(catalog, context)
 
     def finish(self, catalog: Catalog, context: Context) -> None:

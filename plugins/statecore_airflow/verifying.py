@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog
+from statecore.verification import patience_ms
 from statecore_airflow.step import JobStep, change_id
 from statecore_airflow.triggers import HealthyTrigger
 
@@ -12,7 +13,7 @@ from statecore_airflow.triggers import HealthyTrigger
 class VerifyOperator(JobStep):
     """Waits until the job is healthy at the new parallelism, then ends the run and gives the lease back.
 
-    ``statecore.health`` says what healthy is.
+    ``statecore.health`` says what healthy is. A job with long epochs is waited for longer than ``timeout``.
 
     Args:
         **kwargs: See ``JobStep``.
@@ -24,7 +25,13 @@ class VerifyOperator(JobStep):
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Look at heartbeats, epochs and what waits."""
         run = catalog.rescale_run(change_id(context))
-        self.wait(catalog, HealthyTrigger, owner=run.run_id, parallelism=run.to_parallelism)
+        self.wait(
+            catalog,
+            HealthyTrigger,
+            owner=run.run_id,
+            at_least_ms=patience_ms(catalog, self.job),
+            parallelism=run.to_parallelism,
+        )
         self.finish(catalog, context)
 
     def finish(self, catalog: Catalog, context: Context) -> None:

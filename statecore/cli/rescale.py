@@ -45,7 +45,9 @@ def rescale(
         int | None, typer.Option(min=1, help="Number of key groups to be; with --method rewrite alone.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at the run.")] = "by hand",
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that each step may take.")] = 600.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds that each step may take; more where epochs are long.")
+    ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
     """Give a running job another parallelism, and wait until it keeps up at it.

@@ -17,7 +17,7 @@ from statecore.cli.rewrite import rewritten
 from statecore.cli.stop import stop_with_savepoint
 from statecore.errors import ClusterError, RequestFailedError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.verification import Verification
+from statecore.verification import Verification, patience_ms
 
 _T = TypeVar("_T")
 
@@ -100,7 +100,9 @@ class Rescale:
             asked = {"parallelism": self._wish.parallelism}
             request = self._catalog.request(self._job.name, "rescale", asked, f"{self._run}/rescale_live")
             failed = f"{self._job.name} was not rescaled"
-            result = answer(self._catalog, request, self._wish.timeout_s, failed, give_up=True)
+            # It is taken up between two epochs, so the one that runs has to end first.
+            timeout_s = max(self._wish.timeout_s, patience_ms(self._catalog, self._job.name) / 1000)
+            result = answer(self._catalog, request, timeout_s, failed, give_up=True)
         self._shrink()
         after = "none yet" if result["after_epoch"] is None else str(result["after_epoch"])
         sizes = f"{result['from_parallelism']} -> {result['parallelism']}"
@@ -171,6 +173,7 @@ class Rescale:
                 lambda: verification.look(self._catalog).is_healthy,
                 f"{self._job.name} to keep up at its new parallelism",
                 lambda: verification.found,
+                at_least_s=patience_ms(self._catalog, self._job.name) / 1000,
             )
 
     def _grow(self) -> None:
@@ -204,13 +207,20 @@ class Rescale:
             raise ClusterError(f"cluster {cluster}: {found.message}")
         return found.ready_workers == workers
 
-    def _until(self, look: Callable[[], _T | None], expected: str, seen: Callable[[], str] = lambda: "none") -> _T:
-        deadline = time.monotonic() + self._wish.timeout_s
+    def _until(
+        self,
+        look: Callable[[], _T | None],
+        expected: str,
+        seen: Callable[[], str] = lambda: "none",
+        at_least_s: float = 0.0,
+    ) -> _T:
+        timeout_s = max(self._wish.timeout_s, at_least_s)
+        deadline = time.monotonic() + timeout_s
         while not (found := look()):
             self._lease.check()
             if time.monotonic() > deadline:
                 raise RequestFailedError(
-                    f"found {seen()} after {self._wish.timeout_s:g} s; expected {expected}; see that the supervisor "
+                    f"found {seen()} after {timeout_s:g} s; expected {expected}; see that the supervisor "
                     f"runs, and look at the log {log_of(self._catalog, self._job.name)}"
                 )
             time.sleep(POLL_S)

@@ -1,0 +1,45 @@
+"""How long a job is given to show that it keeps up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog, EpochRecord
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.verification import patience_ms
+from tests.cli.shell import register
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
+        opened.create_schema()
+        register(opened, CheckpointStore.at(str(tmp_path / "store")))
+        yield opened
+
+
+MINUTE = 60_000
+
+
+@pytest.mark.parametrize(
+    ("commits_ms", "rows", "expected_ms"),
+    [
+        ([], 10, 0),
+        ([MINUTE], 10, 0),
+        ([1_000, 2_000, 3_000], 10, 8_000),
+        # An outage in between does not count.
+        ([0, 2 * MINUTE, 4 * MINUTE, 600 * MINUTE, 602 * MINUTE], 10, 16 * MINUTE),
+        ([0, 30 * MINUTE, 60 * MINUTE], 10, 60 * MINUTE),
+        # Ticks of a job that has nothing to read say nothing of its epochs.
+        ([0, 30 * MINUTE, 60 * MINUTE], 0, 0),
+    ],
+)
+def test_long_epochs_are_waited_for_but_not_for_ever(
+    catalog: Catalog, commits_ms: Sequence[int], rows: int, expected_ms: int
+) -> None:
+    for number, at_ms in enumerate(commits_ms):
+        catalog.record_epoch(EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, 100))
+    assert patience_ms(catalog, "orders") == expected_ms
