@@ -154,7 +154,7 @@ def _policy(found: Standing) -> str:
     state = "on" if policy.enabled else "off"
     if policy.looked_ms is None:
         return f"{state}, has not looked yet"
-    return f"{state}, looked {_ago(found, policy.looked_ms)}: {policy.finding}"
+    return f"{state}, looked {_ago(found, policy.looked_ms)}: {policy.finding or NOTHING}"
 
 
 def _when(found: Standing, ms: int) -> str:
