@@ -201,20 +201,20 @@ def _with_subtasks(bench: Bench, subtasks: int) -> _Subtasks:
         job = OurJob(bench.spark, folder / "job", records.folder)
         with job.running(subtasks) as query:
             seconds_of(query, WARM_UP)
-            before = _driver_cpu_s()
+            before = _driver_cpu_s(bench)
             records.feed(FEW_ROWS, FEW_ROWS, files=EPOCHS)
             epoch_ms = 1000 * median(seconds_of(query, WARM_UP + EPOCHS)[WARM_UP:])
-            driver_ms = 1000 * (_driver_cpu_s() - before) / EPOCHS
+            driver_ms = 1000 * (_driver_cpu_s(bench) - before) / EPOCHS
         run_ms = phases_ms(job.epochs()[WARM_UP:])["run"]
         bench.say(f"{subtasks} subtasks: {epoch_ms:.0f} ms an epoch, {driver_ms:.0f} ms of them work of the driver")
         bench.forget_state()
         return _Subtasks(epoch_ms, run_ms, driver_ms)
 
 
-def _driver_cpu_s() -> float:
-    """Return the seconds that this process and its JVM have worked."""
-    driver = psutil.Process()
-    taken = [each.cpu_times() for each in (driver, *driver.children(recursive=True))]
+def _driver_cpu_s(bench: Bench) -> float:
+    """Return the seconds that this process and its JVM have worked; executors are other processes."""
+    jvm = bench.spark.sparkContext._gateway.proc.pid
+    taken = [psutil.Process(pid).cpu_times() for pid in (None, jvm)]
     return sum(each.user + each.system for each in taken)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statecore.model import KeyGroupRange
+from statecore.runtime.garbage import leave_out
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
@@ -44,6 +45,8 @@ class _CachedOperator:
 
 _keyed: dict[_Operator, dict[int, _CachedGroup]] = {}
 _operator: dict[tuple[str, str, int], _CachedOperator] = {}
+# How many scopes each subtask had when its state was last left out of looks for garbage.
+_left_out: dict[tuple[str, str, int], int] = {}
 
 
 class SubtaskStateLoader:
@@ -109,9 +112,16 @@ class SubtaskStateLoader:
         if tokens is None:
             heads = self._epoch.subtasks[self._subtask].heads
             tokens = {group: head for first, last, head in heads for group in range(first, last + 1)}
+        scopes = 0
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
             states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
+            scopes += sum(len(rows) for _, rows in states.values())
+        # All of it, once it was loaded; and as it grows, whenever that has made it twice as much.
+        place = (*self._own, self._subtask)
+        if self.cached_key_groups < len(keyed.key_groups) or scopes >= 2 * _left_out.get(place, 1):
+            leave_out()
+            _left_out[place] = scopes
 
     def keep_operator(
         self, states: Mapping[str, HeldOperatorState], token: str, files: tuple[OperatorFile, ...]

@@ -175,7 +175,7 @@ def write_bases(
     """
     columns = [*keys, *(field.name for field in keyed_files.stored_fields(table_schema(state)))]
     writer = base_writer(store.files.url, folder, token, state.name, columns, parallelism, max_parallelism)
-    written = placed.sortWithinPartitions(KEY_GROUP).mapInArrow(writer, "file string").collect()
+    written = placed.sortWithinPartitions(KEY_GROUP, *keys).mapInArrow(writer, "file string").collect()
     return [_KEYED_FILE.decode(row["file"]) for row in written]
 
 

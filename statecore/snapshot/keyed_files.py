@@ -11,7 +11,8 @@ One file holds one state of one subtask::
     _timestamp_ms    with a time to live only: int64, or a list of them beside the elements of a list
     _deleted         changelogs only: true where something was removed (its _value is null)
 
-A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics. A changelog is an
+A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics; a key is stored by
+what differs from the key before it, which is little where merges have sorted those of a key group. A changelog is an
 Arrow IPC file (zstd): quick to write and to replay, and holds what changed alone. Its rows are applied in order: a row
 replaces the state of its key and window, or removes it; of a map it replaces or removes one entry, and with a null
 ``_map_key`` it removes all of them. Every base can be read as a table by any engine.
@@ -110,14 +111,26 @@ def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str
 
 def encode_base(*tables: pa.Table) -> bytes:
     """Return the Parquet file of a base, whose rows are sorted by key group; several tables follow each other."""
-    sink = pa.BufferOutputStream()
-    # Keys hardly repeat: a dictionary of them costs time and saves no byte.
+    sink, schema = pa.BufferOutputStream(), tables[0].schema
+    encodings = {name: _key_encoding(schema.field(name).type) for name in key_columns(tables[0])}
     with pq.ParquetWriter(
-        sink, tables[0].schema, compression="zstd", use_dictionary=False, write_page_checksum=True
+        sink,
+        schema,
+        compression="zstd",
+        # Keys hardly repeat: a dictionary of them costs time and saves no byte. What differs from the key before does.
+        use_dictionary=False,
+        column_encoding={name: encoding for name, encoding in encodings.items() if encoding is not None},
+        write_page_checksum=True,
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _key_encoding(key_type: pa.DataType) -> str | None:
+    if pa.types.is_string(key_type) or pa.types.is_binary(key_type):
+        return "DELTA_BYTE_ARRAY"
+    return "DELTA_BINARY_PACKED" if pa.types.is_integer(key_type) else None
 
 
 def encode_changelog(table: pa.Table) -> bytes:

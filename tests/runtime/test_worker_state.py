@@ -6,6 +6,7 @@ The cache may only ever save reads; whatever it holds, an epoch must leave the s
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -781,3 +782,39 @@ def test_the_manifests_made_here_are_read_back_as_they_are(cluster: Cluster) -> 
     cluster.epoch(ROWS, "A", parallelism=2)
     assert cluster.newest is not None
     assert msgspec.json.encode(cluster.store.newest()) == msgspec.json.encode(cluster.newest)
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_look_for_garbage_does_not_go_through_the_state(cluster: Cluster) -> None:
+    def in_reach() -> list[str]:
+        """Return the keys of state dictionaries that a look for garbage goes through."""
+        watched = {id(item) for item in gc.get_objects()}
+        groups = cluster.workers[worker][0][cluster.spec.store_url, "totals"].values()
+        held = [rows for group in groups for _, rows in group.states.values()]
+        assert sum(map(len, held)) >= 2 * len(keys)
+        return [key for rows in held if id(rows) in watched for (key,) in rows]
+
+    keys = [f"k{n}" for n in range(64)]
+    worker = "A"
+    cluster.epoch([(key, 1) for key in keys])
+    assert in_reach() == []
+    for _ in range(2):
+        # As Spark's worker does after each task.
+        gc.collect()
+        cluster.epoch([(key, 1) for key in keys])
+        assert in_reach() == []
+
+    worker = "B"
+    cluster.epoch([(key, 1) for key in keys], workers="B")
+    assert in_reach() == []
+
+    keys += [f"more{n}" for n in range(128)]
+    cluster.epoch([(key, 1) for key in keys], workers="B")
+    assert in_reach() == []

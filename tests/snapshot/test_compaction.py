@@ -47,7 +47,7 @@ from statecore.snapshot.manifest import (
     TtlRef,
 )
 from statecore.snapshot.rescale import rescale_by_reference
-from statecore.snapshot.restore import apply_keyed_files
+from statecore.snapshot.restore import apply_keyed_files, table_schema
 from statecore.state import HeapKeyedStateBackend
 from statecore.state.tables import Window, copied_rows
 from statecore.testing import ManualClock
@@ -427,6 +427,29 @@ def test_a_base_is_made_column_by_column_unless_keys_or_columns_have_to_be_looke
     wider = msgspec.structs.replace(STATES[0], type="string")
     with pytest.raises(AssertionError, match="made of Python objects"):
         carry_out(store, merge(inputs, FileKind.BASE, state=wider), "merged")
+
+
+def test_merged_keys_stand_in_order_and_cost_what_they_differ_by(store: CheckpointStore) -> None:
+    keys = list(range(10_000))
+    random.Random(5).shuffle(keys)
+    names = key_schema([("k", "string")])
+    rows = KeyedRows(
+        [(f"customer-{key:08}",) for key in keys], [7] * len(keys), [1] * len(keys), deleted=[False] * len(keys)
+    )
+    changelog = encode_changelog(rows_table(rows, names, table_schema(STATES[0]), "total"))
+    item = KeyedFile(
+        file=store.write_file("state/totals/one.arrow", changelog),
+        state="total",
+        kind=FileKind.CHANGELOG,
+        token="one",
+        key_groups=ALL,
+        rows=len(keys),
+    )
+    inputs = merge([item], FileKind.BASE)
+    done = carry_out(store, inputs, "merged")
+    merged = store.read_file(done.output.file)
+    assert pq.read_table(pa.BufferReader(merged))["k"].to_pylist() == [f"customer-{key:08}" for key in range(10_000)]
+    assert len(merged) < 1.5 * len(keys)
 
 
 @pytest.mark.parametrize(("slice_rows", "slices"), [(1, 16), (5, 6), (20, 2), (10**6, 1)])
