@@ -14,14 +14,13 @@ from airflow.sdk.exceptions import (
     DagRunTriggerException,
     TaskDeferred,
 )
-from history import fall_behind
 from rescale_runs import FakeTask
 from running import run_step, sent
 from statecore_airflow import triggers
 from statecore_airflow.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
 from statecore_airflow.draining import DrainedTrigger, WaitDrainedOperator
 
-from statecore.catalog import Catalog, SourceBacklog
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog
 
 PARAMS = {"job": "flights", "parallelism": 4, "workers": 2, "reason": ""}
 
@@ -39,7 +38,16 @@ def behind(catalog: Catalog, job: str) -> str:
     catalog.set_desired(job, state="running", parallelism=2)
     generation = catalog.claim_generation(job, log_path="log").generation
     catalog.heartbeat(job, generation)
-    fall_behind(catalog, job, generation)
+    now_ms, rows = time.time_ns() // 1_000_000, 0
+    for number in range(60):
+        size = 500 + number % 7 * 200
+        rows += size
+        at_ms = now_ms - 60_000 + number * 1_000
+        waiting = 90_000 + number * 100 + 60_000 - rows
+        backlog = (SourceBacklog("in", records=waiting),)
+        catalog.record_epoch(
+            EpochRecord(job, 1, number, generation, 2, size, rows, at_ms - size, at_ms, size, backlog=backlog)
+        )
     return job
 
 
