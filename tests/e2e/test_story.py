@@ -28,7 +28,7 @@ FAILURES = [
     ("lease@begun", {**LARGE, "method": "live"}),
     ("resize_cluster@ended", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_live@begun", {"parallelism": 4, "method": "live"}),
-    ("verify@begun", {"parallelism": 4, "method": "live"}),
+    ("verify@begun", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_state@ended", {"parallelism": 4, "method": "by_reference"}),
     ("restart@ended", {"parallelism": 4, "method": "by_reference"}),
     ("rewrite_state@ended", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
@@ -189,7 +189,7 @@ def fail(world: World, fault: str, conf: dict[str, object]) -> None:
     step = fault.partition("@")[0]
     world.arm(fault)
     world.feed(2)
-    run = world.trigger("rescale", f"fails-at-{fault}", **conf)
+    run = world.trigger("rescale", f"fails-at-{step}", **conf)
     ended = world.end_of("rescale", run)
     assert world.was_hit(fault)
     assert (ended.state, [task.task_id for task in ended.failed_tasks]) == ("failed", [step])
