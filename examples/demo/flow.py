@@ -171,11 +171,17 @@ class Demo:
 
         def on_change(run: DagRun) -> None:
             nonlocal to_sabotage
-            states = {task.task_id: task.state for task in run.tasks if task.state not in (None, "skipped")}
+            # That it ran says nothing: it has something to do only where another step failed.
+            hidden = () if run.failed_tasks else ("rollback",)
+            states = {
+                task.task_id: task.state
+                for task in run.tasks
+                if task.state not in (None, "skipped") and task.task_id not in hidden
+            }
             news = ", ".join(f"{task} {state}" for task, state in states.items() if shown.get(task) != state)
             shown.update(states)
-            if news:
-                self._say(f"  rescale is {run.state}: {news}")
+            if news or run.finished:
+                self._say(f"  rescale is {run.state}{f': {news}' if news else ''}")
             if to_sabotage and states.get("stop_with_savepoint") == "success":
                 to_sabotage = False
                 self._sabotage()
