@@ -136,7 +136,7 @@ class Story:
         self._epochs(generation, until=-32, rate=2_100, parallelism=2)
         self._epochs(generation, until=-22, rate=0, parallelism=2)
         self._waiting = 5_600_000
-        self._epochs(generation, until=-20, rate=4_100, parallelism=2)
+        self._epochs(generation, until=-21.5, rate=4_100, parallelism=2)
         self._decision()
         self._epochs(generation, until=-14, rate=4_100, parallelism=2)
         self._rescale("manual__drain", 2, 4, reason=REASON)
@@ -248,7 +248,8 @@ def record_epoch(
 ) -> None:  # fmt: skip
     """Record an epoch of the job with all that belongs to it; while rows wait, one follows the other."""
     end_ms = began_ms + _EPOCH_MS
-    duration_ms = 420 + rows // (9 * parallelism) if not backlog.records else _EPOCH_MS - 40
+    is_behind = (backlog.records or 0) > rows
+    duration_ms = _EPOCH_MS - 40 if is_behind else 420 + rows // (9 * parallelism)
     run_ms = duration_ms * 0.86
     figures = OperatorFigures(
         "by_tail",
@@ -275,7 +276,7 @@ def record_epoch(
 
 
 class LivingDriver:
-    """A thread that keeps the told job alive: a heartbeat and an epoch every second."""
+    """A thread that keeps the told job alive, by a heartbeat and an epoch every second, and the one being rescaled."""
 
     def __init__(self, url: str) -> None:
         self._catalog = Catalog(url)
@@ -299,6 +300,7 @@ class LivingDriver:
         while not self._end.is_set():
             number, total = number + 1, total + 2_000
             self._catalog.heartbeat(FLIGHTS, newest.generation, lineage=1, epoch=number)
+            self._catalog.heartbeat("payments", 1)
             began_ms = SystemClock().now_ms() - _EPOCH_MS
             backlog = SourceBacklog("flights", 0, 0, None, 1_500)
             record_epoch(self._catalog, number, newest.generation, 2_000, total, began_ms, 4, backlog)

@@ -91,6 +91,7 @@ def test_on_a_telephone_nothing_is_out_of_sight(page: Page, server: ApiServer) -
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server.url}/statecore/")
     row = page.locator(f"tr[data-job={FLIGHTS}]")
+    row.scroll_into_view_if_needed()
     for figure in (row.get_by_text("0 records"), row.locator("time").last, row.locator(".condition")):
         expect(figure).to_be_in_viewport(ratio=1)
     for path in (f"{JOB}", f"/statecore/log?name={FLIGHTS}"):

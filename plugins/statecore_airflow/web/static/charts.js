@@ -31,24 +31,27 @@ function layout(more) {
 function overTime(series, title, id, more = {}) {
   const x0 = series.since_ms;
   const x1 = series.until_ms;
+  const widthPx = Math.max(LABEL_PX, byId(id).clientWidth - 70);
+  const labelMs = ((x1 - x0) * LABEL_PX) / widthPx;
   const marks = series.marks.filter((mark) => mark.at_ms >= x0 && mark.at_ms <= x1);
   return layout({
-    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: "%H:%M", nticks: 8, hoverformat: "%Y-%m-%d %H:%M:%S" },
+    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: "%H:%M", tickangle: 0, nticks: Math.min(8, Math.floor(widthPx / LABEL_PX)), hoverformat: "%Y-%m-%d %H:%M:%S" },
     yaxis: { ...axis(), title: { text: title, font: { size: 11 } }, rangemode: "tozero", nticks: 6 },
     shapes: marks.map((mark) => ({
       type: "line", xref: "x", yref: "paper", x0: mark.at_ms, x1: mark.at_ms, y0: 0, y1: 1,
       line: { color: colour(markColour(mark)), width: 1.5, dash: mark.kind.startsWith("rescale") ? "solid" : "dot" },
     })),
-    annotations: grouped(marks, ((x1 - x0) * LABEL_PX) / Math.max(LABEL_PX, byId(id).clientWidth - 70)).map(label),
+    annotations: grouped(marks, labelMs).map((group) => label(group, x1 - labelMs / 2)),
     ...more,
   });
 }
 
 /** The label of marks that are close to each other: that of the newest rescale, or else of the newest decision. */
-function label(group) {
+function label(group, edgeMs) {
   const shown = group.findLast((mark) => mark.kind.startsWith("rescale")) ?? group.at(-1);
   return {
-    xref: "x", yref: "paper", x: shown.at_ms, y: 1, yanchor: "bottom", xanchor: "center", showarrow: false,
+    xref: "x", yref: "paper", x: shown.at_ms, y: 1, yanchor: "bottom", showarrow: false,
+    xanchor: shown.at_ms > edgeMs ? "right" : "center",
     text: escaped(shown.text + (group.length > 1 ? ` +${group.length - 1}` : "")),
     font: { size: 11, color: colour(markColour(shown)) },
     hovertext: group.map((mark) => escaped(`${mark.text}: ${mark.kind}, ${utc(mark.at_ms)}`)).join("<br>"),
