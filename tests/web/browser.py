@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.web.server import ApiServer
 
@@ -25,6 +25,10 @@ _QUIET = [
 ]
 
 
+# Airflow's own page loads in a second, or in ten beside other tests.
+_PATIENCE_MS = 30_000
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start the machine's Chromium, and end it.
@@ -39,6 +43,7 @@ def chromium() -> Iterator[Browser]:
             f"found none of {', '.join(_PROGRAMS)} on the PATH; expected a browser for the pages in Airflow; install "
             "one (apt-get install chromium), or leave these tests out (-m 'not browser')"
         )
+    expect.set_options(timeout=_PATIENCE_MS)
     # Chromium refuses its sandbox to root.
     flags = [*_QUIET, "--no-sandbox"] if os.geteuid() == 0 else _QUIET
     with sync_playwright() as playwright:
