@@ -16,7 +16,7 @@ from tests.web.story import FLIGHTS, LivingDriver, Story
 PICTURES = REPO / "docs" / "images"
 JOB = f"/statecore/job?name={FLIGHTS}"
 _LARGEST_BYTES = 200_000
-_COLOURS = 128
+_COLOURS = 256
 
 
 def main() -> None:
