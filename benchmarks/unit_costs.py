@@ -103,6 +103,7 @@ def projected(costs: UnitCosts, cluster: Cluster) -> list[tuple[str, str, str]]:
 
 def measured(bench: Bench) -> UnitCosts:
     """Measure on the bench's cluster."""
+    _with_rows(bench, ROWS[0])  # the JVMs compile what they run
     rows = [_with_rows(bench, count) for count in ROWS]
     keys = [_with_keys(bench, count) for count in KEYS]
     subtasks = [_with_subtasks(bench, count) for count in SUBTASKS]

@@ -60,7 +60,7 @@ class AirflowClient:
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._credentials = {"username": user, "password": password}
-        self._http = httpx.Client(base_url=url, timeout=30.0)
+        self._http = httpx.Client(base_url=url, timeout=120.0)
 
     def login(self) -> None:
         """Get a token; every other call does this by itself when it has none."""

@@ -113,6 +113,7 @@ def encode_base(*tables: pa.Table) -> bytes:
     """Return the Parquet file of a base, whose rows are sorted by key group; several tables follow each other."""
     sink, schema = pa.BufferOutputStream(), tables[0].schema
     encodings = {name: _key_encoding(schema.field(name).type) for name in key_columns(tables[0])}
+    encodings[VALUE] = _value_encoding(schema.field(VALUE).type)
     with pq.ParquetWriter(
         sink,
         schema,
@@ -131,6 +132,12 @@ def _key_encoding(key_type: pa.DataType) -> str | None:
     if pa.types.is_string(key_type) or pa.types.is_binary(key_type):
         return "DELTA_BYTE_ARRAY"
     return "DELTA_BINARY_PACKED" if pa.types.is_integer(key_type) else None
+
+
+def _value_encoding(value_type: pa.DataType) -> str | None:
+    """Return what puts bytes of one place value side by side: those in front are mostly the same."""
+    fixed = pa.types.is_int32(value_type) or pa.types.is_int64(value_type) or pa.types.is_floating(value_type)
+    return "BYTE_STREAM_SPLIT" if fixed else None
 
 
 def encode_changelog(table: pa.Table) -> bytes:

@@ -128,7 +128,9 @@ class Bench:
         return None if result is None else result["savepoint"]
 
     def savepoint(self, name: str, **arguments: str) -> RequestRecord:
-        """Ask the running job for a savepoint and wait for the answer."""
+        """Ask the running job for a savepoint, once it has an epoch to keep, and wait for the answer."""
+        # Its manifest is there a moment before the epoch is published, and only then does a driver keep it.
+        wait(lambda: self.catalog.epochs(JOB, limit=1), "an epoch")
         asked = self.catalog.request(JOB, "savepoint", {"name": name, **arguments}, name)
         wait(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "the savepoint")
         return self.catalog.get_request(asked.id)
@@ -186,7 +188,7 @@ class Bench:
         return rows
 
 
-def wait(condition: Callable[[], Any], what: str, timeout_s: float = 90) -> None:
+def wait(condition: Callable[[], Any], what: str, timeout_s: float = 180) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
