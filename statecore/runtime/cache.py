@@ -119,7 +119,7 @@ class SubtaskStateLoader:
             scopes += sum(len(rows) for _, rows in states.values())
         # All of it, once it was loaded; and as it grows, whenever that has made it twice as much.
         place = (*self._own, self._subtask)
-        if self.cached_key_groups < len(keyed.key_groups) or scopes >= 2 * _left_out.get(place, 1):
+        if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _left_out.get(place, 0):
             leave_out()
             _left_out[place] = scopes
 

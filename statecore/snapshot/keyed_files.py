@@ -118,7 +118,7 @@ def encode_base(*tables: pa.Table) -> bytes:
         sink,
         schema,
         compression="zstd",
-        # Keys hardly repeat: a dictionary of them costs time and saves no byte. What differs from the key before does.
+        # Keys hardly repeat: a dictionary of them costs time and saves no byte. In order, they share their beginning.
         use_dictionary=False,
         column_encoding={name: encoding for name, encoding in encodings.items() if encoding is not None},
         write_page_checksum=True,

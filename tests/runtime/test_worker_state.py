@@ -818,3 +818,18 @@ def test_a_look_for_garbage_does_not_go_through_the_state(cluster: Cluster) -> N
     keys += [f"more{n}" for n in range(128)]
     cluster.epoch([(key, 1) for key in keys], workers="B")
     assert in_reach() == []
+
+
+class Knot:
+    """Garbage that refers to itself, once nobody else refers to it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.usefixtures("thawed")
+def test_an_operator_without_state_leaves_nothing_out_after_its_first_epoch(cluster: Cluster) -> None:
+    cluster.epoch([])
+    new = Knot()
+    cluster.epoch([])
+    assert any(item is new for item in gc.get_objects())

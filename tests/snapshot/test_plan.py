@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -281,8 +282,14 @@ def test_wherever_a_file_is_damaged_it_is_named_or_does_not_matter(store: Checkp
 
 def test_a_table_of_somebody_else_is_named(store: CheckpointStore) -> None:
     item = distributed(store, "state/f", [1], FileKind.CHANGELOG, KeyGroupRange(0, 15))
-    for kind, encode in [(FileKind.CHANGELOG, encode_changelog), (FileKind.BASE, encode_base)]:
-        store.files.write("state/f", encode(pa.table({"k": ["a"]})))
+    parquet = pa.BufferOutputStream()
+    pq.write_table(pa.table({"k": ["a"]}), parquet)
+    files = {
+        FileKind.CHANGELOG: encode_changelog(pa.table({"k": ["a"]})),
+        FileKind.BASE: parquet.getvalue().to_pybytes(),
+    }
+    for kind, data in files.items():
+        store.files.write("state/f", data)
         foreign = msgspec.structs.replace(item, kind=kind)
         with pytest.raises(CorruptFileError, match="state/f"):
             plan_rescale(store, manifest(operators=(operator([SubtaskState(keyed=(foreign,))]),)), 2)
