@@ -31,7 +31,7 @@ FAILURES = [
     ("verify@begun", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_state@ended", {"parallelism": 4, "method": "by_reference"}),
     ("restart@ended", {"parallelism": 4, "method": "by_reference"}),
-    ("rewrite_state@ended", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
+    ("rewrite_state@begun", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
 ]
 CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
@@ -59,7 +59,7 @@ def test_autoscale_takes_a_job_that_begins_with_a_backlog_to_four_subtasks_and_b
 def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_is_refused(
     world: World, page: Page
 ) -> None:
-    world.feed(12)
+    world.feed(6)
     page.goto(f"{world.url}/statecore/job?name={JOB}")
     page.get_by_role("button", name="Rescale…").click()
     form = page.get_by_role("dialog")
@@ -106,7 +106,7 @@ def test_the_run_back_goes_on_when_the_scheduler_is_killed_between_two_steps(wor
 
 
 def test_catch_up_drains_a_backlog_with_four_subtasks_and_goes_back(world: World) -> None:
-    world.feed(12)
+    world.feed(6)
     run = world.trigger("catch_up", "catch-up", **LARGE, method="live", backlog=0, hold_seconds=1)
     world.succeed("catch_up", run)
     out, back = (world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back"))
@@ -134,7 +134,7 @@ def test_a_failure_while_the_cluster_shrinks_gives_its_workers_back(world: World
 
 def test_a_rollback_that_is_killed_is_tried_again(world: World) -> None:
     world.arm("rollback@begun", "kill")
-    fail(world, "stop_with_savepoint@ended", {"parallelism": 4, "method": "by_reference"})
+    fail(world, "stop_with_savepoint@begun", {"parallelism": 4, "method": "by_reference"})
     assert world.was_hit("rollback@begun")
     world.check(SMALL)
 
