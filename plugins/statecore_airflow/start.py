@@ -29,13 +29,14 @@ class StartOperator(CatalogOperator):
         run, params = change_id(context), context["params"]
         with self.catalog() as catalog:
             newest = catalog.newest_generation(self.job)
-            if catalog.job(self.job).desired_state == "stopped":
-                # Not while another run changes the job; this one has changed it when it gives the lease back.
-                catalog.acquire_lease(self.job, run, lease_ttl_ms())
-                try:
+            try:
+                if catalog.job(self.job).desired_state == "stopped":
+                    # Not while another run changes the job; this one has changed it when it gives the lease back.
+                    catalog.acquire_lease(self.job, run, lease_ttl_ms())
                     self._want(catalog, params["parallelism"], params["workers"])
-                finally:
-                    catalog.release_lease(self.job, run)
+            finally:
+                # Also that of a try that was killed: when it expired, the job would be stopped again.
+                catalog.release_lease(self.job, run)
             self.wait(catalog, RunningTrigger, after=last_ended(newest))
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> None:

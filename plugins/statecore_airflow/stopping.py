@@ -86,9 +86,10 @@ class StopWithSavepointOperator(JobStep):
 
     def _has_stopped_for_good(self, catalog: Catalog, run: str) -> bool:
         """Tell whether an earlier try has done all of it: the request is answered, and the lease was given back."""
-        lease = catalog.lease(self.job)
-        gone = lease is None or lease.owner != run
-        return self.for_good and gone and self._request(catalog, run).state == "done"
+        if not self.for_good or catalog.lease(self.job) is not None:
+            return False
+        # Whoever has lost the lease must not ask the driver of a job that goes on to stop.
+        return catalog.job(self.job).desired_state == "stopped" and self._request(catalog, run).state == "done"
 
     def _request(self, catalog: Catalog, run: str) -> RequestRecord:
         arguments = {"name": savepoint_name(run), "reason": self.reason}

@@ -80,6 +80,24 @@ def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
     assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
 
 
+def test_a_stop_that_has_lost_its_lease_asks_no_driver_to_stop(catalog: Catalog, job: str) -> None:
+    run_step(LeaseOperator(task_id="lease", job=job), dag="stop")
+    catalog.release_lease(job, f"stop:{RUN}")  # as when it expired and the supervisor brought the job back
+    with pytest.raises(AirflowFailException, match="there is no lease"):
+        run_step(StopWithSavepointOperator(task_id="stop", job=job, for_good=True), dag="stop")
+    assert catalog.next_request(job) is None
+
+
+def test_a_start_that_was_killed_leaves_no_lease_that_would_stop_the_job_again(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    stop(job)
+    catalog.acquire_lease(job, f"start:{RUN}", 60_000)
+    catalog.set_desired(job, state="running")
+    start(job)
+    assert catalog.lease(job) is None
+
+
 def test_neither_is_done_while_another_run_changes_the_job(catalog: Catalog, job: str) -> None:
     catalog.acquire_lease(job, "rescale-1", 60_000)
     catalog.set_desired(job, state="stopped")
