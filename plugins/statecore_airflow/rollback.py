@@ -41,11 +41,14 @@ class RollbackOperator(CatalogOperator):
         """Put the job back, and wait until its driver runs."""
         run = change_id(context)
         with self.catalog() as catalog:
-            lease = catalog.lease(self.job)
-            if lease is None or lease.owner != run:
-                return self._nothing_to_do(find_run(catalog, run))
+            record = find_run(catalog, run)
+            if record is not None and record.state == "done":
+                # Its last step was killed just before it gave the lease back; the job is what it was to become.
+                catalog.release_lease(self.job, run)
+            if not self._has_lease(catalog, run):
+                return self._nothing_to_do(record)
             fault_point(self.step, Place.BEGUN)
-            what = _what_failed(find_run(catalog, run))
+            what = _what_failed(record)
             self.log.warning("%s; rolling back", what)
             lease = catalog.roll_back(self.job, run, lease_ttl_ms(), f"{what}; rolled back")
             if lease.before is not None and lease.before.desired_state == "running":
@@ -56,12 +59,18 @@ class RollbackOperator(CatalogOperator):
         """Go on after the trigger has fired."""
         run = change_id(context)
         with self.catalog() as catalog:
+            if not self._has_lease(catalog, run):
+                return self._nothing_to_do(find_run(catalog, run))
             what = _what_failed(find_run(catalog, run))
             try:
                 self.judge(event["status"], event["message"])
             except AirflowFailException as error:
                 self._give_up(catalog, run, what, error)
             return self._end(catalog, run, what)
+
+    def _has_lease(self, catalog: Catalog, run: str) -> bool:
+        lease = catalog.lease(self.job)
+        return lease is not None and lease.owner == run
 
     def _wait_until_running(self, catalog: Catalog, run: str, what: str) -> None:
         after = last_ended(catalog.newest_generation(self.job))
@@ -72,7 +81,7 @@ class RollbackOperator(CatalogOperator):
 
     def _nothing_to_do(self, record: RescaleRunRecord | None) -> str | None:
         if record is None or record.state == "done":
-            self.log.info("The run ended well; nothing to roll back")
+            self.log.info("The run has no lease any more; nothing to roll back")
             return None
         self.log.warning("Nothing left to roll back: %s", record.error)
         return record.error

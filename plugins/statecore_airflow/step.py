@@ -86,9 +86,12 @@ class JobStep(CatalogOperator):
                 raise
             except Exception as error:
                 self.log.error("%s", error)
-                # A catalog that is away, or a run that never began, must not hide the error itself.
+                # A catalog that is away must not hide the error itself, and a step that comes too late, or is cleared
+                # by hand, not why the run has failed.
                 with suppress(StatecoreError):
-                    catalog.update_rescale_run(run, error=f"step {self.step} failed: {error}")
+                    record = find_run(catalog, run)
+                    if record is not None and record.state == "running":
+                        catalog.update_rescale_run(run, error=f"step {self.step} failed: {error}")
                 raise
 
     def _mark(self, catalog: Catalog, run: str, *, started: bool = False, ended: bool = False) -> None:

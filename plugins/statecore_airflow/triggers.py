@@ -233,8 +233,11 @@ class RunningTrigger(CatalogTrigger):
                 )
         if not newer:
             return Finding(Status.WAITING, f"no generation after {self.after}")
-        status = Status.DONE if newer[0].state == "running" else Status.WAITING
-        return Finding(status, f"generation {newer[0].generation} {newer[0].state}")
+        newest, is_alive = newer[0], catalog.is_alive(newer[0])
+        message = f"generation {newest.generation} {newest.state}"
+        if not newest.ended and not is_alive:
+            message += ", not heard of lately"
+        return Finding(Status.DONE if newest.state == "running" and is_alive else Status.WAITING, message)
 
 
 class HealthyTrigger(CatalogTrigger):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from running import RUN, run_step
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from running import RUN, context_of, run_step
 from scripted_driver import ScriptedDriver
 from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
 from statecore_airflow.lease import BeginRescaleOperator
@@ -18,6 +19,7 @@ from statecore_airflow.rollback import RollbackOperator
 from statecore_airflow.settings import lease_ttl_ms
 from statecore_airflow.state import RescaleStateOperator
 from statecore_airflow.stopping import StopWithSavepointOperator
+from statecore_airflow.triggers import RunningTrigger
 from statecore_airflow.verifying import VerifyOperator
 
 from statecore.catalog import Catalog
@@ -152,6 +154,49 @@ def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
     with pytest.raises(AirflowFailException, match="trigger a new run"):
         rescale(job, method=method, **OUT)
     assert state_of(catalog, job) == ("running", 2, 1)
+    assert catalog.rescale_run(RUN).error == said
+
+
+def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    release = Catalog.release_lease
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(Killed):
+
+        def kill(*_: object) -> None:
+            raise Killed
+
+        killed.setattr(Catalog, "release_lease", kill)
+        for step, operator in STEPS:
+            with suppress(AirflowSkipException):
+                run_step(operator(task_id=step, job=job), job=job, **OUT)
+    assert Catalog.release_lease is release
+    assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is not None
+    assert roll_back(job) is None
+    assert state_of(catalog, job) == ("running", 4, 2) and catalog.lease(job) is None
+
+
+def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catalog: Catalog, job: str) -> None:
+    catalog.acquire_lease(job, RUN, 60_000)
+    catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
+    operator = RollbackOperator(task_id="rollback", job=job)
+    with pytest.raises(TaskDeferred):
+        operator.execute(context_of())
+    catalog.finish_rescale_run(RUN, error="lease expired")
+    catalog.release_lease(job, RUN)
+    catalog.acquire_lease(job, "manual__2", 60_000)
+    assert operator.execute_complete(context_of(), {"status": "done", "message": ""}) == "lease expired"
+
+
+def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
+    generation = catalog.claim_generation(job, log_path="log").generation
+    catalog.heartbeat(job, generation)
+    trigger = RunningTrigger(conn_id="c", job=job, owner=None, deadline_ms=0, after=0)
+    assert trigger.look(catalog).status == "done"
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(Catalog, "is_alive", lambda *_: False)
+        found = trigger.look(catalog)
+    assert (found.status, found.message) == ("waiting", "generation 1 running, not heard of lately")
 
 
 def test_a_driver_that_a_failed_run_has_not_touched_goes_on(
