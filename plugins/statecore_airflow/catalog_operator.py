@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, SystemClock
-from statecore.errors import CatalogError, StatecoreError
+from statecore.errors import CatalogError, StatecoreError, StorageError
 from statecore_airflow.links import LINKS, show_links
 from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms, lease_ttl_ms
@@ -90,10 +90,11 @@ class CatalogOperator(BaseOperator):
         while (finding := waiting.look(catalog)).status is Status.WAITING:
             if now_ms() - begun_ms >= self.wait_here_ms:
                 self.defer(trigger=waiting, method_name="execute_complete")
+            time.sleep(POLL_S)
+            # Before the next look: who has slept too long, with the machine perhaps, must not go on with what it finds.
             if owner is not None and now_ms() - renewed_ms >= lease_renewal_ms():
                 catalog.renew_lease(self.job, owner, lease_ttl_ms())
                 renewed_ms = now_ms()
-            time.sleep(POLL_S)
         self.judge(finding.status, finding.message)
 
     def judge(self, status: str, message: str) -> None:
@@ -120,7 +121,7 @@ def open_catalog(conn_id: str) -> Iterator[Catalog]:
     """Open the catalog that a connection names.
 
     Raises:
-        AirflowException: It cannot be reached now.
+        AirflowException: It, or a store, cannot be reached now.
         AirflowFailException: What is done with it will not come to anything by trying again.
 
     """
@@ -128,7 +129,8 @@ def open_catalog(conn_id: str) -> Iterator[Catalog]:
         with Catalog(CatalogSettings.load(conn_id).url) as catalog:
             yield catalog
     except StatecoreError as error:
-        if type(error) is CatalogError:
+        # What may be otherwise in a moment; whatever will not be has a kind of its own.
+        if type(error) in (CatalogError, StorageError):
             raise AirflowException(str(error)) from error
         raise AirflowFailException(str(error)) from error
 

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog, JobRecord, RescaleRunRecord
 from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
+from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.submit import SPARKJOBS, submit_command
 from statecore_airflow.rescale_request import RescaleRequest
@@ -90,7 +91,7 @@ class RewriteStateOperator(JobStep):
             reader.start()
             try:
                 while (exit_code := _wait(submitted)) is None:
-                    catalog.renew_lease(self.job, run, lease_ttl_ms())
+                    self._renew(catalog, run)
                     if time.monotonic() > deadline:
                         raise AirflowFailException(
                             f"found the rewrite {name} of job {self.job!r} running for longer than {self.timeout}; "
@@ -105,6 +106,15 @@ class RewriteStateOperator(JobStep):
                 f"found the rewrite {name} of job {self.job!r} ended with exit code {exit_code}; expected 0; its "
                 "output is above"
             )
+
+    def _renew(self, catalog: Catalog, run: str) -> None:
+        try:
+            catalog.renew_lease(self.job, run, lease_ttl_ms())
+        except CatalogError as error:
+            if type(error) is not CatalogError:
+                raise
+            # The database cannot be reached, and may be there again when the lease is renewed next.
+            self.log.warning("%s", error)
 
     def _log_output(self, submitted: subprocess.Popen[str]) -> None:
         assert submitted.stdout is not None

@@ -10,19 +10,25 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from running import NAME, RUN, context_of, fire, run_step, sent
 from scripted_driver import ScriptedDriver, commit_epoch
-from statecore_airflow import triggers
+from statecore_airflow import catalog_operator, triggers
 from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
 from statecore_airflow.lease import BeginRescaleOperator
 from statecore_airflow.live import RescaleLiveOperator
 from statecore_airflow.restart import RestartOperator
 from statecore_airflow.rewriting import RewriteStateOperator
-from statecore_airflow.settings import CatalogSettings
+from statecore_airflow.settings import CatalogSettings, lease_ttl_ms
 from statecore_airflow.state import RescaleStateOperator
 from statecore_airflow.stopping import StopWithSavepointOperator, savepoint_name
 from statecore_airflow.verifying import VerifyOperator
 
 from statecore.catalog import Catalog
-from statecore.errors import ConfigurationError
+from statecore.errors import (
+    CatalogError,
+    ConfigurationError,
+    MissingFileError,
+    StorageError,
+    UnknownRecordError,
+)
 from statecore.snapshot.checkpoints import CheckpointStore
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -281,6 +287,29 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
         run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
 
 
+def test_a_rewrite_goes_on_while_the_catalog_is_away(
+    catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    lease(job, **params)
+    run_step(stop(job))
+    away: list[int] = []
+
+    def renew_lease(self: Catalog, *_: object) -> None:
+        away.append(1)
+        raise CatalogError("the catalog cannot be reached")
+
+    def submit(*_: object) -> list[str]:
+        monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
+        return ["sh", "-c", "sleep 0.3; exit 3"]
+
+    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.rewriting.lease_renewal_ms", lambda: 50)
+    with pytest.raises(AirflowException, match="exit code 3; expected 0"):
+        run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
+    assert away
+
+
 def test_a_live_rescale_asks_the_driver_and_stops_nothing(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job, method="live")
     for needless in (stop(job), rescale(job), restart(job)):
@@ -404,6 +433,42 @@ def test_a_wait_in_the_worker_keeps_the_lease_too(
     stop(job).execute(context_of())
     # Once when the step began, and then again and again.
     assert len(renewed) > 2 and set(renewed) == {RUN}
+
+
+def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
+    catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease(job)
+    begun_ms = catalog_operator.now_ms()
+    looks = iter([triggers.Status.WAITING, triggers.Status.DONE])
+
+    def look(*_: object) -> triggers.Finding:
+        return triggers.Finding(next(looks), "")
+
+    def sleep(_: float) -> None:
+        monkeypatch.setattr(catalog_operator, "now_ms", lambda: begun_ms + 2 * lease_ttl_ms())
+        catalog.release_lease(job, RUN)  # as the supervisor does
+
+    monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
+    monkeypatch.setattr(triggers.RunningTrigger, "look", look)
+    monkeypatch.setattr("statecore_airflow.catalog_operator.time.sleep", sleep)
+    with pytest.raises(UnknownRecordError, match="there is no lease"):
+        restart(job).wait(catalog, triggers.RunningTrigger, owner=RUN, after=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (StorageError("no answer"), AirflowException),
+        (CatalogError("away"), AirflowException),
+        (MissingFileError("gone"), AirflowFailException),
+    ],
+    ids=["storage", "catalog", "lost file"],
+)
+def test_what_may_come_right_is_tried_again(catalog: Catalog, error: Exception, raised: type[Exception]) -> None:
+    with pytest.raises(AirflowException) as found, catalog_operator.open_catalog("statecore_catalog"):
+        raise error
+    assert type(found.value) is raised
 
 
 @pytest.mark.parametrize(
