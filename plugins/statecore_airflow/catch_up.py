@@ -15,6 +15,7 @@ from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms, open_catalog, run_id
 from statecore_airflow.catch_up_request import CatchUpRequest, JobSize, present_size
 from statecore_airflow.settings import CATALOG_CONNECTION
+from statecore_airflow.step import require_free
 from statecore_airflow.trigger_rescale import TriggerRescaleOperator
 
 
@@ -22,7 +23,7 @@ class EstimateDrainOperator(CatalogOperator):
     """Says how long the backlog takes to drain, as the job is now and at the size to drain with.
 
     Returns both sizes and both estimates; under the keys ``scale_out`` and ``scale_back`` it leaves what the rescales
-    are to be given.
+    are to be given, nothing when the job has the size already.
 
     Args:
         **kwargs: See ``CatalogOperator``.
@@ -33,17 +34,22 @@ class EstimateDrainOperator(CatalogOperator):
         """Estimate, and choose a size if none was given."""
         request = CatchUpRequest.of(context["params"])
         with self.catalog() as catalog:
+            # How the job is while another run changes it is nothing to go back to.
+            require_free(catalog, self.job, run_id(context))
             figures = figures_of(catalog, self.job, now_ms())
             before, after = present_size(catalog, self.job), request.size(catalog, figures)
         now, then = estimate_drain(figures, before.parallelism), estimate_drain(figures, after.parallelism)
         for title, size, estimate in (("now", before, now), ("to drain with", after, then)):
             self.log.info("%s", describe(title, size, estimate))
+        why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
+        out = _conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}")
+        back = _conf(request, before, f"catch_up {run_id(context)}")
         if after == before:
             self.log.info("The job has that size already; nothing is scaled")
-        push = context["ti"].xcom_push
-        why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
-        push(key="scale_out", value=_conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}"))
-        push(key="scale_back", value=_conf(request, before, f"catch_up {run_id(context)}"))
+            # Whoever gives it another size meanwhile, such as another catch_up that goes back, has the last word.
+            out, back = {}, {}
+        context["ti"].xcom_push(key="scale_out", value=out)
+        context["ti"].xcom_push(key="scale_back", value=back)
         return {
             "job": self.job,
             "now": {**dataclasses.asdict(before), **dataclasses.asdict(now)},
@@ -66,11 +72,12 @@ class ScaleOperator(TriggerRescaleOperator):
 
     def execute(self, context: Context) -> None:
         """Compare sizes, then trigger the run and wait for it."""
-        if self.conf is None:
-            raise AirflowSkipException("there is no estimate, so nothing was scaled")
+        if not self.conf:
+            raise AirflowSkipException("the job had that size already when it was estimated, so nothing is scaled")
         with open_catalog(self.conn_id) as catalog:
-            present = present_size(catalog, self.conf["job"])
-        if present == JobSize(self.conf["parallelism"], self.conf["workers"]):
+            present, lease = present_size(catalog, self.conf["job"]), catalog.lease(self.conf["job"])
+        # While a run changes the job, its size may be another when that has ended, or was rolled back.
+        if lease is None and present == JobSize(self.conf["parallelism"], self.conf["workers"]):
             raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")
         super().execute(context)
 
@@ -90,7 +97,7 @@ class ScaleBackOperator(ScaleOperator):
 
     def execute(self, context: Context) -> None:
         """Say whether the backlog is drained, and go back in any case."""
-        if self.conf is not None:
+        if self.conf:
             run = run_id(context)
             states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])
             state = states.get(run, {}).get(self.drained)

@@ -68,7 +68,7 @@ class DrainedTrigger(CatalogTrigger):
     def _is_under(self, found: Waiting) -> bool:
         if found.rows is not None and found.rows > self.rows:
             return False
-        return self.lag_ms is None or not found.rows or (found.lag_ms or 0) <= self.lag_ms
+        return self.lag_ms is None or found.rows == 0 or (found.lag_ms or 0) <= self.lag_ms
 
 
 class WaitDrainedOperator(CatalogOperator):

@@ -21,8 +21,8 @@ _POLL_S = int(SETTLE_S)
 class TriggerRescaleOperator(TriggerDagRunOperator):
     """Triggers a run of the DAG ``rescale`` and waits, deferred, until it has ended.
 
-    A task that is tried again goes on with the run that it has triggered before. Whether one that has failed is
-    followed by another, ``run_ids`` says.
+    A task that is tried again goes on with the run that it has triggered before. Whether one that has ended is followed
+    by another, ``run_ids`` says.
 
     Args:
         **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
@@ -70,10 +70,10 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         *earlier, self.trigger_run_id = self.run_ids(context)
         for run_id in [*earlier, self.trigger_run_id]:
             state = self._state(context, run_id)
-            if state == DagRunState.SUCCESS or (state == DagRunState.FAILED and run_id == self.trigger_run_id):
-                return self.ended(context, run_id, state)
-            if state is not None and state != DagRunState.FAILED:
+            if state is not None and state not in _ENDED:
                 self._wait_for(run_id)
+            if state is not None and run_id == self.trigger_run_id:
+                return self.ended(context, run_id, state)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: tuple[str, dict[str, Any]]) -> None:

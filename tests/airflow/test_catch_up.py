@@ -70,6 +70,12 @@ def test_the_estimate_comes_first_and_says_what_now_and_what_after(
     assert "rows wait" in out["reason"] and "instead of" in out["reason"]
 
 
+def test_nothing_is_estimated_while_another_run_changes_the_job(catalog: Catalog, behind: str) -> None:
+    catalog.acquire_lease(behind, "autoscale-7", 60_000)
+    with pytest.raises(AirflowFailException, match="autoscale-7"):
+        estimate(PARAMS)
+
+
 def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Catalog, behind: str) -> None:
     wanted = {**PARAMS, "parallelism": None, "workers": None}
     with pytest.raises(AirflowFailException, match=r"neither a parallelism .* nor a policy"):
@@ -102,10 +108,35 @@ def test_a_size_is_reached_by_one_run_and_one_that_failed_is_followed_by_another
     assert again.value.dag_run_id == "manual-1__scale_out-2"
 
 
-def test_nothing_is_scaled_where_the_size_is_there_or_nobody_has_estimated(catalog: Catalog, behind: str) -> None:
-    for conf in (None, {**PARAMS, "parallelism": 2, "workers": 1}):
+def test_nothing_is_scaled_where_the_size_is_there_and_nobody_changes_it(catalog: Catalog, behind: str) -> None:
+    conf = {**PARAMS, "parallelism": 2, "workers": 1}
+    with pytest.raises(AirflowSkipException):
+        scale(conf, FakeTask())
+    # A run that was triggered before, and may still be rolled back.
+    task = FakeTask()
+    task.runs["manual-1__scale_out-1"] = "running"
+    catalog.acquire_lease(behind, "manual-1__scale_out-1", 60_000)
+    with pytest.raises(TaskDeferred):
+        scale(conf, task)
+
+
+def test_what_was_never_scaled_out_does_not_go_back_when_somebody_else_has_changed_it(
+    catalog: Catalog, behind: str
+) -> None:
+    _, task = estimate({**PARAMS, "parallelism": 2, "workers": 1})
+    catalog.set_desired(behind, parallelism=1)
+    for key, operator in (("scale_out", ScaleOperator), ("scale_back", ScaleBackOperator)):
+        more = {"drained": "wait_drained"} if operator is ScaleBackOperator else {}
         with pytest.raises(AirflowSkipException):
-            scale(conf, FakeTask())
+            operator(task_id=key, conf=task.pushed[key], **more).execute(task.context)
+
+
+def test_a_run_that_is_cleared_by_hand_scales_anew(catalog: Catalog, behind: str) -> None:
+    task = FakeTask(try_number=2)
+    task.runs["manual-1__scale_out-1"] = "success"
+    with pytest.raises(DagRunTriggerException) as again:
+        scale({**PARAMS, "method": "live"}, task)
+    assert again.value.dag_run_id == "manual-1__scale_out-2"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +201,14 @@ def test_a_wait_goes_on_while_a_driver_measures(catalog: Catalog, behind: str) -
 def test_a_silent_source_is_late_and_still_drained(catalog: Catalog, behind: str) -> None:
     measure(catalog, behind, rows=0, lag_ms=10**9)
     wait(lag_minutes=1, hold_seconds=0)
+
+
+def test_where_nobody_can_tell_what_waits_the_lag_alone_decides(catalog: Catalog, behind: str) -> None:
+    common: dict[str, Any] = {"conn_id": "statecore_catalog", "job": behind, "owner": None, "deadline_ms": 10**15}
+    trigger = DrainedTrigger(rows=100, lag_ms=60_000, hold_ms=0, **common)
+    for lag_ms, status in ((90_000, "waiting"), (100, "done")):
+        measure(catalog, behind, rows=None, lag_ms=lag_ms)
+        assert trigger.look(catalog).status == status
 
 
 @pytest.mark.parametrize(
