@@ -33,7 +33,9 @@ class TakeDecisionsOperator(BaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the events; several may have come together, and one decision may have been announced twice."""
         events = [event for of_asset in context["triggering_asset_events"].values() for event in of_asset]
-        announced = {event.extra["payload"]["decision"]: event.extra["payload"] for event in events}
+        # One that a person has made announces none.
+        payloads = [event.extra["payload"] for event in events if "payload" in event.extra]
+        announced = {payload["decision"]: payload for payload in payloads}
         if announced:
             return list(announced.values())
         with open_catalog(self.conn_id) as catalog:
@@ -62,7 +64,8 @@ class CarryOutOperator(TriggerRescaleOperator):
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         kwargs.setdefault("on_failure_callback", give_up)
-        super().__init__(**kwargs)
+        # Where two have the same decision at once, the run is there, and the other one waits for it.
+        super().__init__(skip_when_already_exists=True, **kwargs)
         self.decision = decision
         self.conn_id = conn_id
 

@@ -116,7 +116,9 @@ def test_decisions_come_from_the_events_once_each_and_by_hand_from_the_catalog(c
     event = SimpleNamespace(extra={"from_trigger": True, "payload": payload_of(decision)})
     take = TakeDecisionsOperator(task_id="take_decisions")
     assert take.execute({"triggering_asset_events": {"asset": [event, event]}}) == [payload_of(decision)]  # type: ignore[typeddict-item]
-    assert take.execute({"triggering_asset_events": {}}) == [payload_of(decision)]  # type: ignore[typeddict-item]
+    by_hand = SimpleNamespace(extra={"from_rest_api": True})
+    for events in ({}, {"asset": [by_hand]}):
+        assert take.execute({"triggering_asset_events": events}) == [payload_of(decision)]  # type: ignore[typeddict-item]
 
 
 def carry_out(decision: DecisionRecord) -> CarryOutOperator:
@@ -128,6 +130,7 @@ def test_a_decision_becomes_one_run_of_rescale_however_often_it_is_tried(catalog
     with pytest.raises(DagRunTriggerException) as triggered:
         carry_out(decision).execute(task.context)
     asked = triggered.value
+    assert asked.skip_when_already_exists
     assert (asked.trigger_dag_id, asked.dag_run_id) == ("rescale", run_of(decision))
     assert asked.conf == {name: payload_of(decision)[name] for name in asked.conf}
     assert set(asked.conf) == {"job", "parallelism", "workers", "method", "reason"}
