@@ -16,8 +16,8 @@ from statecore.errors import MissingFileError, RequestFailedError, SavepointInUs
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
-from statecore_airflow.catalog_operator import CatalogOperator, now_ms, run_id
-from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings
+from statecore_airflow.catalog_operator import CatalogOperator, now_ms, open_catalog, run_id
+from statecore_airflow.settings import CATALOG_CONNECTION
 from statecore_airflow.stopping import savepoint_name
 from statecore_airflow.triggers import RequestTrigger
 
@@ -41,7 +41,7 @@ class RunningJobsOperator(BaseOperator):
     def execute(self, context: Context) -> list[str]:
         """Look into the catalog."""
         asked = context["params"]["job"]
-        with Catalog(CatalogSettings.load(self.conn_id).url) as catalog:
+        with open_catalog(self.conn_id) as catalog:
             if asked is not None:
                 return [catalog.job(asked).name]
             return [job.name for job in catalog.jobs() if job.desired_state == "running"]
