@@ -314,6 +314,15 @@ def test_of_a_long_log_the_last_whole_lines_are_shown(visitor: Visitor, told: To
         log.write_text(before)
 
 
+def test_a_log_that_airflow_may_not_read_is_named(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("statecore_airflow.web.logs._tail", refuse)
+    refused = visitor.get("/statecore/api/log", name=FLIGHTS)
+    assert refused.status_code == 409 and f"{FLIGHTS}-2.log, which cannot be read" in refused.json()["detail"]
+
+
 def test_without_its_catalog_the_page_is_there_and_says_what_is_wrong(
     visitor: Visitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

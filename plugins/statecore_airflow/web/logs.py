@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from statecore.catalog import GenerationRecord, SystemClock
-from statecore.errors import MissingFileError, UnknownRecordError
+from statecore.errors import MissingFileError, StorageError, UnknownRecordError
 from statecore_airflow.web.access import may_read_logs
 from statecore_airflow.web.answers import LogAnswer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -36,8 +36,14 @@ def get_log(
             f"found no generation {generation or 'at all'} of job {name!r} among its newest {_LISTED}; expected one "
             "that has run; start the job, or look at the supervisor's folder of logs"
         )
-    path = _path(found)
-    text, missing_bytes = _tail(path)
+    try:
+        path = _path(found)
+        text, missing_bytes = _tail(path)
+    except OSError as error:
+        raise StorageError(
+            f"found {found.log_path}, which cannot be read ({error.strerror}); expected the log of generation "
+            f"{found.generation}; give Airflow's API server the right to read it"
+        ) from error
     return LogAnswer(
         now_ms=SystemClock().now_ms(),
         generation=found.generation,
