@@ -8,6 +8,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from statecore.catalog import Catalog, JobBefore, RescaleRunRecord
+from statecore.errors import StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.faults import Place, fault_point
@@ -109,9 +110,13 @@ class RollbackOperator(CatalogOperator):
         job = catalog.job(self.job)
         if before is not None and before.desired_state == "stopped":
             return f"job {job.name!r} was rolled back: it is stopped, as before"
-        newest = CheckpointStore.at(job.store).newest()
+        try:
+            newest = CheckpointStore.at(job.store).newest()
+            epoch = "no epoch" if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
+        except StatecoreError as error:
+            # The job is back; a store that is away must not keep the run from its end.
+            epoch = f"its newest epoch, which cannot be named now: {error}"
         workers = "" if before is None or before.workers is None else f" and {before.workers} workers"
-        epoch = "no epoch" if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
         return f"job {job.name!r} was rolled back to parallelism {job.parallelism}{workers}, and goes on from {epoch}"
 
 

@@ -23,6 +23,7 @@ from statecore_airflow.triggers import RunningTrigger
 from statecore_airflow.verifying import VerifyOperator
 
 from statecore.catalog import Catalog
+from statecore.errors import StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -186,6 +187,20 @@ def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catal
     catalog.release_lease(job, RUN)
     catalog.acquire_lease(job, "manual__2", 60_000)
     assert operator.execute_complete(context_of(), {"status": "done", "message": ""}) == "lease expired"
+
+
+def test_a_rollback_ends_although_storage_is_away(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_step(BeginRescaleOperator(task_id="lease", job=job), job=job, **OUT)
+    driver.idle = True
+
+    def newest(_: CheckpointStore) -> None:
+        raise StorageError("found no answer")
+
+    monkeypatch.setattr(CheckpointStore, "newest", newest)
+    assert "cannot be named now: found no answer" in str(roll_back(job))
+    assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
 
 
 def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
