@@ -17,7 +17,7 @@ from statecore_airflow.approval import ApprovalWhenAskedOperator
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.rescale_request import RescaleRequest
-from statecore_airflow.step import change_id, require_free
+from statecore_airflow.step import change_id, find_run, require_free
 
 
 class PlanOperator(CatalogOperator, SkipMixin):
@@ -42,7 +42,9 @@ class PlanOperator(CatalogOperator, SkipMixin):
             # What the lease would refuse later, perhaps after somebody was asked to approve it; and before all else,
             # because how the job is while another run changes it is no reason.
             require_free(catalog, request.job, change_id(context))
-            job = request.checked(catalog)
+            # A run that has begun was checked; when it is cleared, it may have stopped the job itself.
+            has_begun = find_run(catalog, change_id(context)) is not None
+            job = catalog.job(request.job) if has_begun else request.checked(catalog)
             planned = _planned(job, request)
             downtime = expected_downtime(catalog.rescale_runs(job.name), request.method)
             workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers

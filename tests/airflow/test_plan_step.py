@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from running import run_step
+from running import RUN, run_step
 from statecore_airflow.plan import PlanOperator
 
 from statecore.catalog import Catalog
@@ -51,6 +51,13 @@ def test_the_expected_downtime_is_what_earlier_runs_took(catalog: Catalog, job: 
 def test_a_rewrite_says_how_much_it_will_write(catalog: Catalog, job: str) -> None:
     text = plan(job, method="rewrite", max_parallelism=32)["text"]
     assert "max parallelism 16 to 32" in text and " 0 bytes to write" not in text
+
+
+def test_a_run_that_is_cleared_after_it_has_stopped_the_job_plans_again(catalog: Catalog, job: str) -> None:
+    catalog.acquire_lease(job, RUN, 60_000)
+    catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
+    catalog.set_desired(job, state="stopped")
+    assert plan(job)["rows"] == 22
 
 
 def test_what_cannot_be_done_is_refused_with_a_reason(catalog: Catalog, job: str, store: CheckpointStore) -> None:
