@@ -74,7 +74,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         max_parallelism=found.max_parallelism,
         workers=None if found.cluster is None else catalog.cluster(found.cluster).desired_workers,
         hindrance=_hindrance(catalog, found, epochs, now_ms),
-        settled_ms=_settled_ms(epochs),
+        settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
         arriving=arriving(_arrived(epochs, backlogs, per_file), costs, waiting, now_ms),
         processed=newest.rows_per_second,
@@ -251,13 +251,14 @@ def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], 
     return None
 
 
-def _settled_ms(epochs: Sequence[EpochRecord]) -> int | None:
+def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> int | None:
     settled_ms = None
     for epoch in reversed(epochs):
         if epoch.parallelism != epochs[-1].parallelism:
-            break
+            return settled_ms
         settled_ms = epoch.started_ms
-    return settled_ms
+    # Short epochs go back less far than the longest cooldown, which would then never end.
+    return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
 
 
 def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
