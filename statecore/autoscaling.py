@@ -36,6 +36,8 @@ _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 _RECENT = 60
 _RESCALES = 5
+# Runs are kept for ever, and this is asked every few seconds.
+_RUNS = 50
 # What was so before nobody looked for so long need not have been so meanwhile.
 _UNSEEN_MS = 300_000
 
@@ -273,7 +275,7 @@ def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
 
 
 def _rescale_ms(catalog: Catalog, job: str) -> int | None:
-    done = [run for run in catalog.rescale_runs(job) if run.state == "done"][:_RESCALES]
+    done = [run for run in catalog.rescale_runs(job, limit=_RUNS) if run.state == "done"][:_RESCALES]
     return int(median(run.updated_ms - run.created_ms for run in done)) if done else None
 
 
