@@ -43,7 +43,7 @@ with DAG(
         """Of one job, whatever becomes of the others."""
         taken = TakeSavepointOperator(task_id="take", job=job)
         verified = VerifySavepointOperator(task_id="verify", savepoint=taken.output)
-        verified >> RetainSavepointsOperator(task_id="retain", job=job)
+        RetainSavepointsOperator(task_id="retain", job=job, verified=verified.output)
 
     jobs = RunningJobsOperator(task_id="jobs")
     savepoint.expand(job=jobs.output)

@@ -36,6 +36,8 @@ _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 _RECENT = 60
 _RESCALES = 5
+# Runs are kept for ever, and this is asked every few seconds.
+_RUNS = 50
 # What was so before nobody looked for so long need not have been so meanwhile.
 _UNSEEN_MS = 300_000
 
@@ -74,7 +76,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         max_parallelism=found.max_parallelism,
         workers=None if found.cluster is None else catalog.cluster(found.cluster).desired_workers,
         hindrance=_hindrance(catalog, found, epochs, now_ms),
-        settled_ms=_settled_ms(epochs),
+        settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
         arriving=arriving(_arrived(epochs, backlogs, per_file), costs, waiting, now_ms),
         processed=newest.rows_per_second,
@@ -251,13 +253,14 @@ def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], 
     return None
 
 
-def _settled_ms(epochs: Sequence[EpochRecord]) -> int | None:
+def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> int | None:
     settled_ms = None
     for epoch in reversed(epochs):
         if epoch.parallelism != epochs[-1].parallelism:
-            break
+            return settled_ms
         settled_ms = epoch.started_ms
-    return settled_ms
+    # Short epochs go back less far than the longest cooldown, which would then never end.
+    return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
 
 
 def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
@@ -272,7 +275,7 @@ def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
 
 
 def _rescale_ms(catalog: Catalog, job: str) -> int | None:
-    done = [run for run in catalog.rescale_runs(job) if run.state == "done"][:_RESCALES]
+    done = [run for run in catalog.rescale_runs(job, limit=_RUNS) if run.state == "done"][:_RESCALES]
     return int(median(run.updated_ms - run.created_ms for run in done)) if done else None
 
 

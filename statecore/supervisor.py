@@ -22,7 +22,7 @@ from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
-from statecore.errors import ClusterError, GenerationClaimedError, StatecoreError
+from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
 from statecore.submit import SparkSubmit
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ CATALOG_VARIABLE = "STATECORE_CATALOG"
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _OVERDUE_MS = 60_000
+# Drivers report every half second, and a command renews its lease every ten.
+_UNHEARD_MS = 15_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
 
 
@@ -69,6 +71,7 @@ class Supervisor:
         self._poll_interval_s = poll_interval_s
         self._names_file = names_file
         self._stopping = threading.Event()
+        self._deaf_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
 
@@ -92,17 +95,29 @@ class Supervisor:
             CatalogError: The catalog cannot be reached.
 
         """
+        try:
+            self._pass()
+        except CatalogError:
+            self._deaf_ms = self._clock.now_ms()
+            raise
+
+    def _pass(self) -> None:
         for key in list(self._drivers):
             self._guarded(f"driver of {key[0]!r}", self._collect_driver, key)
         for cluster in self._catalog.clusters():
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
-            self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
+            if not self._was_deaf():
+                self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
         jobs = self._catalog.jobs()
         for job in jobs:
             self._guarded(f"job {job.name!r}", self._tend_job, job)
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
+
+    def _was_deaf(self) -> bool:
+        """Tell whether the catalog was away just now: then nobody could be heard, and silence says nothing yet."""
+        return self._deaf_ms is not None and self._clock.now_ms() - self._deaf_ms < _UNHEARD_MS
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
         """Collect a driver that this process started and that has ended."""
@@ -176,7 +191,7 @@ class Supervisor:
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=_HISTORY)
         if history and not history[0].ended:
-            if self._catalog.is_alive(history[0]):
+            if self._catalog.is_alive(history[0]) or self._was_deaf():
                 return
             self._fail_lost(job.name)
             history = self._catalog.generations(job.name, limit=_HISTORY)

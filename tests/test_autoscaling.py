@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from statecore import autoscaling
 from statecore.autoscaling import ANNOUNCE_EVERY_MS, LAPSES_AFTER_MS, figures_of, look, rows_per_file, unheard
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
 from statecore.errors import ConfigurationError
@@ -104,6 +105,18 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
     assert found.lag_ms == 3_000
     assert {each.rows for each in found.epochs} == {1_000, 2_000}
     assert found.rescale_ms is None
+
+
+def test_a_job_of_short_epochs_has_run_like_this_since_its_last_rescale_and_not_since_the_oldest_epoch_looked_at(
+    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+    driver = Driver(catalog, clock)
+    driver.run(30, arriving=1, reading=1)
+    assert figures_of(catalog, JOB, clock.now_ms()).settled_ms == START_MS + 1_000 - 501
+    driver.parallelism = 4
+    driver.run(30, arriving=1, reading=1)
+    assert figures_of(catalog, JOB, clock.now_ms()).settled_ms == START_MS + 31_000 - 501
 
 
 def test_a_rescale_that_was_done_tells_how_long_one_takes(catalog: Catalog, clock: ManualClock) -> None:

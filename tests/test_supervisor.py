@@ -341,6 +341,31 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
     assert "database is locked" in caplog.text and "surprise" in caplog.text
 
 
+def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    slow_catalog.heartbeat("j", 1)
+    slow_catalog.acquire_lease("j", "run-1", 60_000)
+    clock.ms += 120_000
+    with monkeypatch.context() as away:
+        away.setattr(slow_catalog, "clusters", unreachable)
+        with pytest.raises(CatalogError):
+            supervisor.step()
+    clock.ms += 14_999
+    supervisor.step()
+    assert states(slow_catalog) == ["running"] and slow_catalog.lease("j") is not None
+    clock.ms += 1
+    supervisor.step()
+    assert states(slow_catalog) == ["failed"] and slow_catalog.lease("j") is None
+
+
+def unreachable() -> None:
+    raise CatalogError("the database is down")
+
+
 class FakeCluster:
     def __init__(self) -> None:
         self.workers = 0

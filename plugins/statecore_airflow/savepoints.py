@@ -135,13 +135,20 @@ class VerifySavepointOperator(BaseOperator):
 class RetainSavepointsOperator(CatalogOperator):
     """Drops old savepoints of a job: those this DAG took, and those that rescale runs which have ended left behind.
 
-    It follows the verification of a new one, so the last good one is never among them. Those that somebody reads or
-    that a job is to start from stay. Savepoints that people took are theirs.
+    The one that was verified stays, so the last good one is never among them, also when a rescale has left a newer one
+    meanwhile. Those that somebody reads or that a job is to start from stay. Savepoints that people took are theirs.
 
     Args:
+        verified: Address of the one that was verified.
         **kwargs: See ``CatalogOperator``.
 
     """
+
+    template_fields = (*CatalogOperator.template_fields, "verified")
+
+    def __init__(self, *, verified: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.verified = verified
 
     def execute(self, context: Context) -> list[str]:
         """Drop what is superfluous; return the addresses of what was dropped."""
@@ -153,7 +160,7 @@ class RetainSavepointsOperator(CatalogOperator):
                 keep=params["keep"],
                 max_age_ms=int(timedelta(days=params["max_age_days"]).total_seconds() * 1000),
                 now_ms=now_ms(),
-                needed=_start_points(catalog),
+                needed=_start_points(catalog) | {_address(store, self.verified)},
             )
             return [each.path for each in surplus if self._drop(catalog, store, each.path)]
 

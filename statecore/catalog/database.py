@@ -15,6 +15,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from statecore.catalog import schema
 from statecore.errors import CatalogError, ConfigurationError
+from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
 _SCHEMA_LOCK = 7_371_613  # any number, the same in every process
@@ -162,9 +163,10 @@ class Database:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
+        # A port that is no number is a ValueError. What cannot be parsed has a password nevertheless.
         raise ConfigurationError(
-            f"catalog URL {url!r} is not a database URL; expected sqlite:///path/to/file or "
+            f"catalog URL {without_credentials(url)!r} is not a database URL; expected sqlite:///path/to/file or "
             "postgresql+driver://user@host/name; correct it"
         ) from error
     backend = parsed.get_backend_name()

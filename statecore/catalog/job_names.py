@@ -36,11 +36,13 @@ def write_job_names(path: Path, names: Sequence[str]) -> None:
 
 def read_job_names(path: Path | None) -> list[str]:
     """Return the names; none when there is no file, or no such one: a form without suggestions is better than none."""
-    if path is None or not path.is_file():
+    if path is None:
         return []
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[str])
-    except msgspec.DecodeError as error:
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
         log.warning(
             "found %s, which holds no list of names (%s); expected what the supervisor writes; correct %s, or remove "
             "the file and let the supervisor write it anew",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
@@ -201,6 +201,14 @@ class Policies(Queries):
                 columns.where(epochs.c.job == job, epochs.c.rows > 0).order_by(*order).limit(limit)
             ).all()
             return [(at_ms, parallelism, count, ms) for at_ms, parallelism, count, ms in reversed(rows)]
+
+    def settled_ms(self, job: str, parallelism: int) -> int | None:
+        """Return when the first epoch began since which all of a job's were of one parallelism; None without one."""
+        others = (epochs.c.job == job, epochs.c.parallelism != parallelism)
+        changed_ms = select(func.coalesce(func.max(epochs.c.committed_ms), 0)).where(*others).scalar_subquery()
+        began_ms = select(func.min(epochs.c.started_ms)).where(epochs.c.job == job, epochs.c.committed_ms > changed_ms)
+        with self._database.read() as connection:
+            return connection.execute(began_ms).scalar()
 
     def _replace_memory(
         self, connection: Connection, seen: PolicyRecord, memory: Mapping[str, Any], finding: str

@@ -61,7 +61,7 @@ def require_head(connection: Connection, name: str) -> None:
         what, remedy = "no catalog in it", f"create its tables with `{UPGRADE}`, or correct the URL"
     elif found is None or found < expected:
         what = f"its tables at revision {found or 'none, from before there were any'}"
-        remedy = f"stop supervisor and drivers, bring the tables up with `{UPGRADE}`, and start them again"
+        remedy = f"stop Airflow, supervisor and drivers, bring the tables up with `{UPGRADE}`, and start them again"
     else:
         what = f"its tables at revision {found}, which a newer release made with `{UPGRADE}`"
         remedy = "install that release here, too; there is no way back but a backup of the database"

@@ -17,8 +17,8 @@ from statecore.errors import StatecoreError
 def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Bring the catalog's tables to what this release needs; in a new database that creates them.
 
-    Stop the supervisor and all jobs first: programs of an older release cannot work with newer tables. Make a backup,
-    too: there is no way back.
+    Stop all jobs, the supervisor and Airflow first: programs of an older release cannot work with newer tables. Make a
+    backup, too: there is no way back.
     """
     with Catalog(catalog) as opened:
         before = opened.revision()

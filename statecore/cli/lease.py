@@ -34,6 +34,7 @@ class HeldLease:
         self._owner = owner
         self._ended = threading.Event()
         self._lost: StatecoreError | None = None
+        self._is_rolled_back = False
         self._thread = threading.Thread(target=self._renew, name="statecore-lease", daemon=True)
 
     def check(self) -> None:
@@ -67,12 +68,20 @@ class HeldLease:
 
         """
         self._catalog.roll_back(self._job, self._owner, _TTL_MS, reason)
+        self._is_rolled_back = True
 
-    def give_back(self) -> None:
-        """Give it back, if it is still held."""
+    def end(self, *, done: bool) -> None:
+        """Give it back, if it is still held.
+
+        Args:
+            done: Whether what it was for is done. If not, and the job was not rolled back either, the lease is left to
+                expire, so that the supervisor brings the job back.
+
+        """
         self._ended.set()
         self._thread.join()
-        self._catalog.release_lease(self._job, self._owner)
+        if done or self._is_rolled_back:
+            self._catalog.release_lease(self._job, self._owner)
 
     def _renew(self) -> None:
         while not self._ended.wait(_RENEW_S):
@@ -95,9 +104,11 @@ def held(catalog: Catalog, job: str, owner: str) -> Iterator[HeldLease]:
     """
     lease = HeldLease(catalog, job, owner)
     lease.take()
+    done = False
     try:
         yield lease
+        done = True
     finally:
         # A catalog that is away now lets the lease expire.
         with suppress(StatecoreError):
-            lease.give_back()
+            lease.end(done=done)

@@ -40,7 +40,7 @@ class Ec2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Annotated[str, msgspec.Meta(min_length=1)]
     region: Annotated[str, msgspec.Meta(min_length=1)]
     master_web_url: Annotated[str, msgspec.Meta(pattern=r"^http://[^/]+$")]
-    endpoint_url: str | None = None
+    endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+")] | None = None
     ready_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 
 

@@ -6,6 +6,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from statecore.errors import ClusterError
 from statecore.storage.s3_errors import NO_ANSWER, NO_CREDENTIALS, SET_CREDENTIALS, code_of
+from statecore.storage.urls import without_credentials
 
 _GRANT = (
     "grant these credentials autoscaling:DescribeAutoScalingGroups and autoscaling:DescribeScalingActivities, and "
@@ -45,8 +46,8 @@ def ec2_error(error: ClientError | BotoCoreError, what: str) -> ClusterError:
         )
     if isinstance(error, NO_ANSWER):
         return ClusterError(
-            f"{what}: found no answer: {error}; expected Auto Scaling at its endpoint; check the network, endpoint_url "
-            "and region; it is tried again"
+            f"{what}: found no answer: {without_credentials(str(error))}; expected Auto Scaling at its endpoint; check "
+            "the network, endpoint_url and region; it is tried again"
         )
     remedy = _REMEDIES.get(code_of(error), "see what Auto Scaling says, and correct the group or the settings")
     return ClusterError(f"{what}: found {error}; expected Auto Scaling to do it; {remedy}")

@@ -27,9 +27,9 @@ def take(job: str, run: str = RUN) -> str:
     return str(run_step(TakeSavepointOperator(task_id="take", job=job), run))
 
 
-def retain(job: str, *, keep: int = 1, max_age_days: float = 7) -> list[Any]:
+def retain(job: str, *, verified: str = "another", keep: int = 1, max_age_days: float = 7) -> list[Any]:
     found: list[Any] = run_step(
-        RetainSavepointsOperator(task_id="retain", job=job), keep=keep, max_age_days=max_age_days
+        RetainSavepointsOperator(task_id="retain", job=job, verified=verified), keep=keep, max_age_days=max_age_days
     )
     return found
 
@@ -95,6 +95,24 @@ def test_old_savepoints_of_this_dag_and_of_rescales_go_and_no_others(
     assert retain(job, keep=9, max_age_days=0) == [first]
     # The newest stays, however old.
     assert retain(job, keep=1, max_age_days=0) == []
+
+
+def test_the_one_that_was_verified_stays_when_a_rescale_leaves_a_newer_one_meanwhile(
+    catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
+) -> None:
+    verified = take(job)
+    newest = store.newest()
+    assert newest is not None
+    left = store.write_savepoint(newest, "left-by-a-rescale", reason="", now_ms=1)
+    later_ms = catalog.savepoints(job)[0].created_ms + 1
+    catalog.record_savepoint(
+        left, job=job, lineage=1, epoch=newest.epoch, parallelism=2, reason="", created_ms=later_ms
+    )
+    catalog.start_rescale_run("done", job, from_parallelism=2, to_parallelism=4)
+    catalog.update_rescale_run("done", savepoint=left)
+    catalog.finish_rescale_run("done")
+    assert retain(job, verified=verified) == []
+    assert retain(job) == [verified]
 
 
 def test_a_savepoint_that_a_job_is_to_start_from_stays(

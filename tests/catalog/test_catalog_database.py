@@ -44,11 +44,14 @@ def test_a_failed_block_changes_nothing(catalog: Catalog, job: str) -> None:
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
         ("postgresql+nodriver://h/d", "cannot be used"),
+        ("postgresql://u:secret@h:543x/d", "not a database URL"),
+        ("//u:secret@h/d", "'//h/d' is not a database URL"),
     ],
 )
 def test_a_url_that_cannot_be_a_catalog_is_refused(url: str, found: str) -> None:
-    with pytest.raises(ConfigurationError, match=found):
+    with pytest.raises(ConfigurationError, match=found) as refused:
         Catalog(url)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

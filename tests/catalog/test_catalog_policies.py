@@ -121,3 +121,13 @@ def test_costs_are_those_of_the_newest_epochs_with_rows(catalog: Catalog, job: s
         catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, rows, rows, 0, number * 10, 3))
     assert catalog.epoch_costs(job, limit=2) == [(30, 2, 7, 3), (40, 2, 9, 3)]
     assert [rows for _, _, rows, _ in catalog.epoch_costs(job, limit=9)] == [5, 7, 9]
+
+
+def test_a_job_has_run_like_this_since_the_first_epoch_after_the_last_one_at_another_parallelism(
+    catalog: Catalog, job: str
+) -> None:
+    assert catalog.settled_ms(job, 2) is None
+    for number, parallelism in enumerate([2, 4, 2, 2], start=1):
+        catalog.record_epoch(EpochRecord(job, 1, number, 1, parallelism, 1, 1, number * 10 - 5, number * 10, 5))
+    assert catalog.settled_ms(job, 2) == 25
+    assert catalog.settled_ms(job, 4) is None

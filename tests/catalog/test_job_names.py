@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from statecore.catalog.job_names import read_job_names, write_job_names
 
 
@@ -20,3 +22,17 @@ def test_a_file_of_somebody_else_costs_the_suggestions_and_no_more(tmp_path: Pat
     path.write_text('{"jobs": 1}')
     assert read_job_names(path) == []
     assert "holds no list of names" in caplog.text
+
+
+def test_a_file_that_may_not_be_read_costs_no_more_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "jobs.json"
+    write_job_names(path, ["a"])
+
+    def denied(path: Path) -> bytes:
+        raise PermissionError(f"denied: {path}")
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    assert read_job_names(path) == []
+    assert "denied" in caplog.text

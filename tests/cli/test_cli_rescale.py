@@ -6,11 +6,13 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from statecore.catalog import Catalog
 from statecore.cli import driver, rescale_steps
+from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.cli.shell import assert_refused, committed, register, run
 from tests.cli.supervised import CLUSTER, Supervised, until
@@ -161,6 +163,23 @@ def test_a_live_rescale_that_nobody_waits_for_any_more_is_not_taken_up_later(
     running_job.deaf = False
     assert catalog.get_request(1).state == "failed"
     assert catalog.job(sized).parallelism == 2
+
+
+@pytest.mark.parametrize("trouble", [CatalogError("database is locked"), KeyboardInterrupt()])
+def test_a_job_that_could_not_be_rolled_back_is_left_to_the_supervisor(
+    catalog: Catalog,
+    sized: str,
+    running_job: Supervised,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: BaseException,
+) -> None:
+    running_job.deaf = True
+    with monkeypatch.context() as broken:
+        broken.setattr(Catalog, "roll_back", Mock(side_effect=trouble))
+        assert run("rescale", sized, "--parallelism", 4, "--timeout", 0.05).returncode != 0
+    lease = catalog.lease(sized)
+    assert lease is not None and lease.before is not None
+    assert catalog.rescale_run(lease.owner).state == "running"
 
 
 def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(

@@ -286,6 +286,10 @@ def test_no_answer_and_no_credentials_are_told_apart(
     monkeypatch.setattr(ec2_module, "_ATTEMPTS", 1)
     with pytest.raises(ClusterError, match=r"found no answer.*check the network, endpoint_url and region"):
         nobody.resize(1)
+    behind_a_password = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, "http://me:secret@127.0.0.1:1"))
+    with pytest.raises(ClusterError, match="found no answer") as silent:
+        behind_a_password.resize(1)
+    assert "secret" not in str(silent.value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     stranger = Ec2Cluster("local", Ec2Settings(group, REGION, master.url))
@@ -293,6 +297,9 @@ def test_no_answer_and_no_credentials_are_told_apart(
         stranger.resize(1)
 
 
-def test_settings_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ClusterError, match="master_web_url"):
-        cluster_for(ClusterRecord("c", "ec2", {"group": "g", "region": "r"}, 1, 0, None, 0))
+@pytest.mark.parametrize(
+    ("wrong", "name"), [({}, "master_web_url"), ({"master_web_url": "http://h:1", "endpoint_url": "h"}, "endpoint_url")]
+)
+def test_settings_that_do_not_fit_are_refused(wrong: dict[str, str], name: str) -> None:
+    with pytest.raises(ClusterError, match=name):
+        cluster_for(ClusterRecord("c", "ec2", {"group": "g", "region": "r", **wrong}, 1, 0, None, 0))

@@ -1,4 +1,4 @@
-"""what a job was before its lease."""
+"""What a job was before its lease."""
 
 from __future__ import annotations
 
