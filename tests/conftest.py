@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from examples.quick_start import QUICK_START
+
 REPO = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_START)
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +30,7 @@ def spark() -> Iterator[object]:
         SparkSession.builder.master("local[2]")
         .appName("statecore-tests")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from examples.demo.feeder import load_flights
 from examples.demo.flow import Demo, DemoError
+from examples.quick_start import QUICK_START
 from examples.stack import Stack
 from examples.stack.processes import StackError
 
@@ -29,6 +30,7 @@ def main() -> int:
     # Spark's workers run this very Python, and bind where everything here is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_START)
     console = Console(highlight=False, soft_wrap=True)
     stack = Stack(arguments.run_dir)
     stack.stop()

@@ -18,6 +18,7 @@ from examples.demo.feeder import Feeder
 from examples.demo.table import epoch_table, step_table
 from examples.demo.verdict import judge
 from examples.flight_delays import ALERTS, FLIGHTS, REJECTS
+from examples.quick_start import QUICK_START
 from examples.stack import Stack
 from examples.stack.airflow_client import AirflowClient, DagRun
 from statecore.catalog import RequestRecord
@@ -34,7 +35,6 @@ STEADY_SECONDS = 1.0
 STEADY_DELIVERIES = 20
 TAIL_DELIVERIES = 8
 OUTAGE_SECONDS = 5.0
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROWS_PER_BACKLOG_FILE = 6_000
 
 

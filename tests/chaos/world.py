@@ -20,6 +20,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from examples.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.processes import session_members, spawn
@@ -42,7 +43,6 @@ CLUSTER = "cluster"
 WORKERS = 2
 PATIENCE_S = 240
 _MARK = "STATECORE_CHAOS"
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _RETAINED = 6
 
 
@@ -152,8 +152,8 @@ class World:
                 # Drivers live for seconds here, and would spend them on code that runs once.
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-                "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={self.folder}/tmp",
-                "spark.executor.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={self.folder}/tmp",
+                "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
+                "spark.executor.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
                 "statecore.compaction.floor": "8192",
                 "statecore.checkpoints.retained": str(_RETAINED),
                 # Longer than the longest epoch, also of one whose storage fails.

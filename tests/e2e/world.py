@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from examples.demo.flow import QUICK_START
+from examples.quick_start import QUICK_START
 from examples.stack import AirflowClient, DagRun, Stack
 from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
 from tests.e2e import job

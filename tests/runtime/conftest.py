@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.runtime import read_savepoint
 from statecore.runtime.driver import run_generation
@@ -59,7 +60,8 @@ class Bench:
                 "spark.driver.memory": "512m",
                 "spark.driver.host": "127.0.0.1",
                 # Drivers here live for seconds: the time to start counts, not the speed they would reach.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.driver.extraJavaOptions": QUICK_START,
+                "spark.executor.extraJavaOptions": QUICK_START,
                 **conf,
             },
             settings={"input": str(self.input), "output": str(self.output), **settings},
