@@ -144,7 +144,7 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
     """Delete an expired lease, bring the job back and fail its running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
     reason = f"lease expired (owner {found.owner})"
-    if not _is_done(connection, found.owner):
+    if not _has_ended(connection, found.owner):
         _bring_back(connection, found, reason, now_ms)
     unfinished = select(runs.c.run_id, runs.c.error).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
@@ -156,9 +156,9 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
         )
 
 
-def _is_done(connection: Connection, owner: str) -> bool:
-    """Tell whether the lease of a run has outlived the run: the job is what it was to become."""
-    return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() == "done"
+def _has_ended(connection: Connection, owner: str) -> bool:
+    """Tell whether the lease of a run has outlived the run: the job is what it was to become, or was rolled back."""
+    return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
 
 
 def _bring_back(connection: Connection, found: LeaseRecord, reason: str, now_ms: int) -> None:
