@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,6 +36,8 @@ STEADY_DELIVERIES = 20
 TAIL_DELIVERIES = 8
 OUTAGE_SECONDS = 5.0
 ROWS_PER_BACKLOG_FILE = 6_000
+OUT = {"parallelism": 4, "workers": 2, "method": "by_reference", "reason": "drain the backlog"}
+BACK = {"parallelism": 2, "workers": 1, "method": "live", "reason": "the backlog is drained"}
 
 
 class DemoError(RuntimeError):
@@ -104,11 +106,11 @@ class Demo:
         self._feeder.feed_backlog(flights.slice(steady, backlog), rows_per_backlog_file)
         self._say(f"storage is back: {backlog:,} flights wait")
         with self._stack.airflow() as airflow:
-            self._rescale(airflow, parallelism=4, workers=2, reason="drain the backlog", sabotage=sabotage)
+            self._rescale(airflow, OUT, sabotage=sabotage)
             while_draining()
             self._drain()
             self._say("drained; scaling back")
-            self._rescale(airflow, parallelism=2, workers=1, reason="the backlog is drained", sabotage=False)
+            self._rescale(airflow, BACK)
         self._feed(flights.slice(steady + backlog))
         self._drain()
         savepoint = self._stop_job()
@@ -160,12 +162,14 @@ class Demo:
             self._feeder.feed(rows.slice(start, STEADY_ROWS))
             time.sleep(STEADY_SECONDS)
 
-    def _rescale(self, airflow: AirflowClient, *, parallelism: int, workers: int, reason: str, sabotage: bool) -> None:
-        conf: dict[str, Any] = {"job": JOB, "parallelism": parallelism, "workers": workers, "reason": reason}
+    def _rescale(self, airflow: AirflowClient, conf: Mapping[str, Any], *, sabotage: bool = False) -> None:
         airflow.wait_dag("rescale")
         airflow.unpause("rescale")
-        run_id = airflow.trigger("rescale", conf)
-        self._say(f"triggered DAG rescale: parallelism {parallelism}, workers {workers} ({reason})")
+        run_id = airflow.trigger("rescale", {"job": JOB, **conf})
+        self._say(
+            f"triggered DAG rescale, {conf['method']}: parallelism {conf['parallelism']}, workers {conf['workers']} "
+            f"({conf['reason']})"
+        )
         shown: dict[str, str | None] = {}
         to_sabotage = sabotage
 

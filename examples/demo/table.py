@@ -54,7 +54,7 @@ def step_table(runs: Sequence[RescaleRunRecord]) -> Table:
     table.add_column("step")
     in_order = sorted(runs, key=lambda run: run.created_ms)
     for run in in_order:
-        table.add_column(f"{run.from_parallelism} -> {run.to_parallelism}", justify="right")
+        table.add_column(f"{run.from_parallelism} -> {run.to_parallelism}, {run.method}", justify="right")
     steps = dict.fromkeys(step for run in in_order for step in _steps_in_order(run))
     for step in steps:
         table.add_row(step, *(_seconds(run.steps.get(step, StepTimes())) for run in in_order))

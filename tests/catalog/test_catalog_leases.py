@@ -165,7 +165,9 @@ def test_an_expired_lease_of_a_run_that_was_done_takes_nothing_back(catalog: Cat
     assert catalog.job(running).parallelism == 4 and catalog.heartbeat(running, new.generation)
 
 
-def test_an_expired_lease_of_a_run_that_was_rolled_back_takes_nothing_back(catalog: Catalog, running: str, clock) -> None:
+def test_an_expired_lease_of_a_run_that_was_rolled_back_takes_nothing_back(
+    catalog: Catalog, running: str, clock
+) -> None:
     catalog.start_rescale_run("run-1", running, from_parallelism=2, to_parallelism=4)
     _changed(catalog, running)
     catalog.roll_back(running, "run-1", 5_000, "step verify failed")

@@ -77,6 +77,6 @@ def test_steps_stand_in_the_order_they_ran_with_one_column_for_each_run() -> Non
     down = {"stop_with_savepoint": StepTimes(50_000, 51_000), "resize_cluster": StepTimes(51_000, None)}
     table = step_table([rescale("b", 2, down, 49_000), rescale("a", 4, up, 500)])
     assert cells(table, "step") == ["stop_with_savepoint", "resize_cluster", "from first start to last end"]
-    assert cells(table, "2 -> 4") == ["2.0 s", "5.5 s", "7.5 s"]
-    assert cells(table, "4 -> 2") == ["1.0 s", "-", "1.0 s"]
+    assert cells(table, "2 -> 4, by_reference") == ["2.0 s", "5.5 s", "7.5 s"]
+    assert cells(table, "4 -> 2, by_reference") == ["1.0 s", "-", "1.0 s"]
     Console(width=80, file=None, quiet=True).print(table)

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.web.browser import chromium, log_in
 from tests.web.server import ApiServer
-from tests.web.story import LivingDriver, Story
+from tests.web.story import MARKUP, LivingDriver, Story
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server over a catalog with a past, one of whose jobs goes on."""
     folder = tmp_path_factory.mktemp("web")
     url = f"sqlite:///{folder / 'catalog.db'}"
-    Story(url, folder).tell()
+    Story(url, folder, reason=MARKUP).tell()
     home = folder / "airflow"
     home.mkdir()
     with LivingDriver(url), ApiServer(home, url) as server:

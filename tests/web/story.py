@@ -30,7 +30,8 @@ from tests.handmade import TOTAL, manifest
 
 FLIGHTS = "flight_delays"
 MAX_PARALLELISM = 128
-REASON = "drain <b>280,776</b> records & stay under 60 s"
+REASON = "drain 280,776 records & stay under 60 s"
+MARKUP = "drain <b>280,776</b> records & stay under 60 s"
 """People write what they like."""
 STEPS = {"stop_with_savepoint": 1.2, "resize_cluster": 6.1, "rescale_state": 0.1, "restart": 21.3, "verify": 2.0}
 DOWNTIME_MS = 28_700
@@ -45,13 +46,15 @@ class Story:
     Args:
         url: SQLAlchemy URL of the catalog.
         folder: Where the jobs' stores and logs are.
+        reason: Of the rescale.
 
     """
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, reason: str = REASON) -> None:
         self._clock = ManualClock()
         self._catalog = Catalog(url, clock=self._clock)
         self._folder = folder
+        self._reason = reason
         self._chance = random.Random(7)
         self._now_ms = SystemClock().now_ms()
         self._epoch = 0
@@ -139,7 +142,7 @@ class Story:
         self._epochs(generation, until=-21.5, rate=4_100, parallelism=2)
         self._decision()
         self._epochs(generation, until=-14, rate=4_100, parallelism=2)
-        self._rescale("manual__drain", 2, 4, reason=REASON)
+        self._rescale("manual__drain", 2, 4, reason=self._reason)
         catalog.set_desired(FLIGHTS, parallelism=4)
         catalog.set_desired_workers("local", 2)
         catalog.report_cluster("local", ready_workers=2)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.web.browser import chromium, log_in
 from tests.web.server import ApiServer
-from tests.web.story import FLIGHTS, REASON
+from tests.web.story import FLIGHTS, MARKUP
 
 pytestmark = pytest.mark.browser
 
@@ -57,7 +57,7 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     before = epoch.inner_text()
     expect(epoch).not_to_have_text(before)
     # People's words come as text.
-    expect(page.locator("#rescales")).to_contain_text(REASON)
+    expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
     expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
     expect(page.locator("#policy")).to_contain_text("event-time lag 2 s")
