@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.state import TaskInstanceState
 
 from statecore.autoscaling import figures_of
+from statecore.catalog import Catalog
 from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms, open_catalog, run_id
 from statecore_airflow.catch_up_request import CatchUpRequest, JobSize, present_size
@@ -37,9 +38,10 @@ class EstimateDrainOperator(CatalogOperator):
             # How the job is while another run changes it is nothing to go back to.
             require_free(catalog, self.job, run_id(context))
             figures = figures_of(catalog, self.job, now_ms())
-            before, after = present_size(catalog, self.job), request.size(catalog, figures)
-        now, then = estimate_drain(figures, before.parallelism), estimate_drain(figures, after.parallelism)
-        for title, size, estimate in (("now", before, now), ("to drain with", after, then)):
+            present, after = present_size(catalog, self.job), request.size(catalog, figures)
+            before = _size_before(catalog, self.job, context["run_id"])
+        now, then = estimate_drain(figures, present.parallelism), estimate_drain(figures, after.parallelism)
+        for title, size, estimate in (("now", present, now), ("to drain with", after, then)):
             self.log.info("%s", describe(title, size, estimate))
         why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
         out = _conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}")
@@ -52,7 +54,7 @@ class EstimateDrainOperator(CatalogOperator):
         context["ti"].xcom_push(key="scale_back", value=back)
         return {
             "job": self.job,
-            "now": {**dataclasses.asdict(before), **dataclasses.asdict(now)},
+            "now": {**dataclasses.asdict(present), **dataclasses.asdict(now)},
             "after": {**dataclasses.asdict(after), **dataclasses.asdict(then)},
         }
 
@@ -108,6 +110,18 @@ class ScaleBackOperator(ScaleOperator):
             self.log.log(logging.INFO if done else logging.WARNING, "%s", said)
             self.conf = {**self.conf, "reason": f"{self.conf['reason']}: {said}"}
         super().execute(context)
+
+
+def _size_before(catalog: Catalog, job: str, run: str) -> JobSize:
+    """Return the size to go back to; a run that is cleared may have taken the job to another before."""
+    size = present_size(catalog, job)
+    for rescale in catalog.rescale_runs(job, limit=10):
+        if rescale.state != "done":
+            continue
+        if not rescale.run_id.startswith(f"{run}__scale_out-"):
+            break
+        size = JobSize(rescale.from_parallelism, rescale.from_workers)
+    return size
 
 
 def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:

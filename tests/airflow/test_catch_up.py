@@ -139,6 +139,25 @@ def test_a_run_that_is_cleared_by_hand_scales_anew(catalog: Catalog, behind: str
     assert again.value.dag_run_id == "manual-1__scale_out-2"
 
 
+def test_a_run_that_is_cleared_while_the_job_is_large_goes_back_to_the_size_before_it(
+    catalog: Catalog, behind: str
+) -> None:
+    def rescaled(run: str, to: int, workers: int) -> None:
+        catalog.start_rescale_run(
+            run, behind, from_parallelism=catalog.job(behind).parallelism, to_parallelism=to, from_workers=3 - workers
+        )
+        catalog.set_desired(behind, parallelism=to)
+        catalog.finish_rescale_run(run)
+
+    rescaled("manual-1__scale_out-1", 4, 2)
+    _, task = estimate(PARAMS)
+    assert (task.pushed["scale_back"]["parallelism"], task.pushed["scale_back"]["workers"]) == (2, 1)
+    # Once somebody has had another size since, that one is how the job was.
+    rescaled("by-hand", 3, 1)
+    _, task = estimate(PARAMS)
+    assert task.pushed["scale_back"]["parallelism"] == 3
+
+
 @pytest.mark.parametrize(
     ("state", "said"), [("success", "is drained"), ("failed", "not drained (wait_drained failed)")]
 )
