@@ -18,6 +18,9 @@ from statecore.errors import CatalogError, ConfigurationError
 from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
+# libpq would wait for many minutes for a server that went away without a word, and whoever asks stands still meanwhile:
+# seconds, but for the last one, which is in milliseconds.
+_LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 _SCHEMA_LOCK = 7_371_613  # any number, the same in every process
 
 
@@ -185,7 +188,10 @@ def _parse(url: str) -> URL:
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         # Whatever the server's default is: the locks are chosen for this one, and nothing has to be tried again.
-        return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        patience: dict[str, int] = {}
+        if url.get_driver_name() in ("psycopg", "psycopg2"):
+            patience = {name: value for name, value in _LIBPQ_PATIENCE.items() if name not in url.query}
+        return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=patience)
     Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,6 +65,24 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.db").write_text("no database " * 100)
     with Catalog(f"sqlite:///{tmp_path}/c.db") as catalog, pytest.raises(CatalogError, match=r"c\.db"):
         catalog.create_schema()
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_server_that_goes_away_without_a_word_is_given_up_in_seconds(catalog: Catalog, catalog_url: str) -> None:
+    def used(opened: Catalog) -> dict[str, str]:
+        with opened._database.read() as connection:
+            return connection.connection.driver_connection.info.get_parameters()  # type: ignore[union-attr,no-any-return]
+
+    assert {"connect_timeout": "10", "tcp_user_timeout": "30000"}.items() <= used(catalog).items()
+    with Catalog(f"{catalog_url}?tcp_user_timeout=5000") as other:
+        assert {"connect_timeout": "10", "tcp_user_timeout": "5000"}.items() <= used(other).items()
+
+
+def test_a_server_that_does_not_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=2"
+        with Catalog(url) as catalog, pytest.raises(CatalogError, match=r"timeout.*expected a reachable database"):
+            catalog.jobs()
 
 
 def test_a_reader_is_not_held_up_by_a_writer(catalog: Catalog, catalog_url: str, job: str) -> None:
