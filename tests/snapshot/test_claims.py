@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,11 +12,6 @@ from statecore.snapshot import claims as module
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import Claim, claimed, claims
 from tests.handmade import manifest
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore.at(str(tmp_path))
 
 
 @pytest.fixture

@@ -34,11 +34,6 @@ from tests.handmade import MAX_PARALLELISM, TOTAL, keyed_file, manifest, operato
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore.at(str(tmp_path))
-
-
 def rows_of(store: CheckpointStore, item: KeyedFile) -> int:
     """Count the rows that a reference takes from its file, by reading it as a restore does."""
     decode = decode_base if item.kind is FileKind.BASE else decode_changelog

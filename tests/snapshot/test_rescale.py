@@ -31,11 +31,6 @@ from tests.handmade import MAX_PARALLELISM, STATES, TOTAL, keyed_file, manifest,
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore.at(str(tmp_path))
-
-
-@pytest.fixture
 def of_three(store: CheckpointStore) -> Manifest:
     """Three subtasks, each with a base, two changelogs over it, and operator state; 7 elements of 3, 0 and 4."""
     subtasks = []

@@ -125,11 +125,6 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore.at(str(tmp_path))
-
-
-@pytest.fixture
 def savepoint(store: CheckpointStore) -> Manifest:
     return written(store, 3)
 
