@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError
 from statecore.policy import Figures, estimate_drain, policy_settings
+from statecore_airflow.dag_params import DagParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class JobSize:
     workers: int | None
 
 
-class CatchUpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CatchUpRequest(DagParams, frozen=True, kw_only=True):
     """The parameters of the DAG.
 
     Attributes:
@@ -55,22 +53,6 @@ class CatchUpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout_minutes: float = 240
     method: Literal["by_reference", "live"] = "by_reference"
     reason: str = ""
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> CatchUpRequest:
-        """Read the parameters of a DAG run.
-
-        Raises:
-            ConfigurationError: One is missing, unknown, or of another type.
-
-        """
-        try:
-            return msgspec.convert(dict(params), cls)
-        except msgspec.ValidationError as error:
-            raise ConfigurationError(
-                f"found the parameters {dict(params)} ({error}); expected those of the form; correct them and trigger "
-                "a new run"
-            ) from error
 
     def size(self, catalog: Catalog, figures: Figures) -> JobSize:
         """Return the size to drain with.

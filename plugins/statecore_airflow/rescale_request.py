@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, InvalidParallelismError, RequestFailedError
+from statecore_airflow.dag_params import DagParams
 
 _MAX_PARALLELISM_LIMIT = 32_768
 
 
-class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RescaleRequest(DagParams, frozen=True, kw_only=True):
     """The parameters of the DAG.
 
     Attributes:
@@ -36,22 +32,6 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     dry_run: bool = False
     approval: bool = False
     reason: str = ""
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> RescaleRequest:
-        """Read the parameters of a DAG run.
-
-        Raises:
-            ConfigurationError: One is missing, unknown, or of another type.
-
-        """
-        try:
-            return msgspec.convert(dict(params), cls)
-        except msgspec.ValidationError as error:
-            raise ConfigurationError(
-                f"found the parameters {dict(params)} ({error}); expected those of the form; correct them and trigger "
-                "a new run"
-            ) from error
 
     def checked(self, catalog: Catalog) -> JobRecord:
         """Return the job, if it can be rescaled like this; called before anything is stopped.

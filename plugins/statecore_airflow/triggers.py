@@ -136,30 +136,6 @@ class CatalogTrigger(BaseTrigger):
         )
 
 
-class StoppedTrigger(CatalogTrigger):
-    """Waits until the driver has answered a request to stop and has ended, or is known to be lost."""
-
-    expected = "the driver to write the savepoint and end"
-
-    def __init__(self, *, request_id: int, **common: Any) -> None:
-        super().__init__(**common)
-        self.request_id = request_id
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments this class adds."""
-        return {"request_id": self.request_id}
-
-    def look(self, catalog: Catalog) -> Finding:
-        """Look at the request and the newest generation."""
-        request = catalog.get_request(self.request_id)
-        newest = catalog.newest_generation(self.job)
-        if request.state == "failed" or not catalog.is_alive(newest):
-            # The operator looks itself: it knows what to do without a driver.
-            return Finding(Status.DONE, f"request {request.state}, no live driver")
-        assert newest is not None
-        return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
-
-
 class RequestTrigger(CatalogTrigger):
     """Waits until the driver has answered a request."""
 
@@ -185,6 +161,22 @@ class RequestTrigger(CatalogTrigger):
                 f"{self.job!r} to carry it out; remove the cause and try again",
             )
         return Finding(Status.WAITING, f"request {request.id} to {request.kind} {request.state}")
+
+
+class StoppedTrigger(RequestTrigger):
+    """Waits until the driver has answered a request to stop and has ended, or is known to be lost."""
+
+    expected = "the driver to write the savepoint and end"
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at the request and the newest generation."""
+        request = catalog.get_request(self.request_id)
+        newest = catalog.newest_generation(self.job)
+        if request.state == "failed" or not catalog.is_alive(newest):
+            # The operator looks itself: it knows what to do without a driver.
+            return Finding(Status.DONE, f"request {request.state}, no live driver")
+        assert newest is not None
+        return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
 
 
 class WorkersReadyTrigger(CatalogTrigger):
