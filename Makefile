@@ -58,7 +58,7 @@ test: $(CLASSES)
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
 e2e: $(CLASSES)
-	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 900 tests/e2e
+	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 1200 tests/e2e
 
 invariants: $(CLASSES)
 	@$(BIN)/python -m tests.invariants

@@ -26,8 +26,8 @@ T = TypeVar("T")
 JOB = "orders"
 SMALL, LARGE = {"parallelism": 2, "workers": 1}, {"parallelism": 4, "workers": 2}
 CORES_PER_WORKER = 2
-BACKLOG = 45
-"""Files that wait when the job begins: what two subtasks need a minute and a half for."""
+BACKLOG = 36
+"""Files that wait when the job begins: what two subtasks need more than a minute for."""
 LEASE_S = 45
 ROWS_PER_FILE = 400
 KEYS = 40
