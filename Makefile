@@ -44,7 +44,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 $(CLASSES): $(VENV)/.installed scripts/archive_classes.py
 	@echo "writing an archive of Spark's classes, with which its processes start sooner"
 	@rm -f $@
-	@$(BIN)/python -m scripts.archive_classes
+	@$(BIN)/python -m scripts.archive_classes >$(@:.jsa=.log) 2>&1 || { cat $(@:.jsa=.log); exit 1; }
 
 demo: $(CLASSES)
 	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
