@@ -44,6 +44,14 @@ def spark() -> Iterator[object]:
     session.stop()
 
 
+_LONGEST = ("test_demo.py", "test_chaos.py", "test_faults.py", "test_chain.py", "test_job.py", "test_s3_job.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest: at the end one would run alone, while the other worker has nothing left to do."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skipped test fails the run: nobody would see that it was never run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -17,7 +17,7 @@ from tests.processes import naming
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
-FLIGHTS = 80_000
+FLIGHTS = 60_000
 # Small epochs, so that enough of them are left on the larger cluster whatever was drained before.
 ROWS_PER_EPOCH = 2_000
 
