@@ -12,7 +12,7 @@ NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo stop test e2e chaos bench lint invariants migration pictures clean
+.PHONY: help setup classes demo stop test e2e chaos bench lint invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@$(PYTHON) scripts/check_prerequisites.py
 	@echo "installing into $(VENV); this takes a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -45,6 +45,8 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py
 	@echo "writing an archive of Spark's classes, with which its processes start sooner"
 	@rm -f $@
 	@$(BIN)/python -m scripts.archive_classes >$(@:.jsa=.log) 2>&1 || { cat $(@:.jsa=.log); exit 1; }
+
+classes: $(CLASSES)
 
 demo: $(CLASSES)
 	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
