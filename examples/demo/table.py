@@ -55,8 +55,7 @@ def step_table(runs: Sequence[RescaleRunRecord]) -> Table:
     in_order = sorted(runs, key=lambda run: run.created_ms)
     for run in in_order:
         table.add_column(f"{run.from_parallelism} -> {run.to_parallelism}, {run.method}", justify="right")
-    steps = dict.fromkeys(step for run in in_order for step in _steps_in_order(run))
-    for step in steps:
+    for step in _steps_of_all(in_order):
         table.add_row(step, *(_seconds(run.steps.get(step, StepTimes())) for run in in_order))
     table.add_section()
     table.add_row("from first start to last end", *(_seconds(_whole(run)) for run in in_order))
@@ -83,6 +82,15 @@ def _epoch_cells(epoch: EpochRecord, history: Sequence[Fed]) -> list[str]:
         f"{rows_fed_by(history, epoch.committed_ms) - epoch.rows_total:,}",
         f"{epoch.cache_hits}/{epoch.subtasks}",
     ]
+
+
+def _steps_of_all(runs: Sequence[RescaleRunRecord]) -> list[str]:
+    """Return the steps of runs that need not have the same, in an order that suits each: by what is still to come."""
+    to_come: dict[str, int] = {}
+    for run in runs:
+        for count, step in enumerate(reversed(_steps_in_order(run))):
+            to_come[step] = max(count, to_come.get(step, 0))
+    return sorted(to_come, key=lambda step: -to_come[step])
 
 
 def _steps_in_order(run: RescaleRunRecord) -> list[str]:

@@ -80,3 +80,10 @@ def test_steps_stand_in_the_order_they_ran_with_one_column_for_each_run() -> Non
     assert cells(table, "2 -> 4, by_reference") == ["2.0 s", "5.5 s", "7.5 s"]
     assert cells(table, "4 -> 2, by_reference") == ["1.0 s", "-", "1.0 s"]
     Console(width=80, file=None, quiet=True).print(table)
+
+
+def test_what_ends_each_run_stands_last_whatever_else_they_have() -> None:
+    restarted = {"lease": StepTimes(1, 2), "restart": StepTimes(3, 4), "verify": StepTimes(5, 6)}
+    live = {"lease": StepTimes(11, 12), "rescale_live": StepTimes(13, 14), "verify": StepTimes(15, 16)}
+    table = step_table([rescale("a", 4, restarted, 0), rescale("b", 2, live, 10)])
+    assert cells(table, "step")[:-1] == ["lease", "restart", "rescale_live", "verify"]
