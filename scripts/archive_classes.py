@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -52,7 +53,8 @@ def write_archive() -> None:
     gateway = spark.sparkContext._gateway
     spark.stop()
     gateway.proc.stdin.close()
-    gateway.proc.wait()
+    if gateway.proc.wait() != 0:
+        sys.exit(f"found that Java ended with {gateway.proc.returncode} while it wrote {partial}; expected 0")
     partial.replace(ARCHIVE)
 
 
