@@ -18,7 +18,7 @@ help:
 	@echo "make demo            run the main job end to end and print a verdict"
 	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
-	@echo "make test            run all tests"
+	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
@@ -38,7 +38,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Spark's processes start in less than two thirds of the time with it, and a test run has hundreds of them.
+# Spark's processes start sooner with it, and a test run has hundreds of them.
 CLASSES := $(VENV)/spark-classes.jsa
 
 $(CLASSES): $(VENV)/.installed scripts/archive_classes.py

@@ -1,7 +1,7 @@
 """JVM options for processes that live for minutes: what counts is how soon they start, not how fast they become.
 
 ``scripts.archive_classes`` writes an archive of Spark's classes, parsed and verified, beside the packages it was made
-from; a JVM that maps it needs less than two thirds of the time to start. Another Java leaves it alone.
+from; a JVM that maps it starts sooner. Another Java leaves it alone.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ def write_archive() -> None:
     """Run a small stream, and keep the classes that it needed."""
     # A JVM that maps half a file crashes.
     partial = ARCHIVE.with_suffix(".partial")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK} -XX:ArchiveClassesAtExit={partial}"
     spark = (
         SparkSession.builder.master("local[2]")

@@ -96,7 +96,8 @@ class Leases(Queries):
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Bring back a job whose lease has expired: what it was when the lease was taken, from its newest epoch.
 
-        What its owner left unfinished is marked failed; of one that was done, nothing is taken back.
+        What its owner left unfinished is marked failed; of a run that has ended, done or rolled back, nothing is taken
+        back.
 
         Returns:
             The lease that was taken back, or None if it was renewed, released or taken in the meantime.
