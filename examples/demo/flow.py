@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -72,7 +73,7 @@ class Demo:
         tail_deliveries: int = TAIL_DELIVERIES,
         rows_per_backlog_file: int = ROWS_PER_BACKLOG_FILE,
         sabotage: bool = False,
-        while_draining: Callable[[], None] = lambda: None,
+        disturbances: Sequence[Callable[[], None]] = (),
     ) -> bool:
         """Play the story and return whether the verdict is exact.
 
@@ -82,7 +83,8 @@ class Demo:
             tail_deliveries: Deliveries after the way back.
             rows_per_backlog_file: Rows of an epoch while the backlog drains.
             sabotage: Whether to delete a state file between stop and restart.
-            while_draining: Called while the backlog drains on the larger cluster, to disturb it.
+            disturbances: Called one after the other on the larger cluster. The backlog is dealt out: a part of it is
+                delivered right before each, so that there is something to disturb however fast the job is.
 
         Raises:
             DemoError: A step failed; the message repeats why.
@@ -103,11 +105,15 @@ class Demo:
         self._wait("the first epoch", lambda: self._rows_done() > 0, 120)
         self._say(f"outage: nothing arrives for {OUTAGE_SECONDS:g} s")
         time.sleep(OUTAGE_SECONDS)
-        self._feeder.feed_backlog(flights.slice(steady, backlog), rows_per_backlog_file)
-        self._say(f"storage is back: {backlog:,} flights wait")
+        waiting, part = flights.slice(steady, backlog), math.ceil(backlog / (1 + len(disturbances)))
+        first, *others = (waiting.slice(start, part) for start in range(0, backlog, part))
+        self._feeder.feed_backlog(first, rows_per_backlog_file)
+        self._say(f"storage is back: {first.num_rows:,} flights wait")
         with self._stack.airflow() as airflow:
             self._rescale(airflow, OUT, sabotage=sabotage)
-            while_draining()
+            for rows, disturb in zip(others, disturbances, strict=True):
+                self._feeder.feed_backlog(rows, rows_per_backlog_file)
+                disturb()
             self._drain()
             self._say("drained; scaling back")
             self._rescale(airflow, BACK)

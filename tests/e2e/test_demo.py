@@ -18,7 +18,7 @@ from tests.processes import naming
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 FLIGHTS = 60_000
-# Small epochs, so that enough of them are left on the larger cluster whatever was drained before.
+# Small epochs, so that each part of the backlog takes several.
 ROWS_PER_EPOCH = 2_000
 
 
@@ -49,12 +49,18 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
         assert newest is not None
         return newest.generation
 
-    def disturb() -> None:
+    def wait_for_epochs(number: int) -> int:
         larger = newest_generation()
-        wait(lambda: epochs_of(larger) >= 2, "epochs at the new parallelism")
-        kill(stack, ("CoarseGrainedExecutorBackend", "127.0.0.1"))
         seen = epochs_of(larger)
-        wait(lambda: epochs_of(larger) >= seen + 2, "epochs after the executor was killed")
+        wait(lambda: epochs_of(larger) >= seen + number, f"{number} epochs at the new parallelism")
+        return larger
+
+    def kill_an_executor() -> None:
+        wait_for_epochs(1)
+        kill(stack, ("CoarseGrainedExecutorBackend", "127.0.0.1"))
+
+    def kill_the_driver() -> None:
+        larger = wait_for_epochs(2)
         kill(stack, ("stream.py", f"--generation {larger}", "python"))
         wait(lambda: newest_generation() > larger, "the supervisor to launch a successor")
 
@@ -66,7 +72,7 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
                 steady_deliveries=3,
                 tail_deliveries=2,
                 rows_per_backlog_file=ROWS_PER_EPOCH,
-                while_draining=disturb,
+                disturbances=(kill_an_executor, kill_the_driver),
             )
         with stack.catalog() as catalog:
             epochs, runs = catalog.epochs(JOB), catalog.rescale_runs(JOB)
