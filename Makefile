@@ -11,6 +11,8 @@ ONLY ?=
 NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+# Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup classes demo stop test e2e chaos bench lint invariants migration pictures clean
 
