@@ -1,13 +1,15 @@
 """The driver's line to the catalog: heartbeats out, requests in.
 
-A thread of its own, because foreachBatch is not called while no data arrives. It also guards the commit: a stop first
-forbids commits and only then ends the query, so an epoch that is cut off was never committed.
+A thread of its own, because foreachBatch is not called while no data arrives. It also guards the commit: a stop lets
+the epoch in flight end, forbids commits and only then ends the query. So an epoch that takes too long, and is cut off,
+was never committed.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+LEAST_PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 30.0, 100.0
+"""How long a stop waits for the epoch in flight, which may be stuck: twice as long as the one before it took, within
+these bounds. Whoever asked waits two minutes and more for the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,9 @@ class Control:
         self._published: Manifest | None = None
         self._ended = threading.Event()
         self._newest: tuple[int, int] | None = None
+        self._boundary: threading.Lock | None = None
+        self._epoch_seconds = 0.0
+        self._patience_ends = 0.0
         self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
         self.request: RequestRecord | None = None
         self.superseded = False
@@ -75,9 +83,20 @@ class Control:
         """Begin to send heartbeats, as a generation that is launching."""
         self._thread.start()
 
-    def running(self, query: StreamingQuery, resumed: Manifest | None, takers: Takers) -> None:
-        """Report the generation running, from a committed epoch in its store, and take requests from now on."""
+    def running(
+        self, query: StreamingQuery, resumed: Manifest | None, takers: Takers, boundary: threading.Lock
+    ) -> None:
+        """Report the generation running, and take requests from now on.
+
+        Args:
+            query: What a stop ends.
+            resumed: The committed epoch in its store that it goes on from.
+            takers: Who carries requests out.
+            boundary: Held while an epoch is in flight.
+
+        """
         self._published = resumed
+        self._boundary = boundary
         self._newest = None if resumed is None else (resumed.lineage, resumed.epoch)
         self._takers = takers
         self._query = query
@@ -90,6 +109,16 @@ class Control:
         """End the thread."""
         self._ended.set()
         self._thread.join()
+
+    def check_open(self) -> None:
+        """Check that an epoch may begin.
+
+        Raises:
+            CommitForbiddenError: The job is stopping.
+
+        """
+        if self.request is not None or self._forbidden is not None:
+            raise CommitForbiddenError("the job is stopping: this epoch is not begun, and is the next driver's first")
 
     @contextmanager
     def committing(self) -> Iterator[None]:
@@ -112,6 +141,7 @@ class Control:
         manifest = report.manifest
         self._published = manifest
         self._newest = (manifest.lineage, manifest.epoch)
+        self._epoch_seconds = report.duration_ms / 1000
         log.info(
             "epoch %d of lineage %d: %d rows in %d ms at parallelism %d, state of %d subtasks met in memory",
             manifest.epoch, manifest.lineage, manifest.rows, report.duration_ms, manifest.parallelism,
@@ -126,11 +156,13 @@ class Control:
         while not self._ended.wait(POLL_SECONDS):
             try:
                 self._beat()
-                if self._query is not None and self._forbidden is None:
+                if self._query is not None and self.request is None and self._forbidden is None:
                     self._take_request()
             except Exception:
                 # The catalog may be away for a while; the stream goes on, and the supervisor judges the silence.
                 log.exception("the catalog cannot be reached")
+            if self.request is not None and self._forbidden is None:
+                self._stop_between_epochs(self.request)
 
     def _take_request(self) -> None:
         assert self._takers is not None
@@ -144,8 +176,22 @@ class Control:
         elif request.kind == "rescale":
             self._takers.rescales.take(request)
         else:
+            patience_s = min(max(2 * self._epoch_seconds, LEAST_PATIENCE_SECONDS), MOST_PATIENCE_SECONDS)
+            self._patience_ends = time.monotonic() + patience_s
             self.request = request
-            self._stop(f"request {request.id} asks to {request.kind}")
+            log.info("request %d asks to %s; no other epoch is begun", request.id, request.kind)
+
+    def _stop_between_epochs(self, request: RequestRecord) -> None:
+        """Stop when no epoch is in flight, or patience ends; else come back after the next heartbeat."""
+        assert self._boundary is not None
+        if self._boundary.acquire(timeout=POLL_SECONDS):
+            # Not held any longer: ending the query waits for the call that has one to begin.
+            self._boundary.release()
+        elif time.monotonic() < self._patience_ends:
+            return
+        else:
+            log.warning("the epoch in flight does not end; it is cut off, not committed, and the next driver's first")
+        self._stop(f"request {request.id} asks to {request.kind}")
 
     def _beat(self) -> None:
         lineage, epoch = self._newest or (None, None)
@@ -159,5 +205,8 @@ class Control:
         with self._gate:
             self._forbidden = why
         log.info("stopping: %s", why)
-        if self._query is not None:
-            self._query.stop()
+        try:
+            if self._query is not None:
+                self._query.stop()
+        except Exception:
+            log.exception("the query could not be told to stop")

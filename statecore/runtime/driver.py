@@ -150,12 +150,12 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         )
         resumed = resume.manifest if resume.foreign is None else None
         rescales = LiveRescaler(catalog, job.name, generation, runner, spark, side_jobs)
-        control.running(query, resumed, Takers(savepoints, rescales, side_jobs))
+        control.running(query, resumed, Takers(savepoints, rescales, side_jobs), runner.boundary)
         progress.query = query
         backlog.start()
         log.info("generation %d runs at parallelism %d", generation, parallelism)
         failure = _ended(query)
-        # A stop forbids commits first, so an epoch in flight may fail with that; it was not committed.
+        # A stop forbids commits first, so an epoch that it cuts off fails with that; it was not committed.
         if control.request is None and not control.superseded:
             raise runner.failure or failure or _ended_by_nobody(job.name)
         if control.superseded:
@@ -164,6 +164,8 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
                 "this driver stopped without committing"
             )
         if control.request is not None:
+            if runner.failure is not None:
+                log.warning("an epoch was not committed, and is the next driver's first: %s", _told(runner.failure))
             newest = store.newest()
             if newest is not None and newest.generation == generation:
                 # It may have been committed and not published when the query was stopped.

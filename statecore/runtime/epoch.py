@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from statecore.errors import CommitConflictError
+from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.model import Field, parse_type
 from statecore.model.key_groups import check_parallelism
 from statecore.runtime.anchor import Anchor
@@ -69,7 +69,10 @@ class Upkeep(Protocol):
 
 
 class CommitGate(Protocol):
-    """Decides whether an epoch may be committed now."""
+    """Decides whether an epoch may begin, and be committed, now."""
+
+    def check_open(self) -> None:
+        """Check that an epoch may begin; raises CommitForbiddenError once the job is stopping."""
 
     def committing(self) -> AbstractContextManager[None]:
         """Hold off a stop while the manifest is written; raises CommitForbiddenError once the job is stopping."""
@@ -109,12 +112,16 @@ class EpochRunner:
         max_parallelism: Number of key groups.
         generation: The driver's.
         checkpoint_directory: Spark's own, disposable one.
-        gate: Asked before a commit, told after it.
+        gate: Asked before an epoch and its commit, told after it.
         upkeep: Merges state files.
         sources: What the query reads.
         ticks: Has an epoch run when timers are due; None for a job without timers.
         taken_up: Called when the first epoch is committed: what was resumed from is not needed any more.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
+
+    Attributes:
+        boundary: Held while an epoch is in flight; who holds it holds off the next.
+        failure: What the newest epoch failed with.
 
     """
 
@@ -157,7 +164,7 @@ class EpochRunner:
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
         self._specs: dict[str, OperatorSpec] = {}
         self._layouts = Layouts(max_parallelism, self._own)
-        self._boundary = threading.Lock()
+        self.boundary = threading.Lock()
         self._sampling = Sampling()
         self.failure: BaseException | None = None
         self._redistribute(parallelism)
@@ -165,8 +172,12 @@ class EpochRunner:
     def __call__(self, df: DataFrame, epoch: int) -> None:
         """Process one micro-batch, exactly once however often it is called."""
         try:
-            with self._boundary:
+            with self.boundary:
+                # Whoever asks for a stop has it wait for the epoch in flight, and not for one after the other.
+                self._gate.check_open()
                 self._epoch(df, epoch)
+        except CommitForbiddenError:
+            raise
         except BaseException as error:
             # Spark hands on the text of an error alone, so the driver reports the error itself. And Spark searches that
             # text for an interruption, with an expression that overflows the stack on a long one: the query would then
@@ -184,12 +195,6 @@ class EpochRunner:
         """The newest epoch committed."""
         manifest = self._head.manifest
         return None if manifest is None else manifest.epoch
-
-    @contextmanager
-    def between_epochs(self) -> Iterator[None]:
-        """Wait until no epoch is in flight, and hold off the next."""
-        with self._boundary:
-            yield
 
     def prepare(self, spark: SparkSession, parallelism: int) -> Anchor:
         """Get another parallelism ready while epochs go on: subtasks have their places, and state is in memory there.
@@ -262,10 +267,11 @@ class EpochRunner:
         committed = time.monotonic()
         publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
+        # Whoever gets a rescale ready beside the stream needs them as soon as there is state to load.
+        self._specs = specs
         self._go_on_from(manifest, path)
         done = time.monotonic()
         timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
-        self._specs = specs
         self._gate.committed(epoch_report(manifest, commits, timing, read.late_rows))
         self._upkeep.committed(manifest)
 

@@ -100,7 +100,7 @@ class Driver:
         self._control = Control(self.catalog, self._job, self.generation)
         self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)
         self._control.start()
-        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)))
+        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)), threading.Lock())
         self._thread.start()
         return self
 

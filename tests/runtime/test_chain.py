@@ -221,8 +221,7 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
         assert ask(bench, 1).error is None
         feed([], records(90, 200))
         feed([], records(300))
-        # Before the stop, which cuts off an epoch of timers if there is one.
-        assert "Lost task" not in log() and "FetchFailed" not in log()
         bench.stop("after")
+    assert "Lost task" not in log() and "FetchFailed" not in log()
     assert {manifest.generation for manifest in history(bench)} == {1}
     assert_as_alone(spark, bench, steps)

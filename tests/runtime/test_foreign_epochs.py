@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from statecore.errors import CommitConflictError
+from statecore.catalog import Catalog, RequestRecord
+from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.runtime import Job
+from statecore.runtime.control import Control
 from statecore.runtime.epoch import EpochRunner, ResumePoint
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import Manifest
 from tests.handmade import written
 
 
-def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path) -> None:
-    store = CheckpointStore.at(str(tmp_path))
-    theirs = written(store, 2)
-    store.commit(theirs)
-    runner = EpochRunner(
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore.at(str(tmp_path))
+
+
+@pytest.fixture
+def theirs(store: CheckpointStore) -> Manifest:
+    """An epoch of an earlier generation."""
+    committed = written(store, 2)
+    store.commit(committed)
+    return committed
+
+
+@pytest.fixture
+def control(tmp_path: Path, theirs: Manifest) -> Iterator[Control]:
+    """The line to the catalog of a driver that runs."""
+    with Catalog(f"sqlite:///{tmp_path / 'catalog.db'}") as catalog:
+        yield Control(catalog, theirs.job, theirs.generation + 1)
+
+
+@pytest.fixture
+def runner(store: CheckpointStore, theirs: Manifest, control: Control, tmp_path: Path) -> EpochRunner:
+    return EpochRunner(
         job=theirs.job,
         plan=Job(),
         artifact=cast(Any, None),
@@ -28,14 +50,32 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(tmp_path: Path)
         max_parallelism=theirs.max_parallelism,
         generation=theirs.generation + 1,
         checkpoint_directory=tmp_path,
-        gate=cast(Any, None),
+        gate=control,
         upkeep=cast(Any, None),
         sources=cast(Any, None),
         ticks=None,
         taken_up=lambda: None,
     )
+
+
+def test_an_epoch_that_another_generation_committed_is_no_replay(runner: EpochRunner, theirs: Manifest) -> None:
     with pytest.raises(RuntimeError, match="CommitConflictError"):
         runner(cast(Any, None), theirs.epoch)
     # Spark hears of no more than that; the driver raises the error itself.
     assert isinstance(runner.failure, CommitConflictError)
     assert f"committed by generation {theirs.generation}" in str(runner.failure)
+
+
+def test_no_epoch_begins_once_the_job_is_asked_to_stop(runner: EpochRunner, theirs: Manifest, control: Control) -> None:
+    control.request = RequestRecord(1, theirs.job, "stop_with_savepoint", {}, "k", "pending", None, None, 0, 0)
+    with pytest.raises(CommitForbiddenError, match="the job is stopping: this epoch is not begun"):
+        runner(cast(Any, None), theirs.epoch)
+    assert runner.failure is None
+
+
+def test_no_epoch_begins_once_a_newer_driver_runs_the_job(
+    runner: EpochRunner, theirs: Manifest, control: Control
+) -> None:
+    control._stop("a newer generation runs the job")
+    with pytest.raises(CommitForbiddenError, match="the job is stopping: this epoch is not begun"):
+        runner(cast(Any, None), theirs.epoch)

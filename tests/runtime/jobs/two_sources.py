@@ -30,6 +30,7 @@ class Counts(KeyedProcessFunction):
 
     def process_element(self, value, ctx):
         while Path(self.hold).exists():
+            Path(self.hold).with_name("held").touch()
             time.sleep(0.05)
         self.sum.update((self.sum.value() or 0) + value.n)
         self.every.add(value.n)
