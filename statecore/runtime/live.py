@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import CommitError
+from statecore.errors import CatalogError, CommitError
 from statecore.runtime.epoch import EpochRunner
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.side_jobs import SideJobs
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+_CATALOG_AWAY_SECONDS = 1.0
 
 
 class LiveRescaler:
@@ -76,22 +80,41 @@ class LiveRescaler:
         anchor = runner.prepare(self._spark, parallelism)
         try:
             fault_point(FaultPoint.RESCALE_PREPARED, runner.newest_epoch or 0)
-            with runner.between_epochs():
-                result = {
-                    "parallelism": parallelism,
-                    "from_parallelism": runner.parallelism,
-                    "after_epoch": runner.newest_epoch,
-                }
-                if self._side_jobs.closing or not self._catalog.take_up_parallelism(
-                    self._job, self._generation, parallelism, request.id, result
-                ):
-                    raise CommitError(
-                        f"found generation {self._generation} of job {self._job!r} ending; expected it to take up "
-                        f"parallelism {parallelism}; ask again when the next driver runs, or start it at that"
-                    )
-                fault_point(FaultPoint.RESCALE_TAKEN_UP, runner.newest_epoch or 0)
-                runner.take_up(anchor)
+            try:
+                with runner.boundary:
+                    result = {
+                        "parallelism": parallelism,
+                        "from_parallelism": runner.parallelism,
+                        "after_epoch": runner.newest_epoch,
+                    }
+                    if self._side_jobs.closing or not self._catalog.take_up_parallelism(
+                        self._job, self._generation, parallelism, request.id, result
+                    ):
+                        raise CommitError(
+                            f"found generation {self._generation} of job {self._job!r} ending; expected it to take up "
+                            f"parallelism {parallelism}; ask again when the next driver runs, or start it at that"
+                        )
+                    fault_point(FaultPoint.RESCALE_TAKEN_UP, runner.newest_epoch or 0)
+                    runner.take_up(anchor)
+            except CatalogError as error:
+                if not self._was_noted(request, error):
+                    raise
+                with runner.boundary:
+                    runner.take_up(anchor)
         except BaseException:
             anchor.close()
             raise
         log.info("taken up: %s", result)
+
+    def _was_noted(self, request: RequestRecord, error: CatalogError) -> bool:
+        """Tell whether the catalog noted the parallelism and only its answer was lost; if not, it never will.
+
+        Epochs go on meanwhile, at the old parallelism.
+        """
+        while not self._side_jobs.closing:
+            with suppress(CatalogError):
+                # The first outcome stays.
+                self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
+                return self._catalog.get_request(request.id).state == "done"
+            time.sleep(_CATALOG_AWAY_SECONDS)
+        return False

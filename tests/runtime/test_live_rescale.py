@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import RequestRecord
+from statecore.catalog import Catalog, RequestRecord
+from statecore.errors import CatalogError
 from tests.runtime.alone import ARTIFACT, assert_as_alone, history
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.test_upkeep import EAGER
@@ -61,6 +62,32 @@ def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> 
     after = answer.result["after_epoch"]
     assert 0 <= after < 7
     assert found == {epoch: 1 if epoch <= after else 3 for epoch in range(8)}
+    bench.assert_exact(spark)
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "not noted"])
+def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_lost(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    take_up = Catalog.take_up_parallelism
+
+    def lost(*args: Any) -> bool:
+        if is_noted:
+            take_up(*args)
+        raise CatalogError("the connection was closed")
+
+    monkeypatch.setattr(Catalog, "take_up_parallelism", lost)
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+        answer = ask(bench, 3)
+        # An epoch may have begun while the answer was looked for.
+        bench.feed()
+        bench.wait_done()
+        bench.feed()
+        bench.wait_done()
+    assert answer.state == ("done" if is_noted else "failed")
+    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_noted else 2)
     bench.assert_exact(spark)
 
 
