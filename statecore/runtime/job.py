@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 
 from statecore.errors import ConfigurationError, JobDefinitionError, MissingFileError
-from statecore.functions import BatchProcessFunction, UserFunction
+from statecore.functions import UserFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
@@ -392,11 +392,6 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
     if not isinstance(late, OutputTag):
         raise JobDefinitionError(
             f"found late={late!r} for operator {plan.uid!r}; expected an OutputTag; give OutputTag(name, columns)"
-        )
-    if isinstance(plan.function, BatchProcessFunction):
-        raise JobDefinitionError(
-            f"found late={late.name!r} for operator {plan.uid!r}, whose function takes batches; expected it to tell "
-            "late records itself; compare ctx.timestamps() with ctx.current_watermark(), put them out by ctx.output()"
         )
     if isinstance(plan.input, Source) and plan.input.event_time is None:
         raise JobDefinitionError(

@@ -50,6 +50,9 @@ def test_late_records_go_to_their_side_output_and_are_counted_per_source(spark: 
         watermark_ms = manifest.watermark_ms
     assert late[0] == 0 and min(late[1:]) > 0
     assert bench.published("late", Row._fields) == Counter(map(tuple, alone.side_output(latecomers.LATE)))
+    assert bench.published("late_for_batches", Row._fields) == bench.published("late", Row._fields)
+    in_time = Counter((n,) for (n, is_late), count in judged.items() if not is_late for _ in range(count))
+    assert bench.published("passed", ("n",)) == in_time
     assert bench.published("sums", ("k", "n", "sum")) == Counter(map(tuple, alone.output))
     # Without a side output the function gets them as ever.
     assert bench.published("judged", ("n", "late")) == judged

@@ -1,4 +1,4 @@
-"""One source read twice: late records go to a side output of one operator, and into the function of the other."""
+"""One source read three times: late records go to side outputs of two operators, and into the function of the third."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from datetime import timedelta
 
 from pyspark.sql import functions as F
 
-from statecore import KeyedProcessFunction, OutputTag, ProcessFunction, ReducingStateDescriptor
+from statecore import BatchProcessFunction, KeyedProcessFunction, OutputTag, ProcessFunction, ReducingStateDescriptor
 from statecore.runtime import Job, ParquetSink
 
 SUM = ReducingStateDescriptor("sum", "bigint", reduce=lambda a, b: a + b)
 LATE = OutputTag("late", "k string, n bigint, at timestamp")
+LATE_FOR_BATCHES = OutputTag("late_for_batches", "k string, n bigint, at timestamp")
 
 
 class Sum(KeyedProcessFunction):
@@ -22,6 +23,13 @@ class Sum(KeyedProcessFunction):
     def process_element(self, value, ctx):
         self.sum.add(value.n)
         yield value.k, value.n, self.sum.get()
+
+
+class Pass(BatchProcessFunction):
+    """Puts out what it is given."""
+
+    def process_batch(self, batch, ctx):
+        yield batch.select(["n"])
 
 
 class Judge(ProcessFunction):
@@ -46,5 +54,8 @@ def build(job: Job) -> None:
     )
     sums.sink("sums", ParquetSink(f"{output}/sums"))
     sums.side_output(LATE).sink("late", ParquetSink(f"{output}/late"))
+    passed = records.key_by("k").process(Pass(), output="n bigint", uid="passed", late=LATE_FOR_BATCHES)
+    passed.sink("passed", ParquetSink(f"{output}/passed"))
+    passed.side_output(LATE_FOR_BATCHES).sink("late_for_batches", ParquetSink(f"{output}/late_for_batches"))
     judged = records.process(Judge(), output="n bigint, late boolean", uid="judged")
     judged.sink("judged", ParquetSink(f"{output}/judged"))
