@@ -34,6 +34,7 @@ from statecore import (
 from statecore.errors import ConfigurationError, NoCurrentKeyError, StateError, StateTypeError
 from statecore.model import StateDescriptor, canonical_key, parse_type
 from statecore.model.arrow_values import to_arrow
+from statecore.state import batch_adds
 from statecore.testing import BatchOperatorHarness, KeyedOperatorHarness, physical
 
 GROUPS = 16
@@ -206,6 +207,19 @@ def test_batches_leave_what_records_leave(data: st.DataObject) -> None:
             records.at(now_ms)
             batches.at(now_ms)
     assert batches.newest == records.newest
+
+
+@pytest.mark.parametrize("value_type", ["int", "bigint", "double"])
+@pytest.mark.parametrize("reduce", [operator.add, min, max])
+def test_a_column_that_numpy_can_fold_is_never_added_row_by_row(
+    reduce: Callable[..., Any], value_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_adds, "_add_by_row", lambda *_: pytest.fail("rows were added one by one"))
+    harness = BatchOperatorHarness(Batches(reducing(value_type, reduce)))
+    as_value = float if value_type == "double" else int
+    for numbers in ([3, 1], [2]):
+        harness.process_batch(batch(*(("a", as_value(n)) for n in numbers)))
+    assert physical(harness.keyed_backend, "state") == {("a",): functools.reduce(reduce, [3, 1, 2])}
 
 
 ODD = [0.0, -0.0, math.nan, math.inf, 1.0]

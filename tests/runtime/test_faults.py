@@ -45,6 +45,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     savepoints: list[RequestRecord] = []
     manifests: list[Manifest] = []
+    rescales: list[tuple[FaultPoint, int, int]] = []
     supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
@@ -68,8 +69,12 @@ def test_a_kill_at_every_fault_point_changes_nothing(
                 savepoints.append(bench.catalog.request(JOB, "savepoint", arguments, name))
         if left and left <= set(_RESCALE):
             # A kill ends the request: it was asked of the driver that ran.
-            asked = bench.catalog.request(JOB, "rescale", {"parallelism": 2 + len(manifests) % 2}, f"{len(manifests)}")
+            old, killed = manifests[-1].parallelism, bench.generation().generation
+            new = 5 - old
+            asked = bench.catalog.request(JOB, "rescale", {"parallelism": new}, f"{len(manifests)}")
             wait(lambda: _is_over(bench, asked.id), "a kill, or the answer", 60)
+            met = [point for point in left if (hits / point).exists()]
+            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_TAKEN_UP else old) for point in met)
         return not left
 
     try:
@@ -85,6 +90,11 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     ends = [generation.error for generation in bench.catalog.generations(JOB, limit=50)]
     assert len(ends) == len(points) + 1, ends
     assert_as_alone(spark, bench, manifests)
+    # Cut off before the boundary the job goes on at the old parallelism, after it at the new one.
+    assert {point for point, _, _ in rescales} == set(points) & set(_RESCALE)
+    for point, killed, expected in rescales:
+        successor = next(manifest for manifest in manifests if manifest.generation > killed)
+        assert successor.parallelism == expected, point
     if savepoints:
         store, path = open_savepoint(tmp_path / "copy")
         assert verify(store, store.manifest(path)) == []
