@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import msgspec
-import pandas as pd
 
 from statecore.errors import ConfigurationError
 from statecore.snapshot.compaction import BASE_FLOOR_BYTES
@@ -46,6 +45,9 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         own: dict[str, object] = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
         try:
             if _GRACE in own:
+                # Here, because it takes a third of the time that a driver needs to import what it needs.
+                import pandas as pd
+
                 own[_GRACE] = pd.Timedelta(own[_GRACE]).to_pytimedelta()
             return msgspec.convert(own, cls, strict=False)
         except (msgspec.ValidationError, ValueError) as error:
