@@ -76,14 +76,14 @@ class Bench:
         self.feed_table(pa.table({"k": [k for k, _ in records], "n": pa.array([n for _, n in records], pa.int64())}))
         self.fed += records
 
-    def feed_table(self, table: pa.Table) -> None:
-        """Make a file of other columns visible, all at once."""
+    def feed_table(self, table: pa.Table, folder: str = "input") -> None:
+        """Make a file of other columns visible, all at once, in a folder beside the input or in that."""
         staged = self.input.parent / f"staged-{self.files}"
         pq.write_table(table, staged)
         # The file source goes by modification time, which must grow from file to file.
         stamp = time.time_ns() // 1_000_000_000 - 10_000 + self.files
         os.utime(staged, (stamp, stamp))
-        staged.rename(self.input / f"{self.files:05d}.parquet")
+        staged.rename(self.input.parent / folder / f"{self.files:05d}.parquet")
         self.files += 1
 
     @contextmanager

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from statecore import KeyedProcessFunction, OutputTag
@@ -18,8 +19,8 @@ from statecore.runtime.operator_epoch import operator_spec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.testing import KeyedOperatorHarness
 from tests.runtime.alone import history
-from tests.runtime.conftest import JOB, Bench
-from tests.runtime.jobs import latecomers
+from tests.runtime.conftest import JOB, Bench, wait
+from tests.runtime.jobs import latecomers, two_clocks
 
 Row = namedtuple("Row", ["k", "n", "at"])
 
@@ -58,6 +59,36 @@ def test_late_records_go_to_their_side_output_and_are_counted_per_source(spark: 
     assert bench.published("judged", ("n", "late")) == judged
     assert [epoch.late_rows for epoch in bench.catalog.epochs(JOB)] == [{"records": count} for count in late]
     assert sum(late) == sum(count for (_, is_late), count in judged.items() if is_late)
+
+
+@pytest.mark.spark
+def test_a_broadcast_source_has_a_part_in_event_time_and_lateness_is_known_further_down(bench: Bench) -> None:
+    bench.register(artifact=Path(two_clocks.__file__))
+    (bench.input.parent / "rules").mkdir()
+
+    def deliver(source: str, seconds: int) -> tuple[int | None, dict[str, int]]:
+        """Give the source a record of that event time; return the watermark after it, and what was late."""
+        at = pa.array([seconds * 1_000_000], pa.timestamp("us", "UTC"))
+        before = bench.rows_done()
+        bench.feed_table(pa.table({"n": pa.array([seconds], pa.int64()), "at": at}), source)
+        wait(lambda: bench.rows_done() > before, "the record")
+        newest = bench.newest()
+        wait(lambda: len(bench.catalog.epochs(JOB)) > newest.epoch, "its figures")
+        return newest.watermark_ms, bench.catalog.epochs(JOB)[-1].late_rows
+
+    with bench.running(2):
+        # Nobody knows yet how far the other source is.
+        assert deliver("rules", 10) == (None, {"records": 0, "rules": 0})
+        assert deliver("input", 100) == (9_999, {"records": 0, "rules": 0})
+        # Both subtasks get it; it is one record.
+        assert deliver("rules", 5) == (9_999, {"records": 0, "rules": 1})
+        assert deliver("input", 8) == (9_999, {"records": 1, "rules": 0})
+    with bench.running(3):
+        assert deliver("input", 50) == (9_999, {"records": 0, "rules": 0})
+        assert deliver("rules", 60) == (59_999, {"records": 0, "rules": 0})
+        assert deliver("input", 59) == (59_999, {"records": 1, "rules": 0})
+    assert bench.published("passed", ("n",)) == Counter([(100,), (50,)])
+    assert bench.published("late", ("n",)) == Counter([(8,), (59,)])
 
 
 class Nothing(KeyedProcessFunction):
