@@ -89,12 +89,12 @@ def projected(costs: UnitCosts, cluster: Cluster) -> list[tuple[str, str, str]]:
     rows_per_s = 0.9 * cluster.subtasks / costs.row_us * 1e6
     changelog_per_s = rows_per_s * costs.row_changelog_bytes
     return [
-        ("keys", "bytes / bytes a key", f"{keys:,.0f}"),
+        ("keys", "bytes / bytes a key", f"{keys / 1e9:,.1f} billion"),
         ("memory of an executor", "bytes / executors", f"{cluster.state_bytes / cluster.executors / 1e9:,.1f} GB"),
         ("files of a full checkpoint", "keys × bytes a key in files", f"{keys * costs.key_file_bytes / 1e9:,.0f} GB"),
         ("fixed part of an epoch", "epoch + subtask + subtasks × driver's share", f"{fixed_s:,.1f} s"),
         ("epoch of which that is a tenth", "10 × fixed part", f"{10 * fixed_s:,.0f} s"),
-        ("rows a second in it", "0.9 × subtasks / row", f"{rows_per_s:,.0f}"),
+        ("rows a second in it", "0.9 × subtasks / row", f"{rows_per_s / 1e6:,.0f} million"),
         ("changelog a second", "rows a second × bytes a row", f"{changelog_per_s / 1e9:,.1f} GB"),
         ("load of all state", "keys of a subtask / keys a second", f"{keys_each / costs.load_keys_per_s:,.0f} s"),
         ("rewrite of all state", "keys of a subtask / keys a second", f"{keys_each / costs.rewrite_keys_per_s:,.0f} s"),
