@@ -211,11 +211,17 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
         before = len(layouts())
         feed([], records(*range(130, 160)))
         assert [2, 2] in layouts()[before:]
-        # One leaves: the next epoch is without it, and nothing fails by that.
-        before = len(layouts())
+        # One leaves: it ends what it does, the next epoch is without it, and nothing fails by that.
+        hold = tmp_path / "hold"
+        hold.touch()
+        steps.append(offer(bench, [], records(*chain.HELD)))
+        wait((tmp_path / "held").exists, "the epoch to be held up")
         bench.catalog.set_desired_workers("c", 1)
         wait(lambda: "Decommission executors" in log(), "the executor to be told")
-        feed([], records(*range(150, 170)))
+        hold.unlink()
+        taken(bench, steps)
+        before = len(layouts())
+        feed([], records(170))
         assert [4] in layouts()[before:]
         wait(lambda: len(list((tmp_path / "workers").glob("*.pid"))) == 1, "the worker to end")
         assert ask(bench, 1).error is None

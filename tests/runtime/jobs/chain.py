@@ -1,7 +1,11 @@
-"""Two keyed operators in a chain, a broadcast connection and side outputs: every edge that a job can have."""
+"""Two keyed operators in a chain, a broadcast connection and side outputs: every edge that a job can have.
+
+Records with a number in HELD are held up while a file ``hold`` lies beside the input.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from statecore import (
@@ -19,15 +23,22 @@ SUM = ValueStateDescriptor("sum", "bigint")
 DUE = ValueStateDescriptor("due", "bigint")
 UNKNOWN = OutputTag("unknown", "struct<k:string,n:bigint>")
 BUCKETS = 5
+HELD = range(150, 170)
 
 
 class Weighed(KeyedBroadcastProcessFunction):
     """Multiplies numbers by the factor of their parity; reports the count of a key once event time passed a record."""
 
+    def __init__(self, hold=None):
+        self.hold = hold
+
     def open(self, ctx):
         self.seen = ctx.get_state(SEEN)
 
     def process_element(self, value, ctx):
+        while self.hold is not None and value.n in HELD and Path(self.hold).exists():
+            Path(self.hold).with_name("held").touch()
+            time.sleep(0.05)
         factor = ctx.get_broadcast_state(FACTORS).get("even" if value.n % 2 == 0 else "odd")
         if factor is None:
             ctx.output(UNKNOWN, (value.k, value.n))
@@ -79,7 +90,11 @@ def build(job: Job) -> None:
     weighed = (
         records.key_by("k", order_by=("n",))
         .connect(rules.broadcast(FACTORS, order_by=("version",)))
-        .process(Weighed(), output="bucket bigint, amount bigint, what string, at bigint", uid="weighed")
+        .process(
+            Weighed(str(source.parent / "hold")),
+            output="bucket bigint, amount bigint, what string, at bigint",
+            uid="weighed",
+        )
     )
     sums = weighed.key_by("bucket", order_by=("amount", "what", "at")).process(
         BucketSums(), output="bucket bigint, sum bigint, what string", uid="sums", parallelism=2
