@@ -92,9 +92,10 @@ with DAG(
 ) as dag:
     estimate = EstimateDrainOperator(task_id="estimate", job=JOB)
     scale_back = ScaleBackOperator(
-        task_id="scale_back", conf=estimate.output["scale_back"], drained="wait_drained"
+        task_id="scale_back", job=JOB, conf=estimate.output["scale_back"], drained="wait_drained"
     ).as_teardown(setups=estimate, on_failure_fail_dagrun=True)
     wait = WaitDrainedOperator(task_id="wait_drained", job=JOB, trigger_rule=TriggerRule.NONE_FAILED)
-    chain(estimate, ScaleOperator(task_id="scale_out", conf=estimate.output["scale_out"]), wait, scale_back)
+    scale_out = ScaleOperator(task_id="scale_out", job=JOB, conf=estimate.output["scale_out"])
+    chain(estimate, scale_out, wait, scale_back)
     # The job goes back in any case; that the run ends well is for this one to say.
     wait >> EmptyOperator(task_id="drained")

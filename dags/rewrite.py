@@ -6,6 +6,7 @@ from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Param
+from statecore_airflow.notify import Event, JobNotifier
 
 APPLICATION = Path(__file__).resolve().parent.parent / "sparkjobs" / "rewrite.py"
 
@@ -57,4 +58,5 @@ with DAG(
         application=str(APPLICATION),
         application_args=ARGUMENTS,
         name="statecore-rewrite",
+        on_failure_callback=JobNotifier(Event.FAILED, job=None),
     )

@@ -42,7 +42,7 @@ with DAG(
     def savepoint(job: str) -> None:
         """Of one job, whatever becomes of the others."""
         taken = TakeSavepointOperator(task_id="take", job=job)
-        verified = VerifySavepointOperator(task_id="verify", savepoint=taken.output)
+        verified = VerifySavepointOperator(task_id="verify", job=job, savepoint=taken.output)
         RetainSavepointsOperator(task_id="retain", job=job, verified=verified.output)
 
     jobs = RunningJobsOperator(task_id="jobs")

@@ -10,6 +10,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore_airflow.links import LINKS, show_links
+from statecore_airflow.notify import Event, JobNotifier
 
 
 class ApprovalWhenAskedOperator(ApprovalOperator):
@@ -28,6 +29,7 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
     operator_extra_links = LINKS
 
     def __init__(self, *, job: str, response_timeout: timedelta = timedelta(hours=12), **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
         super().__init__(response_timeout=response_timeout, ignore_downstream_trigger_rules=True, **kwargs)
         self.job = job
 

@@ -12,6 +12,7 @@ from statecore.autoscaling import LAPSES_AFTER_MS
 from statecore.catalog import Catalog, DecisionRecord
 from statecore_airflow.catalog_operator import now_ms, open_catalog
 from statecore_airflow.decisions import payload_of
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.step import find_run
 from statecore_airflow.trigger_rescale import TriggerRescaleOperator
@@ -27,6 +28,7 @@ class TakeDecisionsOperator(BaseOperator):
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
         super().__init__(**kwargs)
         self.conn_id = conn_id
 
@@ -63,9 +65,14 @@ class CarryOutOperator(TriggerRescaleOperator):
     """
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
-        kwargs.setdefault("on_failure_callback", give_up)
+        job = decision["job"]
+        # A task that is mapped has been given none, and not nothing.
+        kwargs["on_failure_callback"] = kwargs.get("on_failure_callback") or [
+            give_up,
+            JobNotifier(Event.FAILED, job=job),
+        ]
         # Where two have the same decision at once, the run is there, and the other one waits for it.
-        super().__init__(skip_when_already_exists=True, **kwargs)
+        super().__init__(job=job, skip_when_already_exists=True, **kwargs)
         self.decision = decision
         self.conn_id = conn_id
 

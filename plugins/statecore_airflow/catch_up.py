@@ -64,7 +64,7 @@ class ScaleOperator(TriggerRescaleOperator):
 
     Args:
         conn_id: Airflow connection of the catalog.
-        **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
+        **kwargs: See ``TriggerRescaleOperator``.
 
     """
 
@@ -77,7 +77,7 @@ class ScaleOperator(TriggerRescaleOperator):
         if not self.conf:
             raise AirflowSkipException("the job had that size already when it was estimated, so nothing is scaled")
         with open_catalog(self.conn_id) as catalog:
-            present, lease = present_size(catalog, self.conf["job"]), catalog.lease(self.conf["job"])
+            present, lease = present_size(catalog, self.job), catalog.lease(self.job)
         # While a run changes the job, its size may be another when that has ended, or was rolled back.
         if lease is None and present == JobSize(self.conf["parallelism"], self.conf["workers"]):
             raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")

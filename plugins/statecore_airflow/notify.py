@@ -35,14 +35,16 @@ class JobNotifier(BaseNotifier):
 
     Args:
         event: What happened.
-        job: Name of the job; a template.
+        job: Name of the job; a template. None for a step that concerns no single job.
         conn_id: Airflow connection of the webhook; without it the message is logged alone.
 
     """
 
     template_fields: Sequence[str] = ("job",)
 
-    def __init__(self, event: Event, *, job: str = "{{ params.job }}", conn_id: str = WEBHOOK_CONNECTION) -> None:
+    def __init__(
+        self, event: Event, *, job: str | None = "{{ params.job }}", conn_id: str = WEBHOOK_CONNECTION
+    ) -> None:
         super().__init__()
         self.event = event
         self.job = job
@@ -75,8 +77,10 @@ class JobNotifier(BaseNotifier):
         task = context["ti"]
         head = f"Job {self.job} {self.event}."
         if self.event is Event.FAILED:
-            head = f"Run of {task.dag_id} for job {self.job} failed at {task.task_id}."
-        return f"{head} {said}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}\nJob: {job_page(self.job)}"
+            of_job = "" if self.job is None else f" for job {self.job}"
+            head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
+        text = f"{head} {said}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
+        return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"
 
     def _post(self, url: str, text: str) -> None:
         again = Retrying(

@@ -17,6 +17,7 @@ from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savep
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore_airflow.catalog_operator import CatalogOperator, now_ms, open_catalog, run_id
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.settings import CATALOG_CONNECTION
 from statecore_airflow.stopping import savepoint_name
 from statecore_airflow.triggers import RequestTrigger
@@ -35,6 +36,7 @@ class RunningJobsOperator(BaseOperator):
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
         super().__init__(**kwargs)
         self.conn_id = conn_id
 
@@ -101,16 +103,16 @@ class TakeSavepointOperator(CatalogOperator):
         return str(result["url"])
 
 
-class VerifySavepointOperator(BaseOperator):
+class VerifySavepointOperator(CatalogOperator):
     """Reads every file of a savepoint and compares it with size and checksum in the manifest; returns its address.
 
     Args:
         savepoint: Its address.
-        **kwargs: Passed on to Airflow.
+        **kwargs: See ``CatalogOperator``.
 
     """
 
-    template_fields = ("savepoint",)
+    template_fields = (*CatalogOperator.template_fields, "savepoint")
 
     def __init__(self, *, savepoint: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

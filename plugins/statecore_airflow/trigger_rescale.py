@@ -10,6 +10,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 from airflow.utils.state import DagRunState
 
+from statecore_airflow.links import LINKS, show_links
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.triggers import SETTLE_S
 
 RESCALE_DAG = "rescale"
@@ -25,11 +27,16 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
     by another, ``run_ids`` says.
 
     Args:
+        job: Name of the job.
         **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
 
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    template_fields = (*TriggerDagRunOperator.template_fields, "job")
+    operator_extra_links = (*TriggerDagRunOperator.operator_extra_links, *LINKS)
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
         super().__init__(
             trigger_dag_id=RESCALE_DAG,
             # Two that are triggered in one moment must not be taken for the same.
@@ -43,6 +50,11 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
             failed_states=[],
             **kwargs,
         )
+        self.job = job
+
+    def pre_execute(self, context: Context) -> None:
+        """Show the links while the run is waited for, not only when it has ended."""
+        show_links(self, context)
 
     def run_ids(self, context: Context) -> list[str]:
         """Return the ids of the runs that this task may have triggered, and last the one to trigger now."""

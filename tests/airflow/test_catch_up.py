@@ -87,7 +87,7 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
 
 
 def scale(conf: dict[str, Any] | None, task: FakeTask) -> None:
-    ScaleOperator(task_id="scale_out", conf=conf).execute(task.context)
+    ScaleOperator(task_id="scale_out", job="flights", conf=conf).execute(task.context)
 
 
 def test_a_size_is_reached_by_one_run_and_one_that_failed_is_followed_by_another(catalog: Catalog, behind: str) -> None:
@@ -101,7 +101,7 @@ def test_a_size_is_reached_by_one_run_and_one_that_failed_is_followed_by_another
         scale(conf, task)
     with pytest.raises(AirflowException, match="manual-1__scale_out-1"):
         event = ("", {"run_ids": ["manual-1__scale_out-1"], "manual-1__scale_out-1": "failed"})
-        ScaleOperator(task_id="scale_out", conf=conf).execute_complete(task.context, event)
+        ScaleOperator(task_id="scale_out", job="flights", conf=conf).execute_complete(task.context, event)
     task.runs["manual-1__scale_out-1"], task.try_number = "failed", 2
     with pytest.raises(DagRunTriggerException) as again:
         scale(conf, task)
@@ -128,7 +128,7 @@ def test_what_was_never_scaled_out_does_not_go_back_when_somebody_else_has_chang
     for key, operator in (("scale_out", ScaleOperator), ("scale_back", ScaleBackOperator)):
         more = {"drained": "wait_drained"} if operator is ScaleBackOperator else {}
         with pytest.raises(AirflowSkipException):
-            operator(task_id=key, conf=task.pushed[key], **more).execute(task.context)
+            operator(task_id=key, job=behind, conf=task.pushed[key], **more).execute(task.context)
 
 
 def test_a_run_that_is_cleared_by_hand_scales_anew(catalog: Catalog, behind: str) -> None:
@@ -164,7 +164,9 @@ def test_a_run_that_is_cleared_while_the_job_is_large_goes_back_to_the_size_befo
 def test_the_way_back_says_whether_the_backlog_is_drained(catalog: Catalog, behind: str, state: str, said: str) -> None:
     task = FakeTask()
     task.states["wait_drained"] = state
-    back = ScaleBackOperator(task_id="scale_back", conf={**PARAMS, "reason": "catch_up"}, drained="wait_drained")
+    back = ScaleBackOperator(
+        task_id="scale_back", job=behind, conf={**PARAMS, "reason": "catch_up"}, drained="wait_drained"
+    )
     with pytest.raises(DagRunTriggerException) as triggered:
         back.execute(task.context)
     assert triggered.value.conf is not None and said in triggered.value.conf["reason"]

@@ -8,6 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+from statecore_airflow.autoscale import give_up
+from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.step import JobStep
 
 from statecore.catalog.job_names import write_job_names
@@ -104,6 +107,26 @@ def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_su
     assert dag.task_dict["scale_out"].downstream_task_ids == {"wait_drained"}
     assert dag.task_dict["wait_drained"].trigger_rule == "none_failed"
     assert dag.task_dict["drained"].upstream_task_ids == {"wait_drained"}
+
+
+def test_every_task_links_to_its_job_and_tells_when_it_fails_for_good(dags: dict[str, Any]) -> None:
+    of_no_single_job = {"autoscale.take_decisions", "savepoints.jobs", "rewrite.rewrite"}
+    # It does nothing that could fail: a run whose backlog is drained succeeds by it.
+    idle = {"catch_up.drained"}
+    without_links, without_message = set(), set()
+    for dag in dags.values():
+        for task in dag.tasks:
+            if isinstance(task, MappedOperator):
+                task = task.unmap({"decision": {"decision": 1, "job": "flights"}})
+            name = f"{dag.dag_id}.{task.task_id}"
+            if not {"Job", "Driver log"} <= {link.name for link in task.operator_extra_links}:
+                without_links.add(name)
+            tells = [each for each in task.on_failure_callback if isinstance(each, JobNotifier)]
+            if name == "autoscale.carry_out":
+                assert give_up in task.on_failure_callback
+            if [(each.event, each.job is None) for each in tells] != [(Event.FAILED, name in of_no_single_job)]:
+                without_message.add(name)
+    assert (without_links, without_message) == (of_no_single_job | idle, idle)
 
 
 def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from statecore_airflow.savepoints import (
     TakeSavepointOperator,
     VerifySavepointOperator,
 )
+from webhook import Webhook
 
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -47,12 +48,12 @@ def test_a_savepoint_is_taken_once_while_the_job_runs_on_and_is_whole(
     url = take(job)
     assert take(job) == url
     assert [each.path for each in catalog.savepoints(job)] == [url]
-    assert run_step(VerifySavepointOperator(task_id="verify", savepoint=url)) == url
+    assert run_step(VerifySavepointOperator(task_id="verify", job=job, savepoint=url)) == url
     assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
     lost = Path(store.files.url) / store.manifest(url.removeprefix(store.describe(""))).files()[0].path
     lost.write_bytes(b"x" * lost.stat().st_size)
     with pytest.raises(AirflowFailException, match=rf"found 1 problems .*{lost}"):
-        run_step(VerifySavepointOperator(task_id="verify", savepoint=url))
+        run_step(VerifySavepointOperator(task_id="verify", job=job, savepoint=url))
 
 
 def test_a_refused_savepoint_is_asked_for_again_by_the_next_try(
@@ -123,3 +124,26 @@ def test_a_savepoint_that_a_job_is_to_start_from_stays(
     assert retain(job) == []
     catalog.set_desired(job, start_from=None)
     assert retain(job) == [first]
+
+
+def test_a_savepoint_that_is_not_whole_is_told_with_its_job_and_its_task_links_to_it(
+    airflow_db: Path, catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore, webhook: Webhook
+) -> None:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    folder = Path(__file__).resolve().parents[2] / "dags"
+    dag = BundleDagBag(dag_folder=str(folder), bundle_path=folder, bundle_name="dags-folder").dags["savepoints"]
+    newest = store.newest()
+    assert newest is not None
+    lost = Path(store.files.url) / newest.files()[0].path
+    lost.write_bytes(b"x" * lost.stat().st_size)
+    run = dag.test(run_conf={"job": job})
+    assert run.state == "failed"
+    assert {task.task_id: str(task.state) for task in run.get_task_instances()} == {
+        "jobs": "success", "savepoint.take": "success", "savepoint.verify": "failed",
+        "savepoint.retain": "upstream_failed",
+    }  # fmt: skip
+    (told,) = (message["text"] for message in webhook.messages)
+    assert told.startswith(f"Run of savepoints for job {job} failed at savepoint.verify. found 1 problems")
+    verify = run.get_task_instance("savepoint.verify", map_index=0)
+    assert verify.xcom_pull(task_ids=verify.task_id, key="_link_JobPageLink", map_indexes=0).endswith(f"?name={job}")
