@@ -57,8 +57,8 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
     if mode != "client":
         raise ConfigurationError(
             f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
-            "beside their supervisor, also for YARN and Kubernetes; register the job without it, and run the "
-            "supervisor where executors can reach it"
+            "beside their supervisor, also for YARN and Kubernetes; take it away with "
+            f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
     command += ["--name", name]

@@ -179,5 +179,6 @@ def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:
     return LeaseHeldError(
         f"the lease on job {found.job!r} is held by {found.owner!r} and expires at {found.expires_ms} "
         f"(in {found.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
-        "lease has expired"
+        "lease has expired, or end it, which takes it back: mark the run failed in Airflow, or press Ctrl-C in its "
+        "shell"
     )

@@ -85,13 +85,6 @@ def wait_until_ended(catalog: Catalog, job: str, timeout_s: float) -> None:
             time.sleep(POLL_S)
 
 
-def note_lease(catalog: Catalog, job: str) -> None:
-    """Say who else is changing the job, if somebody is: the two will be at odds."""
-    lease = catalog.lease(job)
-    if lease is not None:
-        note(f"{lease.owner} holds the lease on {job} and is changing it, too; see `status {job}`")
-
-
 def _is_deserted(catalog: Catalog, job: str) -> bool:
     """Tell whether a job has no driver and will get none."""
     if catalog.job(job).desired_state == "running" or catalog.is_alive(catalog.newest_generation(job)):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from statecore.catalog import Catalog
+from statecore.cli.options import unique_name
 from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
 
 log = logging.getLogger(__name__)
@@ -16,6 +19,30 @@ log = logging.getLogger(__name__)
 # back after so long.
 _TTL_MS = 60_000
 _RENEW_S = 10.0
+
+
+def shell_run() -> str:
+    """Return an id for what this command changes, by which others find whoever began it."""
+    return f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
+
+
+@contextmanager
+def alone(catalog: Catalog, job: str) -> Iterator[None]:
+    """Say what is wanted of a job while nobody else changes it; of no longer than a moment.
+
+    A change whose lease has expired is taken back first: done later, it would undo what is said here.
+
+    Raises:
+        UnknownJobError: The job is not registered.
+        LeaseHeldError: Somebody is changing it; the message names them, and says how to end that.
+
+    """
+    owner = shell_run()
+    catalog.acquire_lease(job, owner, _TTL_MS)
+    try:
+        yield
+    finally:
+        catalog.release_lease(job, owner)
 
 
 class HeldLease:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,8 +9,8 @@ import typer
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.cli.driver import live_driver
-from statecore.cli.lease import held
-from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
+from statecore.cli.lease import held, shell_run
+from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.rescale_steps import Rescale, Wish
 from statecore.downtime import downtime_words, expected_downtime
@@ -62,7 +60,7 @@ def rescale(
         job = opened.job(name)
         _check(job, parallelism, max_parallelism, workers)
         live_driver(opened, name, "to take it up", f"run `start {name} --parallelism {parallelism}`")
-        run = f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
+        run = shell_run()
         wish = Wish(parallelism, workers, max_parallelism, reason, timeout_s)
         how: RescaleMethod = method.value
         if how != "live":
@@ -84,6 +82,16 @@ def _check(job: JobRecord, parallelism: int, max_parallelism: int | None, worker
             f"found parallelism {parallelism} for {job.name}; expected at most {limit}, its max parallelism; "
             "choose less, or say --method rewrite --max-parallelism"
         )
+    check_workers(job, workers)
+
+
+def check_workers(job: JobRecord, workers: int | None) -> None:
+    """Refuse a number of workers for a job without a cluster that we resize.
+
+    Raises:
+        ConfigurationError: It has none.
+
+    """
     if workers is not None and job.cluster is None:
         raise ConfigurationError(
             f"found --workers {workers} for {job.name}, which names no cluster; expected a job whose cluster is ours "

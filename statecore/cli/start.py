@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.cli.driver import note_lease
+from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json
+from statecore.cli.rescale import check_workers
 from statecore.errors import ConfigurationError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
@@ -39,6 +40,9 @@ def start_job(
         bool, typer.Option("--claim", help="Own the savepoint: drop it as soon as the job needs it no more.")
     ] = False,
     parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; by default as before.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of workers to be; by default the cluster stays as it is.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the supervisor to run a job, from its newest epoch if it has one.
@@ -47,14 +51,14 @@ def start_job(
     """
     if start_from is None and (roll_back or claim):
         raise typer.BadParameter("found no --from; expected a savepoint with --roll-back and --claim; name it")
-    with Catalog(catalog) as opened:
+    with Catalog(catalog) as opened, alone(opened, name):
         job = opened.job(name)
+        check_workers(job, workers)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}
         if start_from is not None:
             wishes = {**_beginning(job, start_from, roll_back), "claims_savepoint": claim}
-        note_lease(opened, name)
         wanted = opened.set_desired(
             name,
             state="running",
@@ -62,6 +66,8 @@ def start_job(
             allow_non_restored_state=allow_non_restored_state,
             **wishes,
         )
+        if job.cluster is not None and workers is not None:
+            opened.set_desired_workers(job.cluster, workers)
     if as_json:
         print_json({"job": name, "desired": "running", "parallelism": wanted.parallelism, "from": wanted.start_from})
         return

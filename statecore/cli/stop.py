@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from statecore.catalog import Catalog
-from statecore.cli.driver import answer, note_lease, wait_until_ended
+from statecore.cli.driver import answer, wait_until_ended
+from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
 from statecore.cli.output import note, print_json, spinner
 
@@ -18,10 +19,13 @@ def stop_job(
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 120.0,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path."""
+    """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path.
+
+    Refused while a run changes the job, which would start it again: wait for that run, or end it first.
+    """
     with Catalog(catalog) as opened:
-        opened.job(name)
-        note_lease(opened, name)
+        with alone(opened, name):
+            opened.set_desired(name, state="stopped")
         url = stop_with_savepoint(opened, name, timeout_s)
     if url is None:
         note(f"{name} has no live driver; nothing to stop")

@@ -54,5 +54,5 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             known = [field.encode_name for field in msgspec.structs.fields(cls)]
             raise ConfigurationError(
                 f"found {own} in the job's configuration ({error}); expected keys among {known}, a duration as 1h or "
-                "90s, and whole numbers; register the job again without the others"
+                "90s, and whole numbers; `register JOB --conf KEY=` takes one away"
             ) from error

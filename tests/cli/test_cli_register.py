@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statecore.catalog import Catalog
 from tests.cli.shell import Done, assert_refused, run
+
+
+def definition(catalog: Catalog) -> dict[str, Any]:
+    """Return what ``register`` sets."""
+    job = catalog.job("orders")
+    fields = ("artifact", "store", "master_url", "cluster", "conf", "settings", "parallelism", "max_parallelism")
+    return {field: getattr(job, field) for field in fields}
 
 
 class TestJob:
@@ -52,6 +60,38 @@ class TestJob:
         self.register(tmp_path, "--max-parallelism", "256")
         done = self.register(tmp_path, "--parallelism", "5")
         assert done == (0, "registered orders: parallelism 5, max parallelism 256\n", "")
+
+    def test_registering_again_keeps_what_is_not_given(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        self.register(
+            tmp_path, "--setting", "a=b", "--setting", "c=d", "--conf", "spark.x=1", "--max-parallelism", "64"
+        )
+        with Catalog(url) as catalog:
+            catalog.register_cluster("local", "standalone", {}, workers=1)
+            catalog.register_job("orders", **{**definition(catalog), "cluster": "local"})
+            before = definition(catalog)
+            done = run("register", "orders", "--catalog", url, "--artifact", tmp_path / "new.py")
+            assert done == (0, "registered orders: parallelism 2, max parallelism 64\n", "")
+            assert definition(catalog) == {**before, "artifact": str(tmp_path / "new.py")}
+            more = ("--setting", "a=", "--setting", "e=f", "--conf", "spark.x=2", "--cluster", "")
+            assert run("register", "orders", "--catalog", url, *more).returncode == 0
+            after = definition(catalog)
+            assert (after["settings"], after["conf"]) == ({"c": "d", "e": "f"}, {"spark.x": "2"})
+            assert after["cluster"] is None
+
+    def test_a_new_job_needs_all_that_it_cannot_do_without(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        done = run("register", "orders", "--catalog", url, "--artifact", "job.py", "--parallelism", "2")
+        assert done.returncode == 2
+        assert "--store, --master" in " ".join(done.stderr.split())
+        assert "orders" not in run("jobs", "--catalog", url).stdout
+
+    def test_a_definition_is_not_changed_while_a_run_changes_the_job(self, tmp_path: Path) -> None:
+        self.register(tmp_path)
+        with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
+            catalog.acquire_lease("orders", "manual__1", 60_000)
+            assert_refused(self.register(tmp_path, "--parallelism", "4"), "held by 'manual__1'")
+            assert catalog.job("orders").parallelism == 2
 
     @pytest.mark.parametrize("command", ["start", "stop"])
     def test_a_job_nobody_registered_is_refused_and_the_known_ones_are_named(

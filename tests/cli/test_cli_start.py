@@ -9,7 +9,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
-from tests.cli.shell import assert_refused, committed, run, running
+from tests.cli.shell import assert_refused, committed, register, run, running
 from tests.handmade import manifest
 
 
@@ -76,6 +76,29 @@ class TestStart:
             assert run("start", job).returncode == 0
         # Its driver is gone, but the supervisor may start the next at any moment.
         assert_refused(run("start", job, *more), "found orders running")
+
+    def test_while_a_run_changes_the_job_it_is_refused_with_that_runs_id(self, catalog: Catalog, job: str) -> None:
+        catalog.acquire_lease(job, "manual__1", 60_000)
+        before = catalog.job(job)
+        assert_refused(run("start", job), "held by 'manual__1'")
+        assert catalog.job(job) == before
+
+    def test_it_takes_more_workers_for_a_job_whose_drivers_fail_for_want_of_them(
+        self, catalog: Catalog, store: CheckpointStore
+    ) -> None:
+        catalog.register_cluster("local", "standalone", {}, workers=1)
+        register(catalog, store, cluster="local")
+        assert run("start", "orders", "--parallelism", "4", "--workers", "2").returncode == 0
+        assert (catalog.job("orders").parallelism, catalog.cluster("local").desired_workers) == (4, 2)
+        # It runs, or its drivers fail one after the other: the next finds more workers all the same.
+        assert run("start", "orders", "--workers", "3").returncode == 0
+        assert catalog.cluster("local").desired_workers == 3
+
+    def test_workers_of_a_job_whose_cluster_is_not_ours_are_refused(self, catalog: Catalog, job: str) -> None:
+        before = catalog.job(job)
+        assert_refused(run("start", job, "--workers", "2"), "--workers 2", "names no cluster")
+        assert catalog.job(job) == before
+        assert catalog.lease(job) is None
 
     @pytest.mark.parametrize("option", ["--roll-back", "--claim"])
     def test_what_says_how_to_start_from_a_savepoint_needs_one(self, job: str, option: str) -> None:

@@ -29,6 +29,30 @@ class TestStop:
         # What comes next finds the job stopped.
         assert run("start", job, "--from", path, "--parallelism", "4").returncode == 0
 
+    def test_while_a_run_changes_the_job_it_is_refused_with_that_runs_id_and_how_to_end_it(
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        committed(store)
+        with running(url, store):
+            catalog.acquire_lease(job, "manual__1", 60_000)
+            done = run("stop", job)
+            assert_refused(done, "held by 'manual__1'", "mark the run failed in Airflow")
+            assert catalog.job(job).desired_state == "running"
+            assert catalog.next_request(job) is None
+            catalog.release_lease(job, "manual__1")
+            assert run("stop", job).returncode == 0
+        assert catalog.lease(job) is None
+
+    def test_a_change_that_nobody_goes_on_with_is_taken_back_first_and_cannot_start_the_job_again(
+        self, catalog: Catalog, job: str
+    ) -> None:
+        catalog.set_desired(job, state="running")
+        catalog.acquire_lease(job, "manual__1", 0)
+        catalog.set_desired(job, state="stopped", parallelism=4)
+        assert run("stop", job).returncode == 0
+        assert catalog.recover_expired_lease(job) is None
+        assert (catalog.job(job).desired_state, catalog.job(job).parallelism) == ("stopped", 2)
+
     def test_without_a_driver_it_is_done_at_once_and_there_is_no_path(self, catalog: Catalog, job: str) -> None:
         catalog.set_desired(job, state="running")
         assert run("stop", job) == (0, "", "orders has no live driver; nothing to stop\n")
