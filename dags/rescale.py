@@ -97,8 +97,6 @@ with DAG(
         job=JOB,
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
-        # Who has not answered in time is not asked again.
-        retries=0,
     )
     lease = BeginRescaleOperator(task_id="lease", **STEP)
     # Airflow has what follows a setup, which the lease is, wait for its success.

@@ -123,6 +123,11 @@ class AirflowClient:
         assert answer is not None
         return str(answer["dag_run_id"])
 
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """Answer what a task asks, as a person does under *Required Actions*."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
+        self._request("PATCH", path, json={"chosen_options": [option]})
+
     def run(self, dag_id: str, run_id: str) -> DagRun:
         """Return a DAG run as it is."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}"

@@ -150,21 +150,23 @@ class Stack:
             log=self.logs / "supervisor.log",
         )
 
-    def kill_scheduler(self, *, tasks_too: bool = False) -> None:
-        """End Airflow's scheduler as a power cut does.
+    def kill_airflow_part(self, part: str, *, children_too: bool = False) -> None:
+        """End a part of Airflow as a power cut does.
 
         Args:
-            tasks_too: Whether the tasks that it has running die with it; otherwise they end, and nothing follows.
+            part: One of ``airflow_server.PARTS``.
+            children_too: Whether what it has running dies with it; otherwise a scheduler's tasks end, and nothing
+                follows.
 
         """
-        self._processes.kill("scheduler")
-        if tasks_too:
-            self._processes.kill_session("scheduler")
+        self._processes.kill(part)
+        if children_too:
+            self._processes.kill_session(part)
 
-    def start_scheduler(self) -> None:
-        """Start Airflow's scheduler again; what a killed one has left is ended first."""
-        self._processes.kill_session("scheduler")
-        self._airflow("").start_part("scheduler")
+    def start_airflow_part(self, part: str) -> None:
+        """Start a part of Airflow again; what a killed one has left is ended first."""
+        self._processes.kill_session(part)
+        self._airflow("").start_part(part)
 
     def wait_workers(self, workers: int, timeout_s: float = 60.0) -> None:
         """Return when the cluster has so many ready workers.

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from statecore_airflow.links import LINKS, show_links
 from statecore_airflow.notify import Event, JobNotifier
@@ -42,3 +42,15 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
         if not context["params"]["approval"]:
             raise AirflowSkipException("no approval was asked for")
         return super().execute(context)
+
+    def process_trigger_event_error(self, event: dict[str, Any]) -> None:
+        """Fail for good: who has not answered in time is not asked again, as after a worker that died.
+
+        Raises:
+            AirflowFailException: Always.
+
+        """
+        raise AirflowFailException(
+            f"found no answer within {self.response_timeout} ({event['error']}); expected an approval or a refusal; "
+            "nothing was changed; trigger a new run when somebody is there to answer"
+        )

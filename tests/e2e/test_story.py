@@ -85,29 +85,56 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     world.check(LARGE)
 
 
-def test_the_run_back_goes_on_when_the_scheduler_is_killed_between_two_steps(world: World) -> None:
+def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_between_two_steps(world: World) -> None:
     world.feed(2)
-    run = world.trigger("rescale", "back", **SMALL, reason="drained")
+    run = world.trigger("rescale", "back", **SMALL, reason="drained", approval=True)
+    world.approve(run)
 
     def stopping() -> str | None:
         return world.task_state("rescale", run, "stop_with_savepoint")
 
     world.wait(lambda: stopping() == "running", lambda: f"the step to run, which is {stopping()}")
     world.say("killing the scheduler")
-    world.stack.kill_scheduler()
+    world.stack.kill_airflow_part("scheduler")
     # The step itself runs to its end; nobody is there to begin the next one.
     world.wait(lambda: stopping() == "success", lambda: f"the step to end, which is {stopping()}")
     assert world.task_state("rescale", run, "rescale_state") is None
     assert world.catalog.job(JOB).desired_state == "stopped"
     world.say("starting it again")
-    world.stack.start_scheduler()
+    world.stack.start_airflow_part("scheduler")
     world.succeed("rescale", run)
     world.check(SMALL)
 
 
-def test_catch_up_drains_a_backlog_with_four_subtasks_and_goes_back(world: World) -> None:
+def test_a_rescale_that_is_not_approved_changes_nothing(world: World) -> None:
+    before = world.catalog.job(JOB)
+    run = world.trigger("rescale", "not-approved", **LARGE, method="live", approval=True)
+    world.approve(run, "Reject")
+    ended = world.succeed("rescale", run)
+    states = {task.task_id: task.state for task in ended.tasks}
+    assert (states.pop("plan"), states.pop("approval")) == ("success", "success")
+    assert set(states.values()) == {"skipped"}
+    assert world.catalog.job(JOB) == before
+    assert run not in [each.run_id for each in world.catalog.rescale_runs(JOB)]
+    world.check(SMALL)
+
+
+def test_catch_up_drains_a_backlog_and_goes_back_though_triggerer_and_api_server_are_killed(world: World) -> None:
     world.feed(6)
     run = world.trigger("catch_up", "catch-up", **LARGE, method="live", backlog=0, hold_seconds=1)
+
+    def waiting() -> str | None:
+        return world.task_state("catch_up", run, "scale_out")
+
+    world.wait(lambda: waiting() == "deferred", lambda: f"the step to be deferred, which is {waiting()}")
+    world.say("killing triggerer and API server")
+    for part in ("triggerer", "api-server"):
+        world.stack.kill_airflow_part(part, children_too=True)
+    world.say("starting them again")
+    for part in ("triggerer", "api-server"):
+        world.stack.start_airflow_part(part)
+    world.airflow.wait_healthy()
+    world.say("they are back")
     world.succeed("catch_up", run)
     out, back = (world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back"))
     assert (out.state, out.from_parallelism, out.to_parallelism) == ("done", 2, 4)
@@ -145,7 +172,7 @@ def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World
     run = world.trigger("rescale", "abandoned", **LARGE)
     world.wait(lambda: world.was_hit("rescale_state@ended"), lambda: "the step's process to be killed")
     world.say("killing the scheduler with all its workers")
-    world.stack.kill_scheduler(tasks_too=True)
+    world.stack.kill_airflow_part("scheduler", children_too=True)
     lease = world.catalog.lease(JOB)
     assert lease is not None and lease.owner == run
     assert world.catalog.job(JOB).desired_state == "stopped"
@@ -154,7 +181,7 @@ def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World
     record = world.catalog.rescale_run(run)
     assert (record.state, record.error) == ("failed", f"lease expired (owner {run})")
     # An Airflow that comes back later does no harm: the run has lost its lease.
-    world.stack.start_scheduler()
+    world.stack.start_airflow_part("scheduler")
     world.check(SMALL)
     assert world.end_of("rescale", run).state == "failed"
     world.check(SMALL)

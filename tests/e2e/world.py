@@ -74,6 +74,8 @@ class World:
             airflow_environment={
                 "AIRFLOW__STATECORE__LEASE_SECONDS": str(LEASE_S),
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(LEASE_S - 15),
+                # What a triggerer waited for that was killed, the next one takes up when it is taken for dead.
+                "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
                 "STATECORE_STEP_FAULTS": str(self._faults),
             },
         )
@@ -202,6 +204,18 @@ class World:
         """Return the state of a task."""
         tasks = self.airflow.run(dag, run).tasks
         return next((task.state for task in tasks if task.task_id == task_id), None)
+
+    def approve(self, run: str, option: str = "Approve") -> None:
+        """Answer a rescale that asks, and see that it holds nothing until then."""
+        log = self.stack.run_dir / "airflow" / "scheduler.log"
+        # Airflow takes a task for dead that is answered before it has seen the asking process end. No person is so
+        # quick.
+        seen = f"TaskInstance Finished: dag_id=rescale, task_id=approval, run_id={run},"
+        self.wait(lambda: seen in log.read_text(errors="replace"), lambda: f"{run} to ask")
+        assert self.task_state("rescale", run, "approval") == "awaiting_input"
+        assert self.catalog.lease(JOB) is None
+        self.say(f"answering {run}: {option}")
+        self.airflow.answer("rescale", run, "approval", option)
 
     def decisions(self) -> list[DecisionRecord]:
         """Return what the job's policy has decided, oldest first."""
