@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
-from statecore.errors import MissingFileError, RequestFailedError, SavepointInUseError
+from statecore.errors import MissingFileError, SavepointInUseError
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
@@ -63,7 +63,8 @@ class TakeSavepointOperator(CatalogOperator):
             request = self._request(catalog, run_id(context))
             if request.state in ("pending", "taken") and not catalog.is_alive(catalog.newest_generation(self.job)):
                 self._withdraw(catalog, request)
-                raise RequestFailedError(
+                # In the middle of a rescale it has none for a moment.
+                raise AirflowException(
                     f"found no live driver of job {self.job!r}; expected one to take a savepoint; its newest epoch is "
                     "kept anyhow; look at why it does not run"
                 )

@@ -66,10 +66,16 @@ def test_a_refused_savepoint_is_asked_for_again_by_the_next_try(
     assert take(job).endswith("-2/manifest.json")
 
 
-def test_a_job_without_a_driver_is_not_asked(catalog: Catalog, job: str) -> None:
-    with pytest.raises(AirflowFailException, match="no live driver of job 'flights'"):
+def test_a_job_without_a_driver_is_not_asked_until_the_next_try_finds_one(
+    catalog: Catalog, job: str, store: CheckpointStore, tmp_path: Path
+) -> None:
+    with pytest.raises(AirflowException, match="no live driver of job 'flights'") as failed:
         take(job)
+    assert not isinstance(failed.value, AirflowFailException)
     assert catalog.next_request(job) is None
+    with ScriptedDriver(f"sqlite:///{tmp_path / 'catalog.db'}", job, store) as driver:
+        driver.wait_running()
+        assert take(job).endswith("-2/manifest.json")
 
 
 def test_old_savepoints_of_this_dag_and_of_rescales_go_and_no_others(
