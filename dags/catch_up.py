@@ -35,14 +35,15 @@ with DAG(
             maximum=32768,
             title="Parallelism",
             description="Number of subtasks to drain with; empty takes as many as drain in time, within the limits of "
-            "the job's policy.",
+            "the job's policy; the most where nothing can be estimated.",
         ),
         "workers": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Workers",
-            description="Number of Spark workers to drain with; empty takes what the parallelism needs.",
+            description="Number of Spark workers to drain with; empty has as many subtasks on each as the job's policy "
+            "says, or as there are now.",
         ),
         "within_minutes": Param(
             15,

@@ -32,7 +32,7 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
     Attributes:
         job: Name of the job.
         parallelism: Subtasks to drain with; None for as many as drain in time.
-        workers: Workers to drain with; None for what the parallelism takes.
+        workers: Workers to drain with; None for as many subtasks on each as the policy says, or as there are now.
         within_minutes: In how long to drain, when no parallelism is given.
         backlog: Rows that may wait when it is drained.
         lag_minutes: Event-time lag that it may have then; None where lag says nothing.
@@ -72,7 +72,9 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
                     f"`python -m statecore policy set {self.job} --off --max-parallelism …`"
                 )
             settings = policy_settings(policy.settings)
-            per_worker = settings.subtasks_per_worker
+            if settings.subtasks_per_worker > 1:
+                # One is also what a policy has where nobody said how many; then they lie as they do now.
+                per_worker = settings.subtasks_per_worker
             sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
             parallelism = self._as_needed(figures, sizes)
         if figures.workers is None:
@@ -87,7 +89,7 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
         in_time = [parallelism for seconds, parallelism in drained if seconds <= self.within_minutes * 60]
         if in_time:
             return min(in_time)
-        # Where nothing is known, or nothing drains it, the largest is the best guess.
+        # A job with nothing to estimate from, or that no size drains, is best off with all that its policy allows.
         return min(drained)[1] if drained else max([figures.parallelism, *sizes])
 
 

@@ -86,6 +86,21 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
         assert (found["after"]["parallelism"], found["after"]["workers"]) == (expected, expected // 2)
 
 
+def test_a_policy_that_does_not_say_how_many_subtasks_a_worker_takes_leaves_them_as_they_are(
+    catalog: Catalog, behind: str
+) -> None:
+    catalog.set_policy(behind, {"max_parallelism": 6}, enabled=False)
+    found, _ = estimate({**PARAMS, "parallelism": None, "workers": None, "within_minutes": 0.1})
+    assert (found["now"]["parallelism"], found["now"]["workers"]) == (2, 1)
+    assert (found["after"]["parallelism"], found["after"]["workers"]) == (6, 3)
+
+
+def test_where_nothing_can_be_estimated_the_job_gets_all_that_its_policy_allows(catalog: Catalog, job: str) -> None:
+    catalog.set_policy(job, {"max_parallelism": 6}, enabled=False)
+    found, _ = estimate({**PARAMS, "parallelism": None, "workers": None})
+    assert (found["after"]["parallelism"], found["after"]["drains"]) == (6, None)
+
+
 def scale(conf: dict[str, Any] | None, task: FakeTask) -> None:
     ScaleOperator(task_id="scale_out", job="flights", conf=conf).execute(task.context)
 
