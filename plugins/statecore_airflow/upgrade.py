@@ -71,7 +71,8 @@ class ReplaceArtifactOperator(JobStep):
             raise out_of_order(run.run_id, "savepoint", StopWithSavepointOperator.step)
         artifact = str(context["params"]["artifact"])
         self.log.info("Job %s: %s follows %s", self.job, artifact, catalog.job(self.job).artifact)
-        catalog.set_desired(self.job, artifact=artifact)
+        # What the old job file may leave behind, after a rollback perhaps, the new one may not.
+        catalog.set_desired(self.job, artifact=artifact, allow_non_restored_state=False)
         catalog.update_rescale_run(run.run_id, rescaled=run.savepoint)
 
 

@@ -330,6 +330,7 @@ class JobBefore:
     Attributes:
         workers: Size wanted of its cluster; None without one.
         generation: Its newest generation, 0 before the first.
+        allow_non_restored_state: False in a lease of an older release, too.
 
     """
 
@@ -343,6 +344,7 @@ class JobBefore:
     roll_back: bool
     workers: int | None
     generation: int
+    allow_non_restored_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def note_job(connection: Connection, name: str) -> JobBefore:
         desired_state=job.desired_state,
         workers=None if job.cluster is None else _workers(connection, job.cluster),
         generation=0 if newest is None else newest.generation,
+        allow_non_restored_state=job.allow_non_restored_state,
         **{field: getattr(job, field) for field in _CONFIGURED},
     )
 
@@ -35,7 +36,8 @@ def note_job(connection: Connection, name: str) -> JobBefore:
 def restore_job(connection: Connection, name: str, before: JobBefore, reason: str, now_ms: int) -> None:
     """Put a job back to what it was; a driver of the change is ended, and its successor takes the newest epoch up.
 
-    Again, it changes nothing more. A driver that the change has not touched yet goes on.
+    Again, it changes nothing more. A driver that the change has not touched yet goes on. A job file that comes back
+    after another one ran may leave behind the state that the other one began.
 
     Args:
         connection: A write transaction that has locked the job.
@@ -55,7 +57,12 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
     connection.execute(
         update(tables.jobs)
         .where(tables.jobs.c.name == name)
-        .values(desired_state=before.desired_state, updated_ms=now_ms, **configured)
+        .values(
+            desired_state=before.desired_state,
+            allow_non_restored_state=_may_leave_state(job, before, newest),
+            updated_ms=now_ms,
+            **configured,
+        )
     )
     if job.cluster is not None and before.workers is not None:
         connection.execute(
@@ -69,6 +76,13 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
 def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
     """Tell a driver that the change has brought, or that has taken another parallelism up, from the one before."""
     return newest.generation > before.generation or newest.parallelism != before.parallelism
+
+
+def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
+    """Tell whether the job file that comes back may leave state behind: it does not know what another one has begun."""
+    if job.artifact == before.artifact:
+        return job.allow_non_restored_state
+    return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))
 
 
 def fail_requests(connection: Connection, job: str, reason: str, now_ms: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from statecore.catalog import Catalog, GenerationRecord
@@ -94,7 +96,7 @@ def test_a_roll_back_puts_back_all_that_the_lease_noted_and_ends_the_driver_of_t
     asked = catalog.request(running, "stop_with_savepoint", {}, "k")
     for _ in range(2):
         lease = catalog.roll_back(running, "run-1", 9_000, "why")
-        assert catalog.job(running) == before
+        assert catalog.job(running) == dataclasses.replace(before, allow_non_restored_state=True)
         assert catalog.cluster("c").desired_workers == 2
         assert catalog.get_request(asked.id).error == "why"
         assert not catalog.heartbeat(running, new.generation)
@@ -117,6 +119,36 @@ def test_a_roll_back_ends_a_driver_with_another_job_file_at_the_old_parallelism(
     new = catalog.claim_generation(running, log_path="log")
     catalog.roll_back(running, "run-1", 9_000, "why")
     assert catalog.job(running).artifact == "/old.py" and not catalog.heartbeat(running, new.generation)
+
+
+def test_a_job_file_that_comes_back_may_leave_behind_what_another_one_began(catalog: Catalog, running: str) -> None:
+    catalog.end_generation(running, 1, state="stopped")
+    catalog.set_desired(running, artifact="/new.py", allow_non_restored_state=False)
+    catalog.claim_generation(running, log_path="log")
+    for _ in range(2):
+        catalog.roll_back(running, "run-1", 9_000, "why")
+        assert catalog.job(running).allow_non_restored_state
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_job_file_that_comes_back_before_the_other_one_ran_may_leave_behind_what_it_might_before(
+    catalog: Catalog, running: str, allowed: bool
+) -> None:
+    catalog.release_lease(running, "run-1")
+    catalog.set_desired(running, allow_non_restored_state=allowed)
+    catalog.acquire_lease(running, "run-1", 5_000)
+    catalog.end_generation(running, 1, state="stopped")
+    catalog.set_desired(running, artifact="/new.py", allow_non_restored_state=False)
+    catalog.roll_back(running, "run-1", 9_000, "why")
+    assert catalog.job(running).allow_non_restored_state == allowed
+
+
+def test_a_roll_back_of_a_rescale_allows_no_state_to_be_left_behind(catalog: Catalog, running: str) -> None:
+    catalog.end_generation(running, 1, state="stopped")
+    catalog.set_desired(running, parallelism=4)
+    catalog.claim_generation(running, log_path="log")
+    catalog.roll_back(running, "run-1", 9_000, "why")
+    assert not catalog.job(running).allow_non_restored_state
 
 
 def test_a_roll_back_leaves_a_driver_alone_that_nothing_was_changed_for(catalog: Catalog, running: str) -> None:
