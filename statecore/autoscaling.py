@@ -7,9 +7,8 @@ number may look at the same job, and each decision is reached once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -22,11 +21,11 @@ from statecore.catalog import (
     EpochRecord,
     JobRecord,
     PolicyRecord,
-    SourceBacklog,
     over_all,
 )
 from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
 from statecore.policy.arrivals import WINDOW_MS
+from statecore.waiting import rows_per_file, waiting_rows
 
 # For what came in lately; they are wide, and more would only cost more to read.
 _EPOCHS = 600
@@ -178,41 +177,6 @@ def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
             )
         elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and catalog.announce_again(decision):
             yield decision
-
-
-def rows_per_file(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return how many rows a file has, by the newest generation that has read files; None when none has.
-
-    Where other sources count in records, their rows are in it, too: what waits is then overestimated.
-    """
-    for _, group in groupby(reversed(epochs), key=lambda epoch: epoch.generation):
-        counted = [(each, read) for each in group if (read := _files_read(each.backlog)) is not None]
-        # The newest comes first; what the oldest itself has read is not known, only what those after it have.
-        files = counted[0][1] - counted[-1][1] if counted else 0
-        rows = sum(each.rows for each, _ in counted[:-1])
-        if files > 0 and rows > 0:
-            return rows / files
-    return None
-
-
-def waiting_rows(sources: Iterable[SourceBacklog], per_file: float | None) -> int | None:
-    """Return how many rows wait, in all sources that can tell; None when none can."""
-    rows = []
-    for source in sources:
-        if source.records is not None:
-            rows.append(source.records)
-        elif source.files == 0:
-            rows.append(0)
-        elif source.files is not None:
-            if per_file is None:
-                return None
-            rows.append(round(source.files * per_file))
-    return sum(rows) if rows else None
-
-
-def _files_read(sources: Sequence[SourceBacklog]) -> int | None:
-    counts = [source.files_read for source in sources if source.files_read is not None]
-    return sum(counts) if counts else None
 
 
 def _arrived(

@@ -64,7 +64,7 @@ def assess(evidence: Evidence) -> Health:
     if len(evidence.epochs) < _EPOCHS:
         return Health(False, f"{found}, {waiting} {unit} wait")
     # The first epoch loads its state.
-    rate, old = _rate(evidence.epochs[1:]), _rate(evidence.before)
+    rate, old = processing_rate(evidence.epochs[1:]), processing_rate(evidence.before)
     expected = RATE_TOLERANCE * evidence.share * (old or 0.0)
     amounts = (getattr(over_all(each.backlog), unit) for each in evidence.epochs)
     first: int = next((amount for amount in amounts if amount is not None), waiting)
@@ -73,7 +73,7 @@ def assess(evidence: Evidence) -> Health:
     return Health(keeps_up, found)
 
 
-def _rate(epochs: Sequence[EpochRecord]) -> float | None:
+def processing_rate(epochs: Sequence[EpochRecord]) -> float | None:
     """Return the median of the rows a second of epochs with rows; None without any."""
     rates = [each.rows * 1000 / each.duration_ms for each in epochs if each.rows and each.duration_ms]
     return median(rates) if rates else None

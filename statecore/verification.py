@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from statecore.catalog import Catalog, GenerationRecord
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord
 from statecore.errors import UnhealthyJobError
-from statecore.health import Evidence, Health, assess
+from statecore.health import Evidence, Health, assess, processing_rate
+from statecore.waiting import rows_per_file, waiting_rows
 
 RESTART_LOOP = 2
 """Generations of one run that may not fail."""
 _GENERATIONS, _EPOCHS_SINCE, _EPOCHS_BEFORE = 20, 50, 20
 # Three are looked at, which may take longer at a smaller size, and the first loads its state.
 _PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
+# Of the time that the backlog takes at the rate of before: a new driver is slow at first.
+_PATIENCE_BACKLOGS = 2
 
 
 def patience_ms(catalog: Catalog, job: str) -> int:
-    """Return for how long epochs have to be waited for, by how they followed each other lately; an hour at most.
+    """Return for how long epochs have to be waited for, by how they went lately and what waits; an hour at most.
 
-    A job whose epochs take minutes, or begin every few minutes, cannot show within seconds that it does well.
+    A job whose epochs take minutes, or begin every few minutes, cannot show within seconds that it does well. Nor can
+    one that reads in its next epoch all that has waited since an outage.
     """
-    read = [epoch.committed_ms for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
-    apart = [after - before for before, after in pairwise(read)]
-    return min(_LONGEST_PATIENCE_MS, _PATIENCE_EPOCHS * int(median(apart))) if apart else 0
+    read = [epoch for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
+    backlog = catalog.figures(job).backlog
+    waiting = None if backlog is None else waiting_rows(backlog.sources, rows_per_file(read))
+    return min(_LONGEST_PATIENCE_MS, max(_epochs_ms(read), _backlog_ms(read, waiting or 0)))
+
+
+def _epochs_ms(read: Sequence[EpochRecord]) -> int:
+    apart = [after.committed_ms - before.committed_ms for before, after in pairwise(read)]
+    return _PATIENCE_EPOCHS * int(median(apart)) if apart else 0
+
+
+def _backlog_ms(read: Sequence[EpochRecord], rows: int) -> int:
+    rate = processing_rate(read)
+    return int(_PATIENCE_BACKLOGS * rows * 1000 / rate) if rate else 0
 
 
 class Verification:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog, EpochRecord
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.verification import patience_ms
 from tests.cli.shell import register
@@ -42,4 +42,33 @@ def test_long_epochs_are_waited_for_but_not_for_ever(
 ) -> None:
     for number, at_ms in enumerate(commits_ms):
         catalog.record_epoch(EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, 100))
+    assert patience_ms(catalog, "orders") == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("waiting", "duration_ms", "rows", "expected_ms"),
+    [
+        # Rows come at a hundred a second.
+        (SourceBacklog("in", records=30_000), 1_000, 100, 10 * MINUTE),
+        (SourceBacklog("in", records=10_000_000), 1_000, 100, 60 * MINUTE),
+        # A file had fifty.
+        (SourceBacklog("in", files=600), 1_000, 100, 10 * MINUTE),
+        # Less than eight epochs take.
+        (SourceBacklog("in", records=100), 1_000, 100, 16_000),
+        (SourceBacklog("in", records=0), 1_000, 100, 16_000),
+        (SourceBacklog("in"), 1_000, 100, 16_000),
+        # Nobody knows how fast it is.
+        (SourceBacklog("in", records=30_000), 0, 100, 16_000),
+        (SourceBacklog("in", records=30_000), 1_000, 0, 0),
+    ],
+)
+def test_a_backlog_that_may_come_in_one_epoch_is_waited_for_but_not_for_ever(
+    catalog: Catalog, waiting: SourceBacklog, duration_ms: int, rows: int, expected_ms: int
+) -> None:
+    for number in range(3):
+        at_ms, read = number * 2_000, (SourceBacklog("in", files_read=2 * number),)
+        catalog.record_epoch(
+            EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, duration_ms, backlog=read)
+        )
+    catalog.record_backlog("orders", 1, [waiting])
     assert patience_ms(catalog, "orders") == expected_ms

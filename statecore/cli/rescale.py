@@ -44,7 +44,8 @@ def rescale(
     ] = None,
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at the run.")] = "by hand",
     timeout_s: Annotated[
-        float, typer.Option("--timeout", help="Seconds that each step may take; more where epochs are long.")
+        float,
+        typer.Option("--timeout", help="Seconds that each step may take; more where epochs are long, or much waits."),
     ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
