@@ -101,7 +101,8 @@ with DAG(
     lease = BeginRescaleOperator(task_id="lease", **STEP)
     # Airflow has what follows a setup, which the lease is, wait for its success.
     stop = StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}")
-    grow = GrowClusterOperator(task_id="resize_cluster", **STEP)
+    # Longer than instances take to be in service, and then `ready_timeout_s` of the cluster, whose error says more.
+    grow = GrowClusterOperator(task_id="resize_cluster", timeout=timedelta(minutes=15), **STEP)
     by_reference = RescaleStateOperator(task_id="rescale_state", **STEP)
     rewrite = RewriteStateOperator(task_id="rewrite_state", **STEP)
     live = RescaleLiveOperator(task_id="rescale_live", **STEP)

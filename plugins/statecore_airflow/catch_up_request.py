@@ -9,6 +9,7 @@ from typing import Literal
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError
 from statecore.policy import Figures, estimate_drain, policy_settings
+from statecore.resizing import check_workers
 from statecore_airflow.dag_params import DagParams
 
 
@@ -58,9 +59,11 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
         """Return the size to drain with.
 
         Raises:
-            ConfigurationError: No size was asked for, and the job has no policy that would limit one.
+            ConfigurationError: No size was asked for, and the job has no policy that would limit one; or workers were,
+                and it has no cluster.
 
         """
+        check_workers(catalog.job(self.job), self.workers)
         per_worker = figures.parallelism / figures.workers if figures.workers else 1.0
         parallelism = self.parallelism
         if parallelism is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, InvalidParallelismError, RequestFailedError
+from statecore.resizing import check_workers
 from statecore_airflow.dag_params import DagParams
 
 _MAX_PARALLELISM_LIMIT = 32_768
@@ -78,3 +79,4 @@ class RescaleRequest(DagParams, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"found {self.workers} workers for job {job.name!r}; expected at least 1; without any nothing runs"
             )
+        check_workers(job, self.workers)

@@ -6,6 +6,7 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog
 from statecore.errors import InvalidParallelismError
+from statecore.resizing import check_workers
 from statecore_airflow.catalog_operator import CatalogOperator
 from statecore_airflow.restart import last_ended
 from statecore_airflow.settings import lease_ttl_ms
@@ -50,6 +51,7 @@ class StartOperator(CatalogOperator):
                 f"found parallelism {parallelism} for job {job.name!r}; expected 1 to its max parallelism "
                 f"{job.max_parallelism}; choose one in between"
             )
+        check_workers(job, workers)
         if job.cluster is not None and workers is not None:
             catalog.set_desired_workers(job.cluster, workers)
         catalog.set_desired(job.name, state="running", parallelism=parallelism)

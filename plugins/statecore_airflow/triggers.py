@@ -17,7 +17,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog
-from statecore.errors import CatalogError, StatecoreError, UnhealthyJobError
+from statecore.errors import CatalogError, ClusterError, StatecoreError, UnhealthyJobError
+from statecore.resizing import Resizing
 from statecore.verification import Verification
 from statecore_airflow.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
@@ -180,13 +181,14 @@ class StoppedTrigger(RequestTrigger):
 
 
 class WorkersReadyTrigger(CatalogTrigger):
-    """Waits until a cluster has as many ready workers as wanted."""
+    """Waits until a cluster has as many ready workers as wanted, or the supervisor says that it cannot get them."""
 
     def __init__(self, *, cluster: str, workers: int, **common: Any) -> None:
         super().__init__(**common)
         self.cluster = cluster
         self.workers = workers
         self.expected = f"{workers} ready"
+        self._resizing = Resizing(workers)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments this class adds."""
@@ -195,9 +197,13 @@ class WorkersReadyTrigger(CatalogTrigger):
     def look(self, catalog: Catalog) -> Finding:
         """Look at the size that the supervisor last reported."""
         cluster = catalog.cluster(self.cluster)
+        try:
+            is_done = self._resizing.is_done(cluster)
+        except ClusterError as error:
+            return Finding(Status.REFUSED, str(error))
         said = f" ({cluster.message})" if cluster.message else ""
         message = f"cluster {self.cluster!r} with {cluster.ready_workers} workers ready{said}"
-        return Finding(Status.DONE if cluster.ready_workers == self.workers else Status.WAITING, message)
+        return Finding(Status.DONE if is_done else Status.WAITING, message)
 
 
 class RunningTrigger(CatalogTrigger):

@@ -15,6 +15,7 @@ from statecore.cli.output import note, print_json
 from statecore.cli.rescale_steps import Rescale, Wish
 from statecore.downtime import downtime_words, expected_downtime
 from statecore.errors import ConfigurationError
+from statecore.resizing import check_workers
 
 
 class Method(StrEnum):
@@ -84,17 +85,3 @@ def _check(job: JobRecord, parallelism: int, max_parallelism: int | None, worker
             "choose less, or say --method rewrite --max-parallelism"
         )
     check_workers(job, workers)
-
-
-def check_workers(job: JobRecord, workers: int | None) -> None:
-    """Refuse a number of workers for a job without a cluster that we resize.
-
-    Raises:
-        ConfigurationError: It has none.
-
-    """
-    if workers is not None and job.cluster is None:
-        raise ConfigurationError(
-            f"found --workers {workers} for {job.name}, which names no cluster; expected a job whose cluster is ours "
-            "to resize; leave it out, or register the job with --cluster"
-        )

@@ -15,14 +15,12 @@ from statecore.cli.lease import HeldLease
 from statecore.cli.output import note, spinner
 from statecore.cli.rewrite import rewritten
 from statecore.cli.stop import stop_with_savepoint
-from statecore.errors import ClusterError, RequestFailedError
+from statecore.errors import RequestFailedError
+from statecore.resizing import Resizing
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.verification import Verification, patience_ms
 
 _T = TypeVar("_T")
-
-# Reports of the supervisor, one a second or so: what cannot be done for so long is not a moment's trouble.
-_COMPLAINTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,6 @@ class Rescale:
         self._run = run
         self._wish = wish
         self._workers = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
-        self._complaints: set[int] = set()
 
     def carry_out(self, method: RescaleMethod) -> str:
         """Rescale, and return in words what came of it; a run that fails is rolled back.
@@ -183,7 +180,11 @@ class Rescale:
             return
         with self._step("resize_cluster", f"waiting for {workers} workers"):
             self._catalog.set_desired_workers(cluster, workers)
-            self._until(lambda: self._ready(cluster, workers), f"{workers} ready workers in cluster {cluster}")
+            resizing = Resizing(workers)
+            self._until(
+                lambda: resizing.is_done(self._catalog.cluster(cluster)),
+                f"{workers} ready workers in cluster {cluster}",
+            )
 
     def _shrink(self) -> None:
         """Let workers go that are needed no more; the supervisor sees to it, and nobody has to wait."""
@@ -192,20 +193,6 @@ class Rescale:
             return
         with self._step("shrink_cluster"):
             self._catalog.set_desired_workers(cluster, workers)
-
-    def _ready(self, cluster: str, workers: int) -> bool:
-        """Tell whether a cluster has its size.
-
-        Raises:
-            ClusterError: The supervisor has said for a while that it cannot get it.
-
-        """
-        found = self._catalog.cluster(cluster)
-        if found.message:
-            self._complaints.add(found.updated_ms)
-        if found.message and len(self._complaints) > _COMPLAINTS:
-            raise ClusterError(f"cluster {cluster}: {found.message}")
-        return found.ready_workers == workers
 
     def _until(
         self,

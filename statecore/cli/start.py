@@ -11,8 +11,8 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json
-from statecore.cli.rescale import check_workers
 from statecore.errors import ConfigurationError
+from statecore.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 

@@ -76,6 +76,14 @@ def test_nothing_is_estimated_while_another_run_changes_the_job(catalog: Catalog
         estimate(PARAMS)
 
 
+def test_workers_are_refused_for_a_job_without_a_cluster(catalog: Catalog, behind: str) -> None:
+    found = catalog.job(behind)
+    catalog.register_job(behind, artifact="x", store=found.store, master_url="local", parallelism=2, max_parallelism=16)
+    with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'flights', which names no cluster"):
+        estimate(PARAMS)
+    assert estimate({**PARAMS, "workers": None})[0]["after"]["workers"] is None
+
+
 def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Catalog, behind: str) -> None:
     wanted = {**PARAMS, "parallelism": None, "workers": None}
     with pytest.raises(AirflowFailException, match=r"neither a parallelism .* nor a policy"):

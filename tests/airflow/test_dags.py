@@ -15,6 +15,7 @@ from statecore_airflow.notify import Event, JobNotifier
 from statecore_airflow.step import JobStep
 
 from statecore.catalog.job_names import write_job_names
+from statecore.cluster.ec2 import Ec2Settings
 
 REPO = Path(__file__).resolve().parents[2]
 DAGS = REPO / "dags"
@@ -70,6 +71,12 @@ def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in
     # The lease skips the others at once, so that nothing can be left to wait for them.
     for before, after in itertools.pairwise([*needed, "verify"]):
         assert before in tasks[after].upstream_task_ids
+
+
+def test_a_cluster_that_does_not_get_ready_says_so_before_the_step_is_tired_of_waiting(dags: dict[str, Any]) -> None:
+    own = Ec2Settings(group="g", region="r", master_web_url="http://m:8080").ready_timeout_s
+    # It counts from when the instances are in service, which takes minutes, too.
+    assert dags["rescale"].task_dict["resize_cluster"].timeout.total_seconds() >= own + 300
 
 
 @pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])

@@ -64,6 +64,12 @@ def test_what_cannot_be_done_is_refused_with_a_reason(catalog: Catalog, job: str
     for changes, message in (({"parallelism": 17}, "1 to its max"), ({"method": "live"}, "no live driver")):
         with pytest.raises(AirflowFailException, match=message):
             plan(job, **changes)
+    catalog.register_job(
+        "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
+    )
+    catalog.set_desired("plain", state="running")
+    with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'plain', which names no cluster"):
+        plan("plain", workers=2)
     catalog.acquire_lease(job, "manual__first", 60_000)
     # Whatever the other one has done to the job so far.
     for state in ("running", "stopped"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_no_driver_and_no_epoch_is_an_error_that_says_what_to_do(catalog: Catalo
         max_parallelism=8,
     )
     catalog.set_desired("empty", state="running")
-    lease("empty")
+    lease("empty", workers=None)
     with pytest.raises(AirflowFailException, match=r"found no committed epoch .*; expected .*; start the job"):
         run_step(stop("empty"))
     assert "step stop_with_savepoint failed: found no committed epoch" in str(catalog.rescale_run(RUN).error)
@@ -212,13 +213,35 @@ def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str)
         run_step(resize)
 
 
+def test_a_resize_that_the_cluster_says_is_in_vain_ends_at_once(catalog: Catalog, job: str) -> None:
+    lease(job, workers=3)
+    ended = threading.Event()
+
+    def complain() -> None:
+        with Catalog(CatalogSettings.load("statecore_catalog").url) as supervisor:
+            while not ended.wait(0.02):
+                supervisor.report_cluster("local", ready_workers=1, message="no quota for 3; ask for more")
+
+    supervisor = threading.Thread(target=complain)
+    supervisor.start()
+    try:
+        with pytest.raises(AirflowFailException, match="cluster local: no quota for 3; ask for more"):
+            run_step(GrowClusterOperator(task_id="r", job=job, timeout=timedelta(seconds=60)))
+    finally:
+        ended.set()
+        supervisor.join()
+
+
 def test_resize_is_skipped_for_a_job_without_a_cluster(catalog: Catalog, store: CheckpointStore) -> None:
     catalog.register_job(
         "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
     )
     catalog.set_desired("plain", state="running")
     commit_epoch(store, "plain", epoch=1, parallelism=2)
-    lease("plain")
+    with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'plain', which names no cluster"):
+        lease("plain")
+    assert catalog.lease("plain") is None
+    lease("plain", workers=None)
     with pytest.raises(AirflowSkipException):
         run_step(GrowClusterOperator(task_id="r", job="plain"))
 

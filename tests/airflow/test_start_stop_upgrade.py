@@ -88,6 +88,19 @@ def test_a_stop_that_has_lost_its_lease_asks_no_driver_to_stop(catalog: Catalog,
     assert catalog.next_request(job) is None
 
 
+def test_a_start_refuses_workers_for_a_job_without_a_cluster(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    stop(job)
+    found = catalog.job(job)
+    catalog.register_job(
+        job, artifact=found.artifact, store=found.store, master_url="local", parallelism=2, max_parallelism=16
+    )
+    with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'flights', which names no cluster"):
+        start(job, workers=2)
+    assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
+
+
 def test_a_start_that_was_killed_leaves_no_lease_that_would_stop_the_job_again(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
