@@ -171,7 +171,7 @@ class RetainSavepointsOperator(CatalogOperator):
         """Return by address the savepoints whose time may have come; one that is recorded twice is one."""
         runs = catalog.rescale_runs(self.job)
         left = {
-            store.describe(path)
+            _address(store, path)
             for run in runs
             if run.state != "running"
             for path in (run.savepoint, run.rescaled)

@@ -20,6 +20,7 @@ from webhook import Webhook
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
+from tests.cli.shell import run as shell
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -102,6 +103,19 @@ def test_old_savepoints_of_this_dag_and_of_rescales_go_and_no_others(
     assert retain(job, keep=9, max_age_days=0) == [first]
     # The newest stays, however old.
     assert retain(job, keep=1, max_age_days=0) == []
+
+
+def test_what_a_rescale_from_the_shell_left_goes_too(
+    catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    done = shell("rescale", job, "--parallelism", 4, "--method", "by_reference", "--catalog", url)
+    assert done.returncode == 0, done
+    (run,) = catalog.rescale_runs(job)
+    assert run.savepoint is not None
+    kept = take(job)
+    assert retain(job) == [run.savepoint]
+    assert [each.path for each in catalog.savepoints(job)] == [kept]
 
 
 def test_the_one_that_was_verified_stays_when_a_rescale_leaves_a_newer_one_meanwhile(
