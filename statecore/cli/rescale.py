@@ -46,7 +46,11 @@ def rescale(
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at the run.")] = "by hand",
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", help="Seconds that each step may take; more where epochs are long, or much waits."),
+        typer.Option(
+            "--timeout",
+            help="Seconds that each step may take; more where epochs are long, or much waits, "
+            "and two hours for a rewrite.",
+        ),
     ] = 600.0,
     as_json: AsJson = False,
 ) -> None:

@@ -13,7 +13,7 @@ from statecore.catalog.records import RescaleMethod
 from statecore.cli.driver import POLL_S, answer, log_of
 from statecore.cli.lease import HeldLease
 from statecore.cli.output import note, spinner
-from statecore.cli.rewrite import rewritten
+from statecore.cli.rewrite import LEAST_TIMEOUT_S, rewritten
 from statecore.cli.stop import stop_with_savepoint
 from statecore.errors import RequestFailedError
 from statecore.resizing import Resizing
@@ -132,7 +132,9 @@ class Rescale:
     def _rewrite(self, savepoint: str) -> dict[str, Any]:
         wish = self._wish
         with self._step("rewrite_state", "Spark lays the state out anew"):
-            path = rewritten(self._job, savepoint, f"{self._run}-rewritten", wish.parallelism, wish.max_parallelism)
+            timeout_s = max(wish.timeout_s, LEAST_TIMEOUT_S)
+            name = f"{self._run}-rewritten"
+            path = rewritten(self._job, savepoint, name, wish.parallelism, wish.max_parallelism, timeout_s)
             url = CheckpointStore.at(self._job.store).describe(path)
             self._catalog.update_rescale_run(self._run, rescaled=url)
         return {"start_from": url, "max_parallelism": wish.max_parallelism}
