@@ -135,7 +135,16 @@ class Rescale:
             timeout_s = max(wish.timeout_s, LEAST_TIMEOUT_S)
             name = f"{self._run}-rewritten"
             path = rewritten(self._job, savepoint, name, wish.parallelism, wish.max_parallelism, timeout_s)
-            url = CheckpointStore.at(self._job.store).describe(path)
+            store = CheckpointStore.at(self._job.store)
+            url, manifest = store.describe(path), store.manifest(path)
+            self._catalog.record_savepoint(
+                url,
+                job=self._job.name,
+                lineage=manifest.lineage,
+                epoch=manifest.epoch,
+                parallelism=manifest.parallelism,
+                reason=wish.reason,
+            )
             self._catalog.update_rescale_run(self._run, rescaled=url)
         return {"start_from": url, "max_parallelism": wish.max_parallelism}
 

@@ -85,7 +85,16 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     submit = tmp_path / "spark" / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
     (submit.parent / "spark-class").touch()
-    submit.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\necho savepoints/rewritten/manifest.json\n')
+    rewritten = Path(store.files.url) / "savepoints" / "rewritten"
+    rewritten.mkdir(parents=True)
+    submit.write_text(
+        f"""#!/bin/sh
+        echo "$@" > {tmp_path}/arguments
+        while [ "$1" != --savepoint ]; do shift; done
+        cp "$2" {rewritten}/manifest.json
+        echo savepoints/rewritten/manifest.json
+        """
+    )
     submit.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(submit.parents[1]))
     done = run("rescale", sized, "--parallelism", 4, "--method", "rewrite", "--max-parallelism", 64)
@@ -95,6 +104,9 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     assert (wanted.parallelism, wanted.max_parallelism) == (4, 64)
     (recorded,) = catalog.rescale_runs(sized)
     assert list(recorded.steps) == ["stop_with_savepoint", "rewrite_state", "restart", "verify"]
+    # Known to the catalog, so that retention drops it in the end.
+    assert recorded.rescaled == wanted.start_from
+    assert recorded.rescaled in [savepoint.path for savepoint in catalog.savepoints(sized)]
     arguments = (tmp_path / "arguments").read_text().split()
     program = next(index for index, each in enumerate(arguments) if each.endswith("sparkjobs/rewrite.py"))
     options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))

@@ -96,7 +96,7 @@ class TestStart:
 
     def test_workers_of_a_job_whose_cluster_is_not_ours_are_refused(self, catalog: Catalog, job: str) -> None:
         before = catalog.job(job)
-        assert_refused(run("start", job, "--workers", "2"), "--workers 2", "names no cluster")
+        assert_refused(run("start", job, "--workers", "2"), "2 workers asked for", "names no cluster")
         assert catalog.job(job) == before
         assert catalog.lease(job) is None
 
