@@ -34,7 +34,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: tuple[FaultPoint, ...]
 ) -> None:
     # Enough that none is gone before it was noted: timers have epochs of their own.
-    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "6"})
+    bench.register(master="local[*]", artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "6"})
     hits = tmp_path / "hits"
     hits.mkdir()
     # What is asked for happens once, so it is cut off at the first epoch already.

@@ -67,5 +67,5 @@ def test_settings_are_read_from_the_jobs_configuration_and_refused_by_name() -> 
         {"statecore.checkpoints.retained": "0"},
         {"statecore.cleanup.grace": "soon"},
     ):
-        with pytest.raises(ConfigurationError, match=rf"found .*{next(iter(wrong))}.*; expected .*grace.*; register"):
+        with pytest.raises(ConfigurationError, match=rf"found .*{next(iter(wrong))}.*; expected .*grace.*; `register"):
             RuntimeSettings.from_conf(wrong)
