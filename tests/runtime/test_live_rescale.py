@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError
+from statecore.runtime import upkeep
+from statecore.runtime.merging import carry_out_all
+from statecore.snapshot.compaction import Merged
 from tests.runtime.alone import ARTIFACT, assert_as_alone, history
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.test_upkeep import EAGER
@@ -48,6 +52,37 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
     assert_as_alone(spark, bench)
     # What the job had last is what it begins with next time.
     assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
+
+
+def test_it_is_taken_up_while_state_files_are_laid_together(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    merges, go_on = threading.Event(), threading.Event()
+
+    def held(*args: Any) -> list[Merged]:
+        done = carry_out_all(*args)
+        merges.set()
+        go_on.wait(60)
+        return done
+
+    monkeypatch.setattr(upkeep, "carry_out_all", held)
+    with bench.running(2):
+        for _ in range(2):
+            bench.feed()
+            bench.wait_done()
+        wait(merges.is_set, "a merge of what two subtasks have written")
+        answer = ask(bench, 4)
+        assert answer.result is not None, answer.error
+        bench.feed()
+        bench.wait_done()
+        # The merge ends among four subtasks, and others follow.
+        go_on.set()
+        for _ in range(3):
+            bench.feed()
+            bench.wait_done()
+    assert [bench.newest().parallelism, bench.generation().generation] == [4, 1]
+    assert_as_alone(spark, bench)
 
 
 def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> None:
