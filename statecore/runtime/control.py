@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 LEAST_PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 30.0, 100.0
-"""How long a stop waits for the epoch in flight, which may be stuck: twice as long as the one before it took, within
-these bounds. Whoever asked waits two minutes and more for the savepoint."""
+"""Within these a stop waits for the epoch in flight. Whoever asked waits two minutes and more for the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,16 @@ class Takers:
     savepoints: SavepointTaker
     rescales: LiveRescaler
     side_jobs: SideJobs
+
+
+def patience_s(epoch_s: float) -> float:
+    """Return for how many seconds a stop waits for the epoch in flight, which may be stuck.
+
+    Args:
+        epoch_s: Seconds that the one before it took; 0 when there was none.
+
+    """
+    return min(max(2 * epoch_s, LEAST_PATIENCE_SECONDS), MOST_PATIENCE_SECONDS)
 
 
 class Control:
@@ -176,8 +185,7 @@ class Control:
         elif request.kind == "rescale":
             self._takers.rescales.take(request)
         else:
-            patience_s = min(max(2 * self._epoch_seconds, LEAST_PATIENCE_SECONDS), MOST_PATIENCE_SECONDS)
-            self._patience_ends = time.monotonic() + patience_s
+            self._patience_ends = time.monotonic() + patience_s(self._epoch_seconds)
             self.request = request
             log.info("request %d asks to %s; no other epoch is begun", request.id, request.kind)
 

@@ -121,7 +121,7 @@ class EpochRunner:
 
     Attributes:
         boundary: Held while an epoch is in flight; who holds it holds off the next.
-        failure: What the newest epoch failed with.
+        failure: What an epoch failed with, other than that the job is stopping; None before one has.
 
     """
 

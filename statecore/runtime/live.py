@@ -14,11 +14,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import CatalogError, CommitError
+from statecore.errors import CatalogError, CommitError, UnknownRecordError
 from statecore.runtime.epoch import EpochRunner
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.side_jobs import SideJobs
@@ -112,9 +111,12 @@ class LiveRescaler:
         Epochs go on meanwhile, at the old parallelism.
         """
         while not self._side_jobs.closing:
-            with suppress(CatalogError):
+            try:
                 # The first outcome stays.
                 self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
                 return self._catalog.get_request(request.id).state == "done"
-            time.sleep(_CATALOG_AWAY_SECONDS)
+            except UnknownRecordError:
+                break
+            except CatalogError:
+                time.sleep(_CATALOG_AWAY_SECONDS)
         return False

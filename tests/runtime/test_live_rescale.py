@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -13,7 +14,9 @@ import pytest
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError
 from statecore.runtime import upkeep
+from statecore.runtime.live import LiveRescaler
 from statecore.runtime.merging import carry_out_all
+from statecore.runtime.side_jobs import SideJobs
 from statecore.snapshot.compaction import Merged
 from tests.runtime.alone import ARTIFACT, assert_as_alone, history
 from tests.runtime.conftest import JOB, Bench, wait
@@ -124,6 +127,14 @@ def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_los
     assert answer.state == ("done" if is_noted else "failed")
     assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_noted else 2)
     bench.assert_exact(spark)
+
+
+def test_a_request_that_is_gone_is_not_asked_after_for_ever(bench: Bench) -> None:
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 3}, "gone")
+    gone = dataclasses.replace(asked, id=asked.id + 1)
+    nothing: Any = None
+    rescaler = LiveRescaler(bench.catalog, JOB, 1, nothing, nothing, SideJobs(nothing))
+    assert not rescaler._was_noted(gone, CatalogError("the connection was closed"))
 
 
 @pytest.mark.parametrize("parallelism", [0, 129])
