@@ -20,7 +20,7 @@ from benchmarks.inputs import key_column
 from benchmarks.jobs.running_sum import TOTAL, UID
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord
 from statecore.runtime import write_savepoint
-from statecore.runtime.driver import run_generation
+from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
-from statecore.runtime.driver import TRIGGER
+from statecore.runtime.driver.generation import TRIGGER
 
 _STORE = "spark.sql.streaming.stateStore"
 STATE_STORE: Mapping[str, str] = MappingProxyType(

@@ -24,7 +24,7 @@ from benchmarks.epochs import seconds_of
 from benchmarks.harness import Bench
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob, phases_ms, written_savepoint
-from statecore.runtime.rewrite import rewrite_savepoint
+from statecore.runtime.offline.rewrite import rewrite_savepoint
 from statecore.snapshot.manifest import FileKind
 
 ROWS = (50_000, 500_000)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, Asset, AssetWatcher
-from statecore_airflow.autoscale import CarryOutOperator, TakeDecisionsOperator
-from statecore_airflow.decisions import DecisionTrigger
+from statecore_airflow.operators.autoscale import CarryOutOperator, TakeDecisionsOperator
+from statecore_airflow.triggers.autoscale import DecisionTrigger
 
 DECISIONS = Asset("statecore_decisions", watchers=[AssetWatcher(name="policies", trigger=DecisionTrigger())])
 

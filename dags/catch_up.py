@@ -12,9 +12,9 @@ from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param, TriggerRule, chain
-from statecore_airflow.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
-from statecore_airflow.draining import WaitDrainedOperator
-from statecore_airflow.form import job_param, reason_param
+from statecore_airflow.operators.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
+from statecore_airflow.operators.wait_drained import WaitDrainedOperator
+from statecore_airflow.params.form import job_param, reason_param
 
 JOB = "{{ params.job }}"
 

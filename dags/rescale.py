@@ -14,18 +14,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param, TriggerRule, chain
-from statecore_airflow.approval import ApprovalWhenAskedOperator
-from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.form import job_param, reason_param
-from statecore_airflow.lease import BeginRescaleOperator
-from statecore_airflow.live import RescaleLiveOperator
-from statecore_airflow.plan import PlanOperator
-from statecore_airflow.restart import RestartOperator
-from statecore_airflow.rewriting import RewriteStateOperator
-from statecore_airflow.rollback import RollbackOperator
-from statecore_airflow.state import RescaleStateOperator
-from statecore_airflow.stopping import StopWithSavepointOperator
-from statecore_airflow.verifying import VerifyOperator
+from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.plan import PlanOperator
+from statecore_airflow.operators.rescale_live import RescaleLiveOperator
+from statecore_airflow.operators.rescale_state import RescaleStateOperator
+from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
+from statecore_airflow.operators.restart import RestartOperator
+from statecore_airflow.operators.rewrite_state import RewriteStateOperator
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.params.form import job_param, reason_param
 
 JOB = "{{ params.job }}"
 # A step that the method does not need is skipped, and those after it are not.

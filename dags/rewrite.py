@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Param
-from statecore_airflow.notify import Event, JobNotifier
+from statecore_airflow.notifications.job import Event, JobNotifier
 
 APPLICATION = Path(__file__).resolve().parent.parent / "sparkjobs" / "rewrite.py"
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, Param, task_group
-from statecore_airflow.form import job_param
-from statecore_airflow.savepoints import (
+from statecore_airflow.operators.savepoints import (
     RetainSavepointsOperator,
     RunningJobsOperator,
     TakeSavepointOperator,
     VerifySavepointOperator,
 )
+from statecore_airflow.params.form import job_param
 
 with DAG(
     dag_id="savepoints",

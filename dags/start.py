@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
-from statecore_airflow.form import job_param
-from statecore_airflow.start import StartOperator
+from statecore_airflow.operators.start import StartOperator
+from statecore_airflow.params.form import job_param
 
 with DAG(
     dag_id="start",

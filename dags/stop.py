@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG
-from statecore_airflow.form import job_param, reason_param
-from statecore_airflow.lease import LeaseOperator
-from statecore_airflow.rollback import RollbackOperator
-from statecore_airflow.stopping import StopWithSavepointOperator
+from statecore_airflow.operators.lease import LeaseOperator
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.params.form import job_param, reason_param
 
 JOB = "{{ params.job }}"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param, chain
-from statecore_airflow.form import job_param, reason_param
-from statecore_airflow.restart import RestartOperator
-from statecore_airflow.rollback import RollbackOperator
-from statecore_airflow.stopping import StopWithSavepointOperator
-from statecore_airflow.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
-from statecore_airflow.verifying import VerifyOperator
+from statecore_airflow.operators.restart import RestartOperator
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.operators.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.params.form import job_param, reason_param
 
 JOB = "{{ params.job }}"
 

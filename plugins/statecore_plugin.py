@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
-from statecore_airflow.addresses import MOUNT, VIEW, mounted
+from statecore_airflow.links.addresses import MOUNT, VIEW, mounted
 
 
 class StatecorePlugin(AirflowPlugin):

@@ -7,7 +7,7 @@ import sys
 
 from statecore.errors import StatecoreError
 from statecore.runtime import copy_savepoint
-from statecore.runtime.driver import job_session
+from statecore.runtime.driver.generation import job_session
 
 
 def main() -> None:

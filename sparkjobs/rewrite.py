@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from statecore.runtime import rewrite_savepoint
-from statecore.runtime.driver import job_session
+from statecore.runtime.driver.generation import job_session
 
 
 def main() -> None:

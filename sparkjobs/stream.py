@@ -7,7 +7,7 @@ import logging
 import os
 
 from statecore.catalog import Catalog
-from statecore.runtime.driver import run_generation
+from statecore.runtime.driver.generation import run_generation
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
-from statecore.submit import SparkSubmit
+from statecore.operations.submit import SparkSubmit
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.process import MAIN_OUTPUT
 from statecore.state.tables import Key, split_scope
 

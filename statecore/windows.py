@@ -33,7 +33,7 @@ from statecore.model import (
 from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.state import HeapKeyedStateBackend, Window
 from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTimers
-from statecore.state.handles import HeapListState
+from statecore.state.keyed_state import HeapListState
 from statecore.state.process import outputs_of
 
 ContentsDescriptor = ReducingStateDescriptor | AggregatingStateDescriptor | ListStateDescriptor

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from statecore import autoscaling
-from statecore.autoscaling import ANNOUNCE_EVERY_MS, LAPSES_AFTER_MS, figures_of, look, unheard
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
 from statecore.errors import ConfigurationError
+from statecore.operations import autoscaling
+from statecore.operations.autoscaling import ANNOUNCE_EVERY_MS, LAPSES_AFTER_MS, figures_of, look, unheard
+from statecore.operations.backlog import rows_per_file
 from statecore.testing import ManualClock
-from statecore.waiting import rows_per_file
 
 JOB = "flights"
 START_MS = 1_000_000_000

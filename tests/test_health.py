@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from statecore.catalog import EpochRecord, SourceBacklog
-from statecore.health import Evidence, assess
+from statecore.operations.health import Evidence, assess
 
 
 def epochs(*durations_ms: int, rows: int = 1_000, backlog: Sequence[int] = ()) -> list[EpochRecord]:

@@ -6,7 +6,7 @@ import pytest
 
 from statecore.catalog import ClusterRecord
 from statecore.errors import ClusterError
-from statecore.resizing import Resizing
+from statecore.operations.resizing import Resizing
 
 
 def cluster(ready: int, at_ms: int, message: str | None = None) -> ClusterRecord:

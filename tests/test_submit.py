@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from statecore import submit as submit_module
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError
-from statecore.submit import SparkSubmit
+from statecore.operations import submit as submit_module
+from statecore.operations.submit import SparkSubmit
 
 STREAM = Path(submit_module.__file__).parents[1] / "sparkjobs" / "stream.py"
 DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog
+from statecore.operations.verification import patience_ms
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.verification import patience_ms
 from tests.cli.shell import register
 
 

@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.rows.twins import MOST, OurTwin, SparkTwin
-from statecore.runtime.rewrite import rewrite_savepoint
+from statecore.runtime.offline.rewrite import rewrite_savepoint
 
 KEYS = 2_000_000
 

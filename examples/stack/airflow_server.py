@@ -24,7 +24,7 @@ _MIGRATION = "db-migrate"
 # Imported by each of them when it starts. The scheduler forks a process for each task, and the DAG processor one for
 # each file: what they have imported already, those need not.
 _LOCAL_SETTINGS = """\
-import statecore.autoscaling
+import statecore.operations.autoscaling
 import statecore.snapshot.plan
 import statecore.snapshot.savepoints
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rich.markup import escape
 
-from statecore.advice import span
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl
 from statecore.cli.output import NOTHING, console, lag, print_json, table, waiting
-from statecore.standing import Standing, standing, summary
+from statecore.operations.advice import span
+from statecore.operations.standing import Standing, standing, summary
 
 
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:

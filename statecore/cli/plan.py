@@ -11,7 +11,7 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
-from statecore.downtime import Downtime, downtime_words, expected_downtime
+from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale

@@ -9,10 +9,10 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from statecore.autoscaling import figures_of
 from statecore.catalog import Catalog, DecisionRecord, SystemClock
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
+from statecore.operations.autoscaling import figures_of
 from statecore.policy import estimate_drain, policy_settings
 
 _OFF = "Off, the DAG autoscale decides nothing; the limits stay, and catch_up heeds them. At first on."

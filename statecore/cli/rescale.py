@@ -13,9 +13,9 @@ from statecore.cli.lease import held, shell_run
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.rescale_steps import Rescale, Wish
-from statecore.downtime import downtime_words, expected_downtime
 from statecore.errors import ConfigurationError
-from statecore.resizing import check_workers
+from statecore.operations.downtime import downtime_words, expected_downtime
+from statecore.operations.resizing import check_workers
 
 
 class Method(StrEnum):

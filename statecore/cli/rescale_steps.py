@@ -16,9 +16,9 @@ from statecore.cli.output import note, spinner
 from statecore.cli.rewrite import LEAST_TIMEOUT_S, rewritten
 from statecore.cli.stop import stop_with_savepoint
 from statecore.errors import RequestFailedError
-from statecore.resizing import Resizing
+from statecore.operations.resizing import Resizing
+from statecore.operations.verification import Verification, patience_ms
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.verification import Verification, patience_ms
 
 _T = TypeVar("_T")
 

@@ -11,7 +11,7 @@ from statecore.catalog import JobRecord
 from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import RequestFailedError
-from statecore.submit import SPARKJOBS, submit_command
+from statecore.operations.submit import SPARKJOBS, submit_command
 
 LEAST_TIMEOUT_S = 7_200.0
 """What a rewrite may take in any case: it reads and writes all state."""

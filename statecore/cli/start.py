@@ -12,7 +12,7 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json
 from statecore.errors import ConfigurationError
-from statecore.resizing import check_workers
+from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 

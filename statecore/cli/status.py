@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from rich.markup import escape
 
-from statecore.advice import advice, span
 from statecore.catalog import Catalog, RescaleRunRecord
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
-from statecore.standing import Standing, standing, summary
+from statecore.operations.advice import advice, span
+from statecore.operations.standing import Standing, standing, summary
 
 _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "yellow"}
 

@@ -1,10 +1,10 @@
 """The runtime on Spark: the only place that imports pyspark."""
 
-from statecore.runtime.bootstrap import write_savepoint
-from statecore.runtime.copy_savepoint import copy_savepoint
 from statecore.runtime.job import Job
-from statecore.runtime.rewrite import rewrite_savepoint
-from statecore.runtime.savepoint_tables import read_savepoint
+from statecore.runtime.offline.bootstrap import write_savepoint
+from statecore.runtime.offline.copies import copy_savepoint
+from statecore.runtime.offline.rewrite import rewrite_savepoint
+from statecore.runtime.offline.tables import read_savepoint
 from statecore.runtime.sinks import FunctionSink, ParquetSink, PostgresSink, Sink, StagedEpoch
 
 __all__ = [

@@ -14,7 +14,7 @@ from statecore.snapshot.live_rows import apply_rows
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorFile, OperatorState, StateSchema
 from statecore.snapshot.operator_files import decode_elements
 from statecore.state import HeapKeyedStateBackend, TableSchema
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator_state import OperatorStateSnapshot
 
 
 def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> OperatorState:

@@ -1,7 +1,7 @@
 """Live state of one subtask: what a function reads and writes while an epoch runs."""
 
-from statecore.state.keyed import Clock, HeapKeyedStateBackend, KeyedSnapshot
-from statecore.state.operator import OperatorStateBackend
+from statecore.state.heap import Clock, HeapKeyedStateBackend, KeyedSnapshot
+from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.process import ProcessOperator
 from statecore.state.tables import StateTable, TableSchema, Window
 

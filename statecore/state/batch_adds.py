@@ -18,7 +18,7 @@ from statecore.state.batches import BatchKeys, Mask
 from statecore.state.folding import folding
 
 if TYPE_CHECKING:
-    from statecore.state.handles import HeapAggregatingState, HeapReducingState, HeapState
+    from statecore.state.keyed_state import HeapAggregatingState, HeapReducingState, HeapState
 
 
 def reduce_column(state: HeapReducingState, values: pa.Array) -> pa.Array:

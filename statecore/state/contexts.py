@@ -30,8 +30,8 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.state.batches import BatchKeys
-from statecore.state.keyed import HeapKeyedStateBackend
-from statecore.state.operator import OperatorStateBackend
+from statecore.state.heap import HeapKeyedStateBackend
+from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, Scope, split_scope
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 

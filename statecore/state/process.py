@@ -42,8 +42,8 @@ from statecore.state.contexts import (
     no_timers,
     timers_of_windows_alone,
 )
-from statecore.state.keyed import Clock, HeapKeyedStateBackend
-from statecore.state.operator import OperatorStateBackend
+from statecore.state.heap import Clock, HeapKeyedStateBackend
+from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, split_scope
 from statecore.state.timers import PROCESSING_TIMERS, TimerTable
 

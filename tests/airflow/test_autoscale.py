@@ -16,9 +16,9 @@ from airflow.sdk.exceptions import (
 )
 from rescale_runs import FakeTask
 from running import sent
-from statecore_airflow import decisions as decisions_module
-from statecore_airflow.autoscale import CarryOutOperator, TakeDecisionsOperator, give_up, run_of
-from statecore_airflow.decisions import DecisionTrigger, payload_of
+from statecore_airflow.operators.autoscale import CarryOutOperator, TakeDecisionsOperator, give_up, run_of
+from statecore_airflow.triggers import autoscale as decisions_module
+from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
 
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord
 
@@ -192,7 +192,7 @@ def test_a_decision_that_is_too_old_or_whose_policy_was_turned_off_is_refused(
     assert catalog.decision(decision.id).outcome == "the policy was turned off"
     catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
     old = decide(catalog, policy)
-    monkeypatch.setattr("statecore_airflow.autoscale.LAPSES_AFTER_MS", 0)
+    monkeypatch.setattr("statecore_airflow.operators.autoscale.LAPSES_AFTER_MS", 0)
     carry_out(old).execute(FakeTask().context)
     assert "older than" in (catalog.decision(old.id).outcome or "")
 

@@ -16,9 +16,9 @@ from airflow.sdk.exceptions import (
 )
 from rescale_runs import FakeTask
 from running import run_step, sent
-from statecore_airflow import triggers
-from statecore_airflow.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
-from statecore_airflow.draining import DrainedTrigger, WaitDrainedOperator
+from statecore_airflow.operators.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
+from statecore_airflow.operators.wait_drained import DrainedTrigger, WaitDrainedOperator
+from statecore_airflow.triggers import catalog as triggers
 
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog
 
@@ -29,7 +29,7 @@ PARAMS = {"job": "flights", "parallelism": 4, "workers": 2, "reason": ""}
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triggers, "POLL_S", 0.02)
     monkeypatch.setattr(triggers, "SETTLE_S", 0.0)
-    monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 0)
+    monkeypatch.setattr("statecore_airflow.operators.base.CatalogOperator.wait_here_ms", 0)
 
 
 @pytest.fixture

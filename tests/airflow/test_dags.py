@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import AirflowFailException
-from statecore_airflow.autoscale import give_up
-from statecore_airflow.notify import Event, JobNotifier
-from statecore_airflow.step import JobStep
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.autoscale import give_up
+from statecore_airflow.operators.step import JobStep
 
 from statecore.catalog.job_names import write_job_names
 from statecore.cluster.ec2 import Ec2Settings
@@ -101,7 +101,7 @@ def test_one_loop_watches_for_the_decisions_of_all_jobs(dags: dict[str, Any]) ->
     (asset,) = dag.timetable.asset_condition.objects
     (watcher,) = asset.watchers
     assert watcher.trigger.serialize() == (
-        "statecore_airflow.decisions.DecisionTrigger",
+        "statecore_airflow.triggers.autoscale.DecisionTrigger",
         {"conn_id": "statecore_catalog"},
     )
     # Several decisions may have come in one run, and each is a rescale of its own.
@@ -170,7 +170,7 @@ def test_the_rescale_form_has_drop_downs_and_limits(dags: dict[str, Any]) -> Non
 def test_forms_suggest_the_jobs_that_the_supervisor_has_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from statecore_airflow.form import job_param
+    from statecore_airflow.params.form import job_param
 
     path = tmp_path / "jobs.json"
     monkeypatch.setenv("STATECORE_JOBS", str(path))

@@ -19,7 +19,7 @@ def context(result: str | None = None, **more: Any) -> Any:
 
 
 def test_a_failure_is_told_with_its_reason_and_where_to_look(webhook: Webhook) -> None:
-    from statecore_airflow.notify import Event, JobNotifier
+    from statecore_airflow.notifications.job import Event, JobNotifier
 
     JobNotifier(Event.FAILED)(context(exception=RuntimeError("found no worker; expected 2; start them")))
     assert webhook.messages == [
@@ -32,7 +32,7 @@ def test_a_failure_is_told_with_its_reason_and_where_to_look(webhook: Webhook) -
 
 
 def test_a_rollback_is_told_when_there_was_one_and_a_drained_backlog_in_any_case(webhook: Webhook) -> None:
-    from statecore_airflow.notify import Event, JobNotifier
+    from statecore_airflow.notifications.job import Event, JobNotifier
 
     JobNotifier(Event.ROLLED_BACK)(context(result=None))
     assert webhook.messages == []
@@ -46,7 +46,7 @@ def test_a_rollback_is_told_when_there_was_one_and_a_drained_backlog_in_any_case
 def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from statecore_airflow.notify import Event, JobNotifier
+    from statecore_airflow.notifications.job import Event, JobNotifier
 
     webhook.answer = 404
     with pytest.raises(ConfigurationError, match=r"found the answer 404 .* 'statecore_webhook'") as refused:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from running import RUN, run_step
-from statecore_airflow.plan import PlanOperator
+from statecore_airflow.operators.plan import PlanOperator
 
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore

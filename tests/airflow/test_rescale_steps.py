@@ -11,16 +11,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from running import NAME, RUN, context_of, fire, run_step, sent
 from scripted_driver import ScriptedDriver, commit_epoch
-from statecore_airflow import catalog_operator, triggers
-from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.lease import BeginRescaleOperator
-from statecore_airflow.live import RescaleLiveOperator
-from statecore_airflow.restart import RestartOperator
-from statecore_airflow.rewriting import RewriteStateOperator
-from statecore_airflow.settings import CatalogSettings, lease_ttl_ms
-from statecore_airflow.state import RescaleStateOperator
-from statecore_airflow.stopping import StopWithSavepointOperator, savepoint_name
-from statecore_airflow.verifying import VerifyOperator
+from statecore_airflow.hooks.settings import CatalogSettings, lease_ttl_ms
+from statecore_airflow.operators import base as catalog_operator
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.rescale_live import RescaleLiveOperator
+from statecore_airflow.operators.rescale_state import RescaleStateOperator
+from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
+from statecore_airflow.operators.restart import RestartOperator
+from statecore_airflow.operators.rewrite_state import RewriteStateOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator, savepoint_name
+from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.triggers import catalog as triggers
 
 from statecore.catalog import Catalog
 from statecore.errors import (
@@ -284,7 +285,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
         store.write_savepoint(new, name, reason="", now_ms=1)
         return ["echo", "rewritten"]
 
-    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", submit)
     path = f"savepoints/{NAME}-p4-of-32/manifest.json"
     for _ in range(2):
         assert run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params) == path
@@ -305,7 +306,7 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
     params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
-    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
+    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", lambda *_: ["sh", "-c", "exit 3"])
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
 
@@ -326,8 +327,8 @@ def test_a_rewrite_goes_on_while_the_catalog_is_away(
         monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
         return ["sh", "-c", "sleep 0.3; exit 3"]
 
-    monkeypatch.setattr("statecore_airflow.rewriting.submit_command", submit)
-    monkeypatch.setattr("statecore_airflow.rewriting.lease_renewal_ms", lambda: 50)
+    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.lease_renewal_ms", lambda: 50)
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
     assert away
@@ -443,9 +444,9 @@ def test_a_wait_in_the_worker_keeps_the_lease_too(
     catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease(job)
-    monkeypatch.setattr("statecore_airflow.catalog_operator.CatalogOperator.wait_here_ms", 60_000)
-    monkeypatch.setattr("statecore_airflow.catalog_operator.POLL_S", 0.02)
-    monkeypatch.setattr("statecore_airflow.catalog_operator.lease_renewal_ms", lambda: 0)
+    monkeypatch.setattr("statecore_airflow.operators.base.CatalogOperator.wait_here_ms", 60_000)
+    monkeypatch.setattr("statecore_airflow.operators.base.POLL_S", 0.02)
+    monkeypatch.setattr("statecore_airflow.operators.base.lease_renewal_ms", lambda: 0)
     renewed: list[str] = []
     renew = Catalog.renew_lease
 
@@ -475,7 +476,7 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
 
     monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
     monkeypatch.setattr(triggers.RunningTrigger, "look", look)
-    monkeypatch.setattr("statecore_airflow.catalog_operator.time.sleep", sleep)
+    monkeypatch.setattr("statecore_airflow.operators.base.time.sleep", sleep)
     with pytest.raises(UnknownRecordError, match="there is no lease"):
         restart(job).wait(catalog, triggers.RunningTrigger, owner=RUN, after=0)
 

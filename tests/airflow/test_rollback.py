@@ -11,16 +11,16 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from running import RUN, context_of, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.cluster_size import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.lease import BeginRescaleOperator
-from statecore_airflow.live import RescaleLiveOperator
-from statecore_airflow.restart import RestartOperator
-from statecore_airflow.rollback import RollbackOperator
-from statecore_airflow.settings import lease_ttl_ms
-from statecore_airflow.state import RescaleStateOperator
-from statecore_airflow.stopping import StopWithSavepointOperator
-from statecore_airflow.triggers import RunningTrigger
-from statecore_airflow.verifying import VerifyOperator
+from statecore_airflow.hooks.settings import lease_ttl_ms
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.rescale_live import RescaleLiveOperator
+from statecore_airflow.operators.rescale_state import RescaleStateOperator
+from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
+from statecore_airflow.operators.restart import RestartOperator
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.triggers.catalog import RunningTrigger
 
 from statecore.catalog import Catalog
 from statecore.errors import StorageError

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from running import RUN, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.savepoints import (
+from statecore_airflow.operators.savepoints import (
     RetainSavepointsOperator,
     RunningJobsOperator,
     TakeSavepointOperator,

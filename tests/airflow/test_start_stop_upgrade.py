@@ -9,13 +9,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from running import RUN, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.lease import LeaseOperator
-from statecore_airflow.restart import RestartOperator
-from statecore_airflow.rollback import RollbackOperator
-from statecore_airflow.start import StartOperator
-from statecore_airflow.stopping import StopWithSavepointOperator
-from statecore_airflow.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
-from statecore_airflow.verifying import VerifyOperator
+from statecore_airflow.operators.lease import LeaseOperator
+from statecore_airflow.operators.restart import RestartOperator
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.start import StartOperator
+from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.operators.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.verify import VerifyOperator
 
 from statecore.catalog import Catalog
 

@@ -357,6 +357,6 @@ def test_a_lease_that_has_expired_does_not_count(visitor: Visitor, flights: Cata
     ],
 )
 def test_who_changes_a_job_is_linked_when_it_is_a_run_of_a_dag(change: str, path: str | None) -> None:
-    from statecore_airflow.addresses import change_path
+    from statecore_airflow.links.addresses import change_path
 
     assert change_path(change) == path

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from statecore.catalog import Catalog, Liveness
-from statecore.submit import SparkSubmit
+from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 
 # Seconds, where people would give it more: a campaign has many who are silent.

@@ -25,11 +25,11 @@ from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.processes import session_members, spawn
 from statecore.cluster.spark_home import spark_environment
+from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
-from statecore.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos import job
 from tests.chaos.network import network_to

@@ -20,9 +20,9 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.cli import main
-from statecore.runtime.control import Control, Takers
-from statecore.runtime.savepoints import SavepointTaker
-from statecore.runtime.side_jobs import SideJobs
+from statecore.runtime.driver.control import Control, Takers
+from statecore.runtime.driver.savepoints import SavepointTaker
+from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, SourcePositions
 from tests.handmade import written

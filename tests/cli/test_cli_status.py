@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from statecore.advice import advice
 from statecore.catalog import Catalog, EpochRecord, LeaseRecord, RescaleRunRecord, SourceBacklog, StepTimes
-from statecore.standing import Standing, standing
+from statecore.operations.advice import advice
+from statecore.operations.standing import Standing, standing
 from tests.cli.shell import assert_refused, run
 
 

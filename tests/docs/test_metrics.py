@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, metrics
-from statecore.runtime import backlog, sampling
+from statecore.runtime.backlog import monitor as backlog
+from statecore.runtime.worker import sampling
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
 

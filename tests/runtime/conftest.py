@@ -19,7 +19,7 @@ import pytest
 from examples.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.runtime import read_savepoint
-from statecore.runtime.driver import run_generation
+from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 

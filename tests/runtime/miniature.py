@@ -17,7 +17,7 @@ from statecore import (
     ValueStateDescriptor,
 )
 from statecore.model import key_group_for, key_group_range, subtask_for_key_group
-from statecore.runtime import cache
+from statecore.runtime.epoch.operator import merged_schemas, next_state
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT,
@@ -30,8 +30,8 @@ from statecore.runtime.messages import (
     SubtaskCommit,
     SubtaskSpec,
 )
-from statecore.runtime.operator_epoch import merged_schemas, next_state
-from statecore.runtime.subtask import subtask_runner
+from statecore.runtime.worker import cache
+from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot import compaction
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged, carry_out, due_merges

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from statecore.runtime import anchor as anchor_module
-from statecore.runtime.anchor import Anchor, lay_anchor
+from statecore.runtime.epoch import anchor as anchor_module
+from statecore.runtime.epoch.anchor import Anchor, lay_anchor
 from statecore.runtime.messages import ANCHOR, SLOT, SUBTASK
 
 pytestmark = pytest.mark.spark
@@ -66,7 +66,7 @@ def test_only_subtasks_with_key_groups_from_elsewhere_have_moved() -> None:
 
 
 def test_a_subtask_takes_a_slot_where_its_key_groups_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    from statecore.runtime import anchor
+    from statecore.runtime.epoch import anchor
 
     def spread(*_: Any) -> tuple[None, list[str]]:
         return None, list("baba")

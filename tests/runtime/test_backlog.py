@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from statecore.catalog import BacklogRecord, EpochRecord, SourceBacklog
-from statecore.runtime import backlog as backlog_module
+from statecore.runtime.backlog import monitor as backlog_module
 from statecore.snapshot.manifest import Manifest
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import two_sources

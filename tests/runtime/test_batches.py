@@ -14,7 +14,6 @@ import pytest
 from statecore import BatchProcessFunction, KeyedProcessFunction, OutputTag, ReducingStateDescriptor, key_group_for
 from statecore.errors import StateTypeError
 from statecore.model import parse_row
-from statecore.runtime import gathering
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ANCHOR,
@@ -34,7 +33,8 @@ from statecore.runtime.messages import (
     SubtaskCommit,
     SubtaskSpec,
 )
-from statecore.runtime.subtask import subtask_runner
+from statecore.runtime.worker import gathering
+from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.manifest import FieldRef
 from statecore.storage import open_store
 

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore.cluster import StandaloneMaster
+from statecore.operations.submit import SparkSubmit
 from statecore.runtime import read_savepoint
-from statecore.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
 from tests.runtime.alone import history

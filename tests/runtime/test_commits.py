@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statecore.errors import CommitError
-from statecore.runtime.commits import checked_commits
+from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.messages import SubtaskCommit
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from statecore.errors import CommitConflictError, MissingFileError
-from statecore.runtime.control import Control
-from statecore.runtime.driver import run_generation
+from statecore.runtime.driver.control import Control
+from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.manifest import encode_manifest
 from tests.runtime.conftest import JOB, Bench, wait
 

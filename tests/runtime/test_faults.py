@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from statecore.catalog import RequestRecord
+from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.verify import verify
-from statecore.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.runtime.alone import ARTIFACT, assert_as_alone
 from tests.runtime.conftest import JOB, Bench, wait

@@ -11,8 +11,8 @@ import pytest
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.runtime import Job
-from statecore.runtime.control import Control
-from statecore.runtime.epoch import EpochRunner, ResumePoint
+from statecore.runtime.driver.control import Control
+from statecore.runtime.epoch.runner import EpochRunner, ResumePoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from tests.handmade import written

@@ -15,7 +15,7 @@ from statecore import KeyedProcessFunction, OutputTag
 from statecore.errors import JobDefinitionError, StatecoreError
 from statecore.model import parse_row
 from statecore.runtime import Job
-from statecore.runtime.operator_epoch import operator_spec
+from statecore.runtime.epoch.operator import operator_spec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.testing import KeyedOperatorHarness
 from tests.runtime.alone import history

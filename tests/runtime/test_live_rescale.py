@@ -13,10 +13,10 @@ import pytest
 
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError
-from statecore.runtime import upkeep
-from statecore.runtime.live import LiveRescaler
-from statecore.runtime.merging import carry_out_all
-from statecore.runtime.side_jobs import SideJobs
+from statecore.runtime.driver import upkeep
+from statecore.runtime.driver.live import LiveRescaler
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.compaction import Merged
 from tests.runtime.alone import ARTIFACT, assert_as_alone, history
 from tests.runtime.conftest import JOB, Bench, wait

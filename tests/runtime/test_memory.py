@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statecore.runtime import memory
-from statecore.runtime.memory import NEARLY_FULL, Memory, worker_memory
-from statecore.submit import SparkSubmit
+from statecore.operations.submit import SparkSubmit
+from statecore.runtime.worker import memory
+from statecore.runtime.worker.memory import NEARLY_FULL, Memory, worker_memory
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.conftest import REPO
 from tests.runtime.conftest import JOB, Bench, wait
@@ -28,7 +28,7 @@ MIB = 2**20
 GROW = f"""
 import json, resource, sys
 import psutil
-from statecore.runtime.memory import NEARLY_FULL, worker_memory
+from statecore.runtime.worker.memory import NEARLY_FULL, worker_memory
 from statecore.state import HeapKeyedStateBackend
 from statecore import ValueStateDescriptor
 from statecore.model import KeyGroupRange

@@ -21,10 +21,10 @@ from statecore.model import (
 )
 from statecore.model.values import row_class
 from statecore.runtime import read_savepoint, rewrite_savepoint, write_savepoint
+from statecore.runtime.epoch.operator import merged_schemas
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
-from statecore.runtime.operator_epoch import merged_schemas
-from statecore.runtime.rewrite import base_writer
-from statecore.runtime.savepoint_tables import base_reader, keyed_reader
+from statecore.runtime.offline.rewrite import base_writer
+from statecore.runtime.offline.tables import base_reader, keyed_reader
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import encode_base, key_schema, rows_table

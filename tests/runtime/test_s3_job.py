@@ -16,13 +16,13 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.catalog.rebuild import rebuild_job
+from statecore.operations.submit import SparkSubmit
 from statecore.runtime import read_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
-from statecore.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.processes import naming
 from tests.runtime.conftest import ARTIFACT, JOB, Bench, wait

@@ -13,9 +13,10 @@ import pytest
 
 from statecore import ListStateDescriptor, ValueStateDescriptor
 from statecore.errors import ConfigurationError, ManifestError, StorageError
-from statecore.runtime import read_savepoint, savepoints, write_savepoint
-from statecore.runtime.copy_savepoint import copy_savepoint
-from statecore.runtime.side_jobs import SideJobs
+from statecore.runtime import read_savepoint, write_savepoint
+from statecore.runtime.driver import savepoints
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.offline.copies import copy_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.verify import verify
 from tests.handmade import manifest

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from statecore.runtime import source_meters as source_meters_module
-from statecore.runtime.dataflow import read_sources
+from statecore.runtime.backlog import detection as source_meters_module
+from statecore.runtime.backlog.detection import source_meters
+from statecore.runtime.backlog.meters import UNKNOWN, ProgressMeter, RateMeter, Waiting
+from statecore.runtime.epoch.dataflow import read_sources
 from statecore.runtime.job import Source
-from statecore.runtime.source_meters import source_meters
-from statecore.runtime.waiting import UNKNOWN, ProgressMeter, RateMeter, Waiting
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from statecore.catalog import RequestRecord
-from statecore.runtime import control as control_module
+from statecore.runtime.driver import control as control_module
 from tests.runtime.conftest import JOB, Bench, wait
 from tests.runtime.jobs import two_sources
 

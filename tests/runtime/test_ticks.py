@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.runtime.ticks import seconds_until_due
+from statecore.runtime.epoch.ticks import seconds_until_due
 from statecore.snapshot.manifest import Manifest
 from statecore.testing import KeyedOperatorHarness, physical
 from tests.handmade import manifest

@@ -18,16 +18,16 @@ from statecore.errors import (
     UnsupportedTypeError,
 )
 from statecore.runtime import Job, ParquetSink
-from statecore.runtime.epoch import ResumePoint
-from statecore.runtime.job import load_job
-from statecore.runtime.progress import (
+from statecore.runtime.driver.resume import find_resume_point
+from statecore.runtime.epoch.progress import (
     QuerySources,
     batch_timestamp_ms,
     capture_progress,
     lay_down_progress,
     source_positions,
 )
-from statecore.runtime.resume import find_resume_point
+from statecore.runtime.epoch.runner import ResumePoint
+from statecore.runtime.job import load_job
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import SourcePositions, encode_manifest
 from tests.handmade import manifest

@@ -14,10 +14,10 @@ import pytest
 
 from statecore.catalog import SourceBacklog
 from statecore.errors import StorageError
-from statecore.runtime import backlog as backlog_module
-from statecore.runtime.backlog import Backlog
-from statecore.runtime.waiting import UNKNOWN, ProgressMeter, RateMeter, Waiting
-from statecore.runtime.waiting_files import FileMeter, FileSourceOptions, ListedFile, logged_files, parsed_listing
+from statecore.runtime.backlog import monitor as backlog_module
+from statecore.runtime.backlog.files import FileMeter, FileSourceOptions, ListedFile, logged_files, parsed_listing
+from statecore.runtime.backlog.meters import UNKNOWN, ProgressMeter, RateMeter, Waiting
+from statecore.runtime.backlog.monitor import Backlog
 from statecore.snapshot.manifest import SourcePositions
 from tests.handmade import manifest
 from tests.runtime.conftest import wait

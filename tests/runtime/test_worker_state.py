@@ -20,7 +20,7 @@ from statecore import (
 )
 from statecore.errors import CorruptFileError
 from statecore.model import key_group_range
-from statecore.runtime import cache
+from statecore.runtime.worker import cache
 from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
 from tests.runtime.miniature import GROUPS, KEYS, POISON, ROWS, Clock, Cluster, Truth, cluster, truth

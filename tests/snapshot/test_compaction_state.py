@@ -23,7 +23,7 @@ from statecore import (
     ValueStateDescriptor,
 )
 from statecore.model import KeyGroupRange, StateKind, key_group_range, subtask_for_key_group
-from statecore.runtime.cache import _after
+from statecore.runtime.worker.cache import _after
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merge, Merged, carry_out, with_merged
 from statecore.snapshot.keyed_files import encode_changelog, key_schema, rows_table

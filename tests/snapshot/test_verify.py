@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StatecoreError
 from statecore.model import key_group_range
-from statecore.runtime.progress import QuerySources, lay_down_progress
+from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import Manifest, ProgressFile, SavepointInfo, encode_manifest

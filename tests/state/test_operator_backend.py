@@ -24,7 +24,7 @@ from statecore import (
     redistribute_operator_state,
 )
 from statecore.errors import ConfigurationError, StateConflictError, StateError, StateMigrationError, StateTypeError
-from statecore.state.operator import OperatorStateSnapshot
+from statecore.state.operator_state import OperatorStateSnapshot
 
 WAITING = ListStateDescriptor("waiting", "bigint")
 RULES = MapStateDescriptor("rules", "string", "bigint")

@@ -24,7 +24,7 @@ from statecore import (
     key_group_for,
 )
 from statecore.errors import StatecoreError
-from statecore.state.keyed import KeyedSnapshot
+from statecore.state.heap import KeyedSnapshot
 from statecore.testing import ManualClock, physical
 
 SCRIPTS = [json.loads(line) for line in (Path(__file__).parents[1] / "golden" / "ttl.jsonl").read_text().splitlines()]

@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from statecore.catalog import Catalog
-from statecore_airflow.settings import CatalogSettings
+from statecore_airflow.hooks.settings import CatalogSettings
 
 _CONNECT_TIMEOUT_S = 5
 """A database that does not answer must not keep the threads that Airflow's own requests need."""

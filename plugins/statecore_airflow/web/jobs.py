@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from statecore.catalog import SystemClock
-from statecore.standing import standing
+from statecore.operations.standing import standing
 from statecore_airflow.web.access import IsRescaler
 from statecore_airflow.web.answers import Generation, JobAnswer, JobsAnswer, Policy, Savepoint, Waiting
 from statecore_airflow.web.catalogs import CatalogDep

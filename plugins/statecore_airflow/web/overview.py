@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from statecore.advice import advice
 from statecore.catalog import Catalog, DecisionRecord, RescaleRunRecord
-from statecore.standing import DriverState, Standing, standing
-from statecore_airflow.addresses import change_path
+from statecore.operations.advice import advice
+from statecore.operations.standing import DriverState, Standing, standing
+from statecore_airflow.links.addresses import change_path
 from statecore_airflow.web.answers import (
     Condition,
     Decision,

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod, SystemClock
-from statecore.downtime import expected_downtime
 from statecore.errors import StatecoreError
+from statecore.operations.downtime import expected_downtime
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
-from statecore_airflow.rescale_request import RescaleRequest
+from statecore_airflow.params.rescale import RescaleRequest
 from statecore_airflow.web.access import may_rescale
 from statecore_airflow.web.answers import DowntimeRange, PlanAnswer, SubtaskShare
 from statecore_airflow.web.catalogs import CatalogDep

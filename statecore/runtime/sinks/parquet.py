@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from statecore.errors import ConfigurationError, CorruptFileError, MissingFileError, SinkError
 from statecore.model import Field, arrow_schema, parse_row, parse_type
-from statecore.runtime.outputs import published_name
 from statecore.runtime.sinks.base import StagedEpoch
 from statecore.runtime.sinks.frames import rows_of
 from statecore.runtime.sinks.markers import MARKERS, Markers
+from statecore.runtime.worker.outputs import published_name
 from statecore.storage import FileStore, open_store
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from statecore.runtime import Sink
+from statecore.runtime.epoch.publishing import publish, staged_sinks
 from statecore.runtime.job import SinkBinding
-from statecore.runtime.outputs import Outputs
-from statecore.runtime.publishing import publish, staged_sinks
+from statecore.runtime.worker.outputs import Outputs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, StagedOutput
 from tests.handmade import manifest

@@ -6,8 +6,8 @@ import sys
 from typing import Any, cast
 
 from statecore.runtime import PostgresSink
+from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.job import SinkBinding
-from statecore.runtime.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.runtime.sinks.conftest import SCHEMA
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from statecore.operations.submit import SparkSubmit
 from statecore.runtime import ParquetSink
 from statecore.runtime.faults import FaultPoint
-from statecore.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.postgres import PASSWORD, Database
 from tests.runtime.conftest import JOB, Bench, wait

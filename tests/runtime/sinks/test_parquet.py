@@ -10,8 +10,8 @@ import pytest
 
 from statecore.errors import JobDefinitionError, MissingFileError, SinkError, StateTypeError
 from statecore.runtime import ParquetSink
+from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import SinkBinding
-from statecore.runtime.publishing import staged_sinks
 from statecore.storage import FileStore, open_store
 from tests.runtime.sinks.conftest import SCHEMA, Epochs
 

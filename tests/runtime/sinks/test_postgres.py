@@ -20,7 +20,7 @@ import pytest
 
 from statecore.errors import JobDefinitionError, ManifestError, MissingFileError, SinkError
 from statecore.runtime import ParquetSink, PostgresSink
-from statecore.runtime.publishing import publish
+from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.sinks import postgres
 from tests.postgres import PASSWORD, Database, PostgresServer
 from tests.runtime.conftest import wait

@@ -1,0 +1,1 @@
+"""Airflow's connections and configuration as typed settings."""

@@ -1,0 +1,1 @@
+"""Links that tasks show in Airflow."""

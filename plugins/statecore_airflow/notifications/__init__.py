@@ -1,0 +1,1 @@
+"""Notifiers for failures, rollbacks and drained backlogs."""

@@ -1,0 +1,104 @@
+"""Callbacks: tell somebody that a run has failed, was rolled back, or that a backlog is drained.
+
+Every message is logged. Where Airflow has the connection ``statecore_webhook``, it is also posted there, as the JSON
+``{"text": …}`` that chat programs take. The address is the connection's password, for whoever knows it may write there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import httpx
+from airflow.sdk import BaseNotifier, Context
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from statecore.errors import ConfigurationError
+from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION, WebhookSettings
+from statecore_airflow.links.addresses import job_page, run_page
+
+_TIMEOUT_S = 10.0
+_ATTEMPTS = 3
+_BETWEEN_S = 1.0
+
+
+class Event(StrEnum):
+    """What somebody is told of."""
+
+    FAILED = "failed"
+    ROLLED_BACK = "was rolled back"
+    DRAINED = "has drained its backlog"
+
+
+class JobNotifier(BaseNotifier):
+    """Tells what has become of a job; give it to a task as ``on_failure_callback`` or ``on_success_callback``.
+
+    Args:
+        event: What happened.
+        job: Name of the job; a template. None for a step that concerns no single job.
+        conn_id: Airflow connection of the webhook; without it the message is logged alone.
+
+    """
+
+    template_fields: Sequence[str] = ("job",)
+
+    def __init__(
+        self, event: Event, *, job: str | None = "{{ params.job }}", conn_id: str = WEBHOOK_CONNECTION
+    ) -> None:
+        super().__init__()
+        self.event = event
+        self.job = job
+        self.conn_id = conn_id
+
+    def notify(self, context: Context) -> None:
+        """Log the message and post it; nothing happens when a step of the way back had nothing to do.
+
+        Raises:
+            ConfigurationError: The webhook does not take it.
+
+        """
+        said = self._said(context)
+        if self.event is Event.ROLLED_BACK and not said:
+            return
+        text = self._text(context, said)
+        (self.log.info if self.event is Event.DRAINED else self.log.error)("%s", text)
+        settings = WebhookSettings.load(self.conn_id)
+        if settings is not None:
+            self._post(settings.url, text)
+
+    def _said(self, context: Context) -> str:
+        """Return what the task has to say of it: why it failed, or its result."""
+        if self.event is Event.FAILED:
+            return str(context.get("exception") or "It was ended from outside.").strip()
+        task = context["ti"]
+        return str(task.xcom_pull(task_ids=task.task_id) or "")
+
+    def _text(self, context: Context, said: str) -> str:
+        task = context["ti"]
+        head = f"Job {self.job} {self.event}."
+        if self.event is Event.FAILED:
+            of_job = "" if self.job is None else f" for job {self.job}"
+            head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
+        text = f"{head} {said}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
+        return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"
+
+    def _post(self, url: str, text: str) -> None:
+        again = Retrying(
+            retry=retry_if_exception_type(httpx.TransportError),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_fixed(_BETWEEN_S),
+            reraise=True,
+        )
+        try:
+            response = again(httpx.post, url, json={"text": text}, timeout=_TIMEOUT_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            # Not the error's own words: they may hold the address.
+            raise self._undelivered(type(error).__name__) from None
+        if response.is_error:
+            raise self._undelivered(f"the answer {response.status_code}")
+
+    def _undelivered(self, found: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"found {found} when posting to the webhook of the Airflow connection {self.conn_id!r}; expected it to "
+            "take the message; correct the address, which is the connection's password"
+        )

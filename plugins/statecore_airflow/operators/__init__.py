@@ -1,0 +1,1 @@
+"""Operators: thin adapters between Airflow's tasks and ``statecore.operations``."""

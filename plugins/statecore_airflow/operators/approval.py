@@ -1,0 +1,56 @@
+"""The step that asks a person, if the run was asked to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from statecore_airflow.links.job import LINKS, show_links
+from statecore_airflow.notifications.job import Event, JobNotifier
+
+
+class ApprovalWhenAskedOperator(ApprovalOperator):
+    """Waits for approval, and skips all that follows when it is refused; skipped unless ``approval`` was asked for.
+
+    Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards.
+
+    Args:
+        job: Name of the job.
+        response_timeout: How long to wait for an answer; without one the run fails, and nothing has changed.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    template_fields = (*ApprovalOperator.template_fields, "job")
+    operator_extra_links = LINKS
+
+    def __init__(self, *, job: str, response_timeout: timedelta = timedelta(hours=12), **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
+        super().__init__(response_timeout=response_timeout, ignore_downstream_trigger_rules=True, **kwargs)
+        self.job = job
+
+    def pre_execute(self, context: Context) -> None:
+        """Show the links to whoever is asked."""
+        show_links(self, context)
+
+    def execute(self, context: Context) -> Any:
+        """Ask, if asked to."""
+        if not context["params"]["approval"]:
+            raise AirflowSkipException("no approval was asked for")
+        return super().execute(context)
+
+    def process_trigger_event_error(self, event: dict[str, Any]) -> None:
+        """Fail for good: who has not answered in time is not asked again, as after a worker that died.
+
+        Raises:
+            AirflowFailException: Always.
+
+        """
+        raise AirflowFailException(
+            f"found no answer within {self.response_timeout} ({event['error']}); expected an approval or a refusal; "
+            "nothing was changed; trigger a new run when somebody is there to answer"
+        )

@@ -1,0 +1,137 @@
+"""What the DAG ``autoscale`` does with decisions: each becomes one run of the DAG ``rescale``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.state import DagRunState
+
+from statecore.catalog import Catalog, DecisionRecord
+from statecore.operations.autoscaling import LAPSES_AFTER_MS
+from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.base import now_ms, open_catalog
+from statecore_airflow.operators.step import find_run
+from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
+from statecore_airflow.triggers.autoscale import payload_of
+
+
+class TakeDecisionsOperator(BaseOperator):
+    """Returns the decisions that the run was triggered for; by hand, those that nobody has taken up yet.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Read the events; several may have come together, and one decision may have been announced twice."""
+        events = [event for of_asset in context["triggering_asset_events"].values() for event in of_asset]
+        # One that a person has made announces none.
+        payloads = [event.extra["payload"] for event in events if "payload" in event.extra]
+        announced = {payload["decision"]: payload for payload in payloads}
+        if announced:
+            return list(announced.values())
+        with open_catalog(self.conn_id) as catalog:
+            return [payload_of(decision) for decision in catalog.open_decisions()]
+
+
+def give_up(context: Context) -> None:
+    """Record that a decision came to nothing, for whatever reason that its task knows."""
+    task = context["task"]
+    with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
+        reason = context.get("exception") or "the task was ended from outside"
+        catalog.end_decision(task.decision["decision"], "failed", str(reason))
+
+
+class CarryOutOperator(TriggerRescaleOperator):
+    """Has one decision carried out by a run of the DAG ``rescale``, and records what has become of it.
+
+    To be refused is no error: somebody else is changing the job, and the policy will look again.
+
+    Args:
+        decision: As ``TakeDecisionsOperator`` returns it.
+        conn_id: Airflow connection of the catalog.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        job = decision["job"]
+        # A task that is mapped has been given none, and not nothing.
+        kwargs["on_failure_callback"] = kwargs.get("on_failure_callback") or [
+            give_up,
+            JobNotifier(Event.FAILED, job=job),
+        ]
+        # Where two have the same decision at once, the run is there, and the other one waits for it.
+        super().__init__(job=job, skip_when_already_exists=True, **kwargs)
+        self.decision = decision
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> None:
+        """Trigger the rescale, unless the decision is no longer to be carried out."""
+        with open_catalog(self.conn_id) as catalog:
+            decision = catalog.decision(self.decision["decision"])
+            if decision.state == "open":
+                decision = self._take(catalog, decision)
+        if decision.state != "triggered":
+            self.log.info("Decision %d is %s: %s", decision.id, decision.state, decision.outcome or "nothing is left")
+            return
+        self.conf = {name: self.decision[name] for name in ("job", "parallelism", "workers", "method", "reason")}
+        super().execute(context)
+
+    def run_ids(self, context: Context) -> list[str]:
+        """Return the one run of this decision; if it fails, the policy decides anew."""
+        with open_catalog(self.conn_id) as catalog:
+            return [run_of(catalog.decision(self.decision["decision"]))]
+
+    def ended(self, context: Context, run_id: str, state: str) -> None:
+        """Record what has become of the decision.
+
+        Raises:
+            AirflowFailException: The rescale began, and failed.
+
+        """
+        with open_catalog(self.conn_id) as catalog:
+            record = find_run(catalog, run_id)
+            if state == DagRunState.SUCCESS:
+                catalog.end_decision(self.decision["decision"], "done")
+            elif record is None:
+                outcome = f"run {run_id} was refused before it changed anything; see its log"
+                self.log.warning("Decision %d: %s", self.decision["decision"], outcome)
+                catalog.end_decision(self.decision["decision"], "refused", outcome)
+            else:
+                outcome = f"run {run_id} failed: {record.error or 'no reason given'}"
+                catalog.end_decision(self.decision["decision"], "failed", outcome)
+                raise AirflowFailException(f"found that {outcome}; expected success; the policy will look again")
+
+    def _take(self, catalog: Catalog, decision: DecisionRecord) -> DecisionRecord:
+        """Take up an open decision, or end it."""
+        refusal = _refusal(catalog, decision)
+        if refusal is not None:
+            return catalog.end_decision(decision.id, "refused", refusal)
+        return catalog.take_decision(decision.id, run_of(decision))
+
+
+def run_of(decision: DecisionRecord) -> str:
+    """Return the id of the run that carries a decision out; its time keeps it apart from those of a lost catalog."""
+    return f"autoscale__{decision.job}__{decision.decided_ms}"
+
+
+def _refusal(catalog: Catalog, decision: DecisionRecord) -> str | None:
+    policy, lease = catalog.policy(decision.job), catalog.lease(decision.job)
+    if policy is None or not policy.enabled:
+        return "the policy was turned off"
+    if now_ms() - decision.decided_ms >= LAPSES_AFTER_MS:
+        return f"its figures were older than {LAPSES_AFTER_MS // 60_000} minutes when it was to be carried out"
+    if lease is not None and now_ms() < lease.expires_ms:
+        return f"{lease.owner} has the lease on the job"
+    return None

@@ -1,0 +1,148 @@
+"""The other steps of the DAG ``catch_up``: estimate, scale out, scale back."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.utils.state import TaskInstanceState
+
+from statecore.catalog import Catalog
+from statecore.operations.autoscaling import figures_of
+from statecore.policy import DrainEstimate, estimate_drain
+from statecore_airflow.hooks.settings import CATALOG_CONNECTION
+from statecore_airflow.operators.base import CatalogOperator, now_ms, open_catalog, run_id
+from statecore_airflow.operators.step import require_free
+from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
+from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, present_size
+
+
+class EstimateDrainOperator(CatalogOperator):
+    """Says how long the backlog takes to drain, as the job is now and at the size to drain with.
+
+    Returns both sizes and both estimates; under the keys ``scale_out`` and ``scale_back`` it leaves what the rescales
+    are to be given, nothing when the job has the size already.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Estimate, and choose a size if none was given."""
+        request = CatchUpRequest.of(context["params"])
+        with self.catalog() as catalog:
+            # How the job is while another run changes it is nothing to go back to.
+            require_free(catalog, self.job, run_id(context))
+            figures = figures_of(catalog, self.job, now_ms())
+            present, after = present_size(catalog, self.job), request.size(catalog, figures)
+            before = _size_before(catalog, self.job, context["run_id"])
+        now, then = estimate_drain(figures, present.parallelism), estimate_drain(figures, after.parallelism)
+        for title, size, estimate in (("now", present, now), ("to drain with", after, then)):
+            self.log.info("%s", describe(title, size, estimate))
+        why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
+        out = _conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}")
+        back = _conf(request, before, f"catch_up {run_id(context)}")
+        if after == before:
+            self.log.info("The job has that size already; nothing is scaled")
+            # Whoever gives it another size meanwhile, such as another catch_up that goes back, has the last word.
+            out, back = {}, {}
+        context["ti"].xcom_push(key="scale_out", value=out)
+        context["ti"].xcom_push(key="scale_back", value=back)
+        return {
+            "job": self.job,
+            "now": {**dataclasses.asdict(present), **dataclasses.asdict(now)},
+            "after": {**dataclasses.asdict(after), **dataclasses.asdict(then)},
+        }
+
+
+class ScaleOperator(TriggerRescaleOperator):
+    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+        **kwargs: See ``TriggerRescaleOperator``.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> None:
+        """Compare sizes, then trigger the run and wait for it."""
+        if not self.conf:
+            raise AirflowSkipException("the job had that size already when it was estimated, so nothing is scaled")
+        with open_catalog(self.conn_id) as catalog:
+            present, lease = present_size(catalog, self.job), catalog.lease(self.job)
+        # While a run changes the job, its size may be another when that has ended, or was rolled back.
+        if lease is None and present == JobSize(self.conf["parallelism"], self.conf["workers"]):
+            raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")
+        super().execute(context)
+
+
+class ScaleBackOperator(ScaleOperator):
+    """Takes the job back to the size it had, also when it was not drained; a teardown of the estimate.
+
+    Args:
+        drained: Task that waits for the backlog; what became of it goes into the reason.
+        **kwargs: See ``ScaleOperator``.
+
+    """
+
+    def __init__(self, *, drained: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.drained = drained
+
+    def execute(self, context: Context) -> None:
+        """Say whether the backlog is drained, and go back in any case."""
+        if self.conf:
+            run = run_id(context)
+            states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])
+            state = states.get(run, {}).get(self.drained)
+            done = state == TaskInstanceState.SUCCESS
+            said = (
+                "the backlog is drained" if done else f"not drained ({self.drained} {state}), going back all the same"
+            )
+            self.log.log(logging.INFO if done else logging.WARNING, "%s", said)
+            self.conf = {**self.conf, "reason": f"{self.conf['reason']}: {said}"}
+        super().execute(context)
+
+
+def _size_before(catalog: Catalog, job: str, run: str) -> JobSize:
+    """Return the size to go back to; a run that is cleared may have taken the job to another before."""
+    size = present_size(catalog, job)
+    for rescale in catalog.rescale_runs(job, limit=10):
+        if rescale.state != "done":
+            continue
+        if not rescale.run_id.startswith(f"{run}__scale_out-"):
+            break
+        size = JobSize(rescale.from_parallelism, rescale.from_workers)
+    return size
+
+
+def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
+    """Return an estimate in words."""
+    workers = "" if size.workers is None else f", {size.workers} workers"
+    return f"{title}: parallelism {size.parallelism}{workers}: {_duration(estimate)}; {estimate.based_on}"
+
+
+def _duration(estimate: DrainEstimate) -> str:
+    if estimate.drains is None:
+        return "unknown time"
+    if estimate.seconds is None or estimate.at_least_s is None:
+        return "never"
+    most = "never" if estimate.at_most_s is None else _minutes(estimate.at_most_s)
+    return f"{_minutes(estimate.seconds)} ({_minutes(estimate.at_least_s)} to {most})"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _conf(request: CatchUpRequest, size: JobSize, reason: str) -> dict[str, Any]:
+    """Return the parameters of a run of the DAG ``rescale``."""
+    return {"job": request.job, **dataclasses.asdict(size), "method": request.method, "reason": reason}

@@ -1,0 +1,218 @@
+"""The steps of scheduled savepoints: take one of each job, read it through, let old ones go."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from statecore.catalog import Catalog, RequestRecord, SavepointRecord
+from statecore.catalog.retention import superfluous_savepoints
+from statecore.errors import MissingFileError, SavepointInUseError
+from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
+from statecore.snapshot.savepoints import drop_savepoint
+from statecore.snapshot.verify import verify
+from statecore_airflow.hooks.settings import CATALOG_CONNECTION
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.base import CatalogOperator, now_ms, open_catalog, run_id
+from statecore_airflow.operators.stop_with_savepoint import savepoint_name
+from statecore_airflow.triggers.catalog import RequestTrigger
+
+_PREFIX = "airflow-"
+_REASON = "taken by the DAG savepoints"
+
+
+class RunningJobsOperator(BaseOperator):
+    """Returns the names of the jobs to take savepoints of: the one that was asked for, or all that are wanted running.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> list[str]:
+        """Look into the catalog."""
+        asked = context["params"]["job"]
+        with open_catalog(self.conn_id) as catalog:
+            if asked is not None:
+                return [catalog.job(asked).name]
+            return [job.name for job in catalog.jobs() if job.desired_state == "running"]
+
+
+class TakeSavepointOperator(CatalogOperator):
+    """Takes a savepoint of a running job, which runs on; returns its address.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    def execute(self, context: Context) -> str:
+        """Ask the driver, and wait."""
+        with self.catalog() as catalog:
+            request = self._request(catalog, run_id(context))
+            if request.state in ("pending", "taken") and not catalog.is_alive(catalog.newest_generation(self.job)):
+                self._withdraw(catalog, request)
+                # In the middle of a rescale it has none for a moment.
+                raise AirflowException(
+                    f"found no live driver of job {self.job!r}; expected one to take a savepoint; its newest epoch is "
+                    "kept anyhow; look at why it does not run"
+                )
+            self.wait(catalog, RequestTrigger, request_id=request.id)
+            return self._taken(catalog, run_id(context))
+
+    def execute_complete(self, context: Context, event: dict[str, str]) -> str:
+        """Go on after the trigger has fired."""
+        with self.catalog() as catalog:
+            try:
+                self.judge(event["status"], event["message"])
+            except AirflowFailException:
+                # A driver that comes back later must not take what nobody waits for any more.
+                self._withdraw(catalog, self._request(catalog, run_id(context)))
+                raise
+            return self._taken(catalog, run_id(context))
+
+    def _request(self, catalog: Catalog, run: str) -> RequestRecord:
+        """Return the first request of this run that has not failed."""
+        attempt = 1
+        while True:
+            name = f"{_PREFIX}{savepoint_name(run)}" + (f"-{attempt}" if attempt > 1 else "")
+            arguments = {"name": name, "reason": _REASON}
+            request = catalog.request(self.job, "savepoint", arguments, f"{run}/savepoint/{self.job}/{attempt}")
+            if request.state != "failed":
+                return request
+            attempt += 1
+
+    @staticmethod
+    def _withdraw(catalog: Catalog, request: RequestRecord) -> None:
+        catalog.finish_request(request.id, error="nobody waits for it any more")
+
+    def _taken(self, catalog: Catalog, run: str) -> str:
+        result = self._request(catalog, run).result
+        assert result is not None
+        self.log.info("Savepoint %s, epoch %s of lineage %s", result["url"], result["epoch"], result["lineage"])
+        return str(result["url"])
+
+
+class VerifySavepointOperator(CatalogOperator):
+    """Reads every file of a savepoint and compares it with size and checksum in the manifest; returns its address.
+
+    Args:
+        savepoint: Its address.
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    template_fields = (*CatalogOperator.template_fields, "savepoint")
+
+    def __init__(self, *, savepoint: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.savepoint = savepoint
+
+    def execute(self, context: Context) -> str:
+        """Read it."""
+        store, path = open_savepoint(self.savepoint)
+        manifest = store.manifest(path)
+        problems = verify(store, manifest)
+        for problem in problems:
+            self.log.error("%s", problem)
+        if problems:
+            raise AirflowFailException(
+                f"found {len(problems)} problems with savepoint {self.savepoint}, the first: {problems[0]}; expected "
+                "none; older savepoints stay as they are; find out what happened to the files"
+            )
+        self.log.info("Whole: %s files, %s bytes", len(manifest.files()), sum(ref.size for ref in manifest.files()))
+        return self.savepoint
+
+
+class RetainSavepointsOperator(CatalogOperator):
+    """Drops old savepoints of a job: those this DAG took, and those that rescale runs which have ended left behind.
+
+    The one that was verified stays, so the last good one is never among them, also when a rescale has left a newer one
+    meanwhile. Those that somebody reads or that a job is to start from stay. Savepoints that people took are theirs.
+
+    Args:
+        verified: Address of the one that was verified.
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    template_fields = (*CatalogOperator.template_fields, "verified")
+
+    def __init__(self, *, verified: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.verified = verified
+
+    def execute(self, context: Context) -> list[str]:
+        """Drop what is superfluous; return the addresses of what was dropped."""
+        params = context["params"]
+        with self.catalog() as catalog:
+            store = CheckpointStore.at(catalog.job(self.job).store)
+            surplus = superfluous_savepoints(
+                list(self._droppable(catalog, store).values()),
+                keep=params["keep"],
+                max_age_ms=int(timedelta(days=params["max_age_days"]).total_seconds() * 1000),
+                now_ms=now_ms(),
+                needed=_start_points(catalog) | {_address(store, self.verified)},
+            )
+            return [each.path for each in surplus if self._drop(catalog, store, each.path)]
+
+    def _droppable(self, catalog: Catalog, store: CheckpointStore) -> dict[str, SavepointRecord]:
+        """Return by address the savepoints whose time may have come; one that is recorded twice is one."""
+        runs = catalog.rescale_runs(self.job)
+        left = {
+            _address(store, path)
+            for run in runs
+            if run.state != "running"
+            for path in (run.savepoint, run.rescaled)
+            if path is not None
+        }
+        found = {}
+        for record in catalog.savepoints(self.job):
+            address = _address(store, record.path)
+            if address in left or address.startswith(store.describe(f"savepoints/{_PREFIX}")):
+                found[address] = dataclasses.replace(record, path=address)
+        return found
+
+    def _drop(self, catalog: Catalog, store: CheckpointStore, address: str) -> bool:
+        path = address.removeprefix(store.describe(""))
+        try:
+            freed = drop_savepoint(store, path)
+        except SavepointInUseError as error:
+            self.log.info("Kept: %s", error)
+            return False
+        except MissingFileError:
+            freed = 0
+        catalog.forget_savepoint(*_spellings(address, path))
+        self.log.info("Dropped %s: %s bytes freed", address, freed)
+        return True
+
+
+def _start_points(catalog: Catalog) -> set[str]:
+    """Return the addresses of what jobs are to start from, or have started from."""
+    points = set()
+    for job in catalog.jobs():
+        if job.start_from is not None:
+            points.add(_address(CheckpointStore.at(job.store), job.start_from))
+    return points
+
+
+def _address(store: CheckpointStore, path: str) -> str:
+    """Return the address of a savepoint's manifest, however it was written down."""
+    whole = path if "://" in path or path.startswith("/") else store.describe(path)
+    return whole if whole.endswith(f"/{MANIFEST}") else f"{whole.rstrip('/')}/{MANIFEST}"
+
+
+def _spellings(address: str, path: str) -> Iterable[str]:
+    for each in (address, path):
+        yield from (each, each.removesuffix(f"/{MANIFEST}"))

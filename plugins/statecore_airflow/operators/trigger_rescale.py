@@ -1,0 +1,106 @@
+"""Triggers the DAG ``rescale`` from another DAG, once, and waits for its end."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.providers.standard.triggers.external_task import DagStateTrigger
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+from airflow.utils.state import DagRunState
+
+from statecore_airflow.links.job import LINKS, show_links
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.triggers.catalog import SETTLE_S
+
+RESCALE_DAG = "rescale"
+_ENDED = [DagRunState.SUCCESS, DagRunState.FAILED]
+# The first look finds a run that has just begun, so the trigger does not fire before it has settled.
+_POLL_S = int(SETTLE_S)
+
+
+class TriggerRescaleOperator(TriggerDagRunOperator):
+    """Triggers a run of the DAG ``rescale`` and waits, deferred, until it has ended.
+
+    A task that is tried again goes on with the run that it has triggered before. Whether one that has ended is followed
+    by another, ``run_ids`` says.
+
+    Args:
+        job: Name of the job.
+        **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
+
+    """
+
+    template_fields = (*TriggerDagRunOperator.template_fields, "job")
+    operator_extra_links = (*TriggerDagRunOperator.operator_extra_links, *LINKS)
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
+        super().__init__(
+            trigger_dag_id=RESCALE_DAG,
+            # Two that are triggered in one moment must not be taken for the same.
+            logical_date=None,
+            wait_for_completion=True,
+            deferrable=True,
+            poke_interval=_POLL_S,
+            # Nobody would wait for it with more patience than we do.
+            fail_when_dag_is_paused=True,
+            allowed_states=_ENDED,
+            failed_states=[],
+            **kwargs,
+        )
+        self.job = job
+
+    def pre_execute(self, context: Context) -> None:
+        """Show the links while the run is waited for, not only when it has ended."""
+        show_links(self, context)
+
+    def run_ids(self, context: Context) -> list[str]:
+        """Return the ids of the runs that this task may have triggered, and last the one to trigger now."""
+        return [f"{context['run_id']}__{self.task_id}-{number}" for number in range(1, context["ti"].try_number + 1)]
+
+    def ended(self, context: Context, run_id: str, state: str) -> None:
+        """Judge a run that has ended.
+
+        Args:
+            context: Of this task.
+            run_id: Of the rescale.
+            state: Its state, as Airflow says.
+
+        Raises:
+            AirflowException: It has failed.
+
+        """
+        if state != DagRunState.SUCCESS:
+            raise AirflowException(
+                f"found run {run_id!r} of the DAG {RESCALE_DAG} {state}; expected success; see its log for what failed"
+            )
+
+    def execute(self, context: Context) -> None:
+        """Trigger a run, or go on with the one that an earlier try has triggered."""
+        *earlier, self.trigger_run_id = self.run_ids(context)
+        for run_id in [*earlier, self.trigger_run_id]:
+            state = self._state(context, run_id)
+            if state is not None and state not in _ENDED:
+                self._wait_for(run_id)
+            if state is not None and run_id == self.trigger_run_id:
+                return self.ended(context, run_id, state)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: tuple[str, dict[str, Any]]) -> None:
+        """Go on after the run has ended."""
+        _, found = event
+        (run_id,) = found["run_ids"]
+        self.ended(context, run_id, str(found[run_id]))
+
+    def _state(self, context: Context, run_id: str) -> str | None:
+        """Return the state of a run, or None when there is none."""
+        if not context["ti"].get_dr_count(dag_id=RESCALE_DAG, run_ids=[run_id]):
+            return None
+        return str(context["ti"].get_dagrun_state(dag_id=RESCALE_DAG, run_id=run_id))
+
+    def _wait_for(self, run_id: str) -> NoReturn:
+        self.log.info("Run %s was triggered before; waiting for it", run_id)
+        trigger = DagStateTrigger(dag_id=RESCALE_DAG, states=_ENDED, run_ids=[run_id], poll_interval=_POLL_S)
+        self.defer(trigger=trigger, method_name="execute_complete")

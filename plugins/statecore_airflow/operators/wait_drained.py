@@ -1,0 +1,106 @@
+"""Waits until a backlog is drained."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import Context
+
+from statecore.catalog import Catalog
+from statecore.operations.autoscaling import Waiting, waiting_now
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.base import CatalogOperator
+from statecore_airflow.params.catch_up import CatchUpRequest
+from statecore_airflow.triggers.catalog import CatalogTrigger, Finding, Status
+
+# Measured by a driver every few seconds, and less often only where to list a folder takes long.
+_OUT_OF_DATE_MS = 300_000
+
+
+class DrainedTrigger(CatalogTrigger):
+    """Waits until backlog and event-time lag have been under their limits for a time; holds no lease.
+
+    Args:
+        rows: Rows that may wait.
+        lag_ms: Event-time lag allowed while rows wait, None for any; without a backlog a silent source is late, too.
+        hold_ms: How long both have to stay so.
+        since_ms: Since when they have, if another process has seen it.
+        **common: See ``CatalogTrigger``.
+
+    """
+
+    def __init__(
+        self, *, rows: int, lag_ms: int | None, hold_ms: int, since_ms: int | None = None, **common: Any
+    ) -> None:
+        super().__init__(**common)
+        self.rows, self.lag_ms, self.hold_ms, self.since_ms = rows, lag_ms, hold_ms, since_ms
+        lag = "" if lag_ms is None else f" and event time no more than {lag_ms / 1000:,.0f} s behind"
+        self.expected = f"at most {rows:,} rows to wait{lag}, for {hold_ms / 1000:.0f} s"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments this class adds."""
+        return {"rows": self.rows, "lag_ms": self.lag_ms, "hold_ms": self.hold_ms, "since_ms": self.since_ms}
+
+    def look(self, catalog: Catalog) -> Finding:
+        """Look at what was last measured."""
+        now_ms = time.time_ns() // 1_000_000
+        found = waiting_now(catalog, self.job)
+        if found is None or now_ms - found.measured_ms > _OUT_OF_DATE_MS:
+            self.since_ms = None
+            return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
+        if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
+            return Finding(
+                Status.REFUSED,
+                f"found no source of job {self.job!r} that tells what waits; expected one, or a limit for the lag of "
+                "one with event time; give a limit for the lag, or rescale by hand",
+            )
+        if not self._is_under(found):
+            self.since_ms = None
+            return Finding(Status.WAITING, _words(found))
+        if self.since_ms is None:
+            self.since_ms = found.measured_ms
+        held_ms = found.measured_ms - self.since_ms
+        status = Status.DONE if held_ms >= self.hold_ms else Status.WAITING
+        return Finding(status, f"{_words(found)}, under the limits")
+
+    def _is_under(self, found: Waiting) -> bool:
+        if found.rows is not None and found.rows > self.rows:
+            return False
+        return self.lag_ms is None or found.rows == 0 or (found.lag_ms or 0) <= self.lag_ms
+
+
+class WaitDrainedOperator(CatalogOperator):
+    """Waits until the backlog is drained, as the parameters of the run say.
+
+    Args:
+        **kwargs: See ``CatalogOperator``.
+
+    """
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_success_callback", JobNotifier(Event.DRAINED, job=job))
+        super().__init__(job=job, **kwargs)
+
+    def execute(self, context: Context) -> None:
+        """Wait in a trigger as long as it takes."""
+        request = CatchUpRequest.of(context["params"])
+        self.timeout = timedelta(minutes=request.timeout_minutes)
+        with self.catalog() as catalog:
+            self.wait(
+                catalog,
+                DrainedTrigger,
+                rows=request.backlog,
+                lag_ms=None if request.lag_minutes is None else int(request.lag_minutes * 60_000),
+                hold_ms=int(request.hold_seconds * 1000),
+            )
+
+    def execute_complete(self, context: Context, event: dict[str, str]) -> None:
+        """Go on after the trigger has fired."""
+        self.judge(event["status"], event["message"])
+
+
+def _words(found: Waiting) -> str:
+    rows = "rows that wait not known" if found.rows is None else f"{found.rows:,} rows wait"
+    return rows if found.lag_ms is None else f"{rows}, event time {found.lag_ms / 1000:,.0f} s behind"

@@ -1,0 +1,1 @@
+"""The parameters of DAG runs: their forms and their validation."""

@@ -1,0 +1,1 @@
+"""Triggers: wait in the triggerer for what the catalog shows."""

@@ -1,0 +1,111 @@
+"""The autoscaler's eyes: one loop in the triggerer over all jobs that have a policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from statecore.catalog import Catalog, DecisionRecord, SystemClock
+from statecore.errors import CatalogError, StatecoreError
+from statecore.operations.autoscaling import look, unheard
+from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
+
+POLL_S = 5.0
+"""As often as a driver measures what waits."""
+
+
+class DecisionTrigger(BaseEventTrigger):
+    """Fires once for each decision that a policy reaches, not while it stands.
+
+    It remembers nothing itself: since when more has been needed, and what was decided, is in the catalog, so a restart
+    loses nothing and two at once decide nothing twice. Never ends: an error is logged, and it looks again.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self._said: dict[str, str] = {}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments that make this trigger again."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"conn_id": self.conn_id}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look at all jobs every few seconds."""
+        catalog: Catalog | None = None
+        try:
+            while True:
+                try:
+                    if catalog is None:
+                        settings = await CatalogSettings.aload(self.conn_id)
+                        catalog = await asyncio.to_thread(Catalog, settings.url)
+                    found = await asyncio.to_thread(self.look, catalog)
+                    self._say("", "")
+                except StatecoreError as error:
+                    self._say("", str(error))
+                    found = []
+                for decision in found:
+                    yield TriggerEvent(payload_of(decision))
+                await asyncio.sleep(POLL_S)
+        finally:
+            if catalog is not None:
+                catalog.close()
+
+    def look(self, catalog: Catalog) -> list[DecisionRecord]:
+        """Look at all jobs once; runs in a thread.
+
+        Returns:
+            The decisions to carry out: those that this look has reached, and those that nobody has heard of.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+
+        """
+        found = [*self._reached(catalog), *unheard(catalog, SystemClock().now_ms())]
+        for decision in found:
+            self.log.info("Decision %d for job %s: %s", decision.id, decision.job, decision.reason)
+        return found
+
+    def _reached(self, catalog: Catalog) -> Iterator[DecisionRecord]:
+        for policy in catalog.policies():
+            if not policy.enabled:
+                continue
+            try:
+                decision = look(catalog, policy, SystemClock().now_ms())
+                self._say(policy.job, "")
+            except StatecoreError as error:
+                if type(error) is CatalogError:
+                    raise
+                self._say(policy.job, str(error))
+                continue
+            except Exception:
+                # Whatever is wrong with one job, the others still need their policy.
+                self.log.exception("Job %s: unexpected error", policy.job)
+                continue
+            if decision is not None:
+                yield decision
+
+    def _say(self, about: str, error: str) -> None:
+        """Log an error once, until it is another or none."""
+        if error and self._said.get(about) != error:
+            self.log.error("%s", f"Job {about}: {error}" if about else error)
+        self._said[about] = error
+
+
+def payload_of(decision: DecisionRecord) -> dict[str, Any]:
+    """Return what an asset event says of a decision."""
+    return {
+        "decision": decision.id,
+        "job": decision.job,
+        "parallelism": decision.to_parallelism,
+        "workers": decision.to_workers,
+        "method": decision.method,
+        "reason": decision.reason,
+    }

@@ -1,0 +1,1 @@
+"""Operations on jobs, the same from the shell and from Airflow."""

@@ -1,0 +1,249 @@
+"""The policy at work: figures from the catalog, a decision, and the decision into the catalog.
+
+Whoever runs this needs no memory of its own: what was decided, and since when more was needed, is in the catalog. Any
+number may look at the same job, and each decision is reached once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from statecore.catalog import (
+    BacklogRecord,
+    Catalog,
+    DecisionRecord,
+    EpochRecord,
+    JobRecord,
+    PolicyRecord,
+    over_all,
+)
+from statecore.operations.backlog import rows_per_file, waiting_rows
+from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
+from statecore.policy.arrivals import WINDOW_MS
+
+# For what came in lately; they are wide, and more would only cost more to read.
+_EPOCHS = 600
+# For what an epoch costs: enough to go back to when sizes were not all alike.
+_COSTS = 5_000
+_BUSY_MS = 60_000
+_BUSY_EPOCHS = 3
+_RECENT = 60
+_RESCALES = 5
+# Runs are kept for ever, and this is asked every few seconds.
+_RUNS = 50
+# What was so before nobody looked for so long need not have been so meanwhile.
+_UNSEEN_MS = 300_000
+
+ANNOUNCE_EVERY_MS = 120_000
+"""A decision that nobody has taken up is announced again: who announced it may have died before anybody heard."""
+LAPSES_AFTER_MS = 600_000
+"""A decision is not carried out any more when its figures are older than this."""
+UNDER_WAY_MS = 3_600_000
+"""Nothing is decided while a decision is being carried out, unless whoever does so has long been silent."""
+
+
+def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
+    """Return how a job does, as the policy wants to know it.
+
+    Args:
+        catalog: Where its epochs and its backlog are recorded.
+        job: Name of the job.
+        now_ms: The catalog's present time.
+
+    Raises:
+        UnknownJobError: The job is not registered.
+
+    """
+    found = catalog.job(job)
+    epochs = catalog.epochs(job, limit=_EPOCHS)
+    backlogs = catalog.backlogs(job, since_ms=max(epochs[0].committed_ms, now_ms - WINDOW_MS)) if epochs else []
+    per_file = rows_per_file(epochs)
+    newest = catalog.figures(job)
+    sources = () if newest.backlog is None else newest.backlog.sources
+    waiting = waiting_rows(sources, per_file)
+    costs = [EpochCost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS)]
+    return Figures(
+        job=job,
+        at_ms=now_ms,
+        parallelism=epochs[-1].parallelism if epochs else found.parallelism,
+        max_parallelism=found.max_parallelism,
+        workers=None if found.cluster is None else catalog.cluster(found.cluster).desired_workers,
+        hindrance=_hindrance(catalog, found, epochs, now_ms),
+        settled_ms=_settled_ms(catalog, job, epochs),
+        epochs=tuple(costs),
+        arriving=arriving(_arrived(epochs, backlogs, per_file), costs, waiting, now_ms),
+        processed=newest.rows_per_second,
+        waiting=waiting,
+        lag_ms=over_all(sources).event_time_lag_ms,
+        busy=_busy(epochs, now_ms),
+        rescale_ms=_rescale_ms(catalog, job),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits in a job's sources.
+
+    Attributes:
+        rows: Over all sources, estimated where they count in files; None where none can tell.
+        lag_ms: Event-time lag, the longest; None where none has event time.
+        measured_ms: When this was so.
+
+    """
+
+    rows: int | None
+    lag_ms: int | None
+    measured_ms: int
+
+
+def waiting_now(catalog: Catalog, job: str) -> Waiting | None:
+    """Return what waited when it was last measured; None when it never was by the newest generation.
+
+    A part of ``figures_of`` that may be asked for every second.
+    """
+    newest, backlog = catalog.newest_generation(job), catalog.figures(job).backlog
+    if newest is None or backlog is None or backlog.generation != newest.generation:
+        return None
+    per_file = rows_per_file(catalog.epochs(job, limit=_RECENT))
+    lag_ms = over_all(backlog.sources).event_time_lag_ms
+    return Waiting(waiting_rows(backlog.sources, per_file), lag_ms, backlog.measured_ms)
+
+
+def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
+    """Look at a job once; return the decision when one was reached, by this look and by no other.
+
+    Args:
+        catalog: Where the job is.
+        policy: The job's, as it was just read.
+        now_ms: The catalog's present time.
+
+    Raises:
+        ConfigurationError: The policy's settings do not fit.
+        UnknownJobError: The job is not registered.
+
+    """
+    settings = policy_settings(policy.settings)
+    figures = figures_of(catalog, policy.job, now_ms)
+    made = decide(figures, settings, _memory(policy, now_ms))
+    memory = dataclasses.asdict(made.memory)
+    if made.action == "stay":
+        catalog.remember(policy, memory, made.reason)
+        return None
+    return catalog.reach_decision(
+        policy,
+        memory,
+        from_parallelism=figures.parallelism,
+        to_parallelism=made.parallelism,
+        from_workers=figures.workers,
+        to_workers=made.workers,
+        method=settings.method,
+        reason=f"scale {made.action}: {made.reason}",
+        figures=_in_short(figures),
+    )
+
+
+def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
+    try:
+        memory = msgspec.convert(policy.memory, PolicyMemory)
+    except msgspec.ValidationError:
+        # Of another release; what is forgotten is found out again.
+        return PolicyMemory()
+    if policy.looked_ms is not None and now_ms - policy.looked_ms > _UNSEEN_MS:
+        return PolicyMemory(decided_ms=memory.decided_ms)
+    return memory
+
+
+def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
+    """Yield the open decisions that are to be announced again, each to one caller; those that are too old are ended.
+
+    Args:
+        catalog: Where they are.
+        now_ms: The catalog's present time.
+
+    """
+    for decision in catalog.open_decisions():
+        if now_ms - decision.decided_ms >= LAPSES_AFTER_MS:
+            catalog.end_decision(
+                decision.id,
+                "failed",
+                f"nobody took it up for {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale to; see "
+                "whether it is paused, and whether Airflow's scheduler runs",
+            )
+        elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and catalog.announce_again(decision):
+            yield decision
+
+
+def _arrived(
+    epochs: Sequence[EpochRecord], backlogs: Sequence[BacklogRecord], per_file: float | None
+) -> list[tuple[int, float]]:
+    """Return when how many rows had come: those that were read, and those that waited.
+
+    Where no source tells what waits, rows that were read are all that is known to have come.
+    """
+    known = [(epoch.committed_ms, epoch.rows_total, waiting_rows(epoch.backlog, per_file)) for epoch in epochs]
+    if all(waiting is None for _, _, waiting in known):
+        return [(at_ms, float(rows)) for at_ms, rows, _ in known]
+    index = 0
+    between = []
+    for backlog in backlogs:
+        while index + 1 < len(known) and known[index + 1][0] <= backlog.measured_ms:
+            index += 1
+        between.append((backlog.measured_ms, known[index][1], waiting_rows(backlog.sources, per_file)))
+    points = [(at_ms, rows, waiting) for at_ms, rows, waiting in known + between if waiting is not None]
+    return [(at_ms, float(rows + waiting)) for at_ms, rows, waiting in sorted(points)]
+
+
+def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:
+    if job.desired_state != "running":
+        return "the job is not to run"
+    if not catalog.is_alive(catalog.newest_generation(job.name)):
+        return "the job has no live driver"
+    lease = catalog.lease(job.name)
+    if lease is not None and now_ms < lease.expires_ms:
+        return f"{lease.owner} has the lease on the job"
+    for decision in catalog.decisions(job.name, limit=1):
+        if decision.state in ("open", "triggered") and now_ms - decision.updated_ms < UNDER_WAY_MS:
+            return f"decision {decision.id} is {decision.state}: parallelism {decision.to_parallelism}"
+    if not epochs:
+        return "the job has committed no epoch yet"
+    if epochs[-1].parallelism != job.parallelism:
+        return f"parallelism {job.parallelism} is wanted, and no epoch has been committed at it yet"
+    return None
+
+
+def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> int | None:
+    settled_ms = None
+    for epoch in reversed(epochs):
+        if epoch.parallelism != epochs[-1].parallelism:
+            return settled_ms
+        settled_ms = epoch.started_ms
+    # Short epochs go back less far than the longest cooldown, which would then never end.
+    return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
+
+
+def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
+    if not epochs:
+        return None
+    since_ms = min(now_ms - _BUSY_MS, *(epoch.started_ms for epoch in epochs[-_BUSY_EPOCHS:]))
+    since_ms = max(since_ms, epochs[0].started_ms)
+    ran_ms = 0
+    for epoch in epochs:
+        ran_ms += max(0, epoch.started_ms + epoch.duration_ms - max(epoch.started_ms, since_ms))
+    return min(1.0, ran_ms / max(1, now_ms - since_ms))
+
+
+def _rescale_ms(catalog: Catalog, job: str) -> int | None:
+    done = [run for run in catalog.rescale_runs(job, limit=_RUNS) if run.state == "done"][:_RESCALES]
+    return int(median(run.updated_ms - run.created_ms for run in done)) if done else None
+
+
+def _in_short(figures: Figures) -> dict[str, Any]:
+    """Return the figures without the epochs that they were made from."""
+    left_out = {"job", "hindrance", "epochs"}
+    return {name: value for name, value in dataclasses.asdict(figures).items() if name not in left_out}

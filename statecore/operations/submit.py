@@ -1,0 +1,71 @@
+"""The command that starts a job's driver: ``spark-submit`` in client mode, on every kind of Spark master.
+
+The driver runs where the supervisor runs, so its log, its environment (the catalog's address) and its end are there.
+Only executors are elsewhere: on a standalone cluster, in YARN or in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.catalog import GenerationRecord, JobRecord
+from statecore.cluster.spark_home import spark_home
+from statecore.errors import ConfigurationError
+
+_DEPLOY_MODE = "spark.submit.deployMode"
+
+# An executor told to leave takes no new tasks, ends those it has, and hands on what others may still fetch from it.
+_DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
+
+
+SPARKJOBS = Path(__file__).resolve().parents[2] / "sparkjobs"
+"""The programs that spark-submit starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmit:
+    """Gives the command that runs a generation of a job.
+
+    Attributes:
+        entry_point: The driver's program; None for ``stream.py`` of ``SPARKJOBS``.
+
+    """
+
+    entry_point: Path | None = None
+
+    def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
+        """Return the command; see ``submit_command``."""
+        entry_point = self.entry_point or SPARKJOBS / "stream.py"
+        return submit_command(job, job.name, entry_point, "--job", job.name, "--generation", str(generation.generation))
+
+
+def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str) -> list[str]:
+    """Return the command that runs a program on a job's Spark, with the job's configuration.
+
+    Args:
+        job: The job.
+        name: What Spark calls the application.
+        entry_point: The program.
+        arguments: Its arguments.
+
+    Raises:
+        ConfigurationError: The job's configuration asks for another deploy mode, or there is no Spark.
+
+    """
+    mode = job.conf.get(_DEPLOY_MODE, "client")
+    if mode != "client":
+        raise ConfigurationError(
+            f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
+            "beside their supervisor, also for YARN and Kubernetes; take it away with "
+            f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
+        )
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
+    command += ["--name", name]
+    # Keys that are not Spark's are the driver's: it reads them from the catalog.
+    conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    if not job.master_url.startswith("local"):
+        conf = _DRAIN | conf
+    for key, value in conf.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, str(entry_point), *arguments]

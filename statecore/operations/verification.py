@@ -1,0 +1,129 @@
+"""Whether a job that a run has changed does well by now, by what the catalog says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord
+from statecore.errors import UnhealthyJobError
+from statecore.operations.backlog import rows_per_file, waiting_rows
+from statecore.operations.health import Evidence, Health, assess, processing_rate
+
+RESTART_LOOP = 2
+"""Generations of one run that may not fail."""
+_GENERATIONS, _EPOCHS_SINCE, _EPOCHS_BEFORE = 20, 50, 20
+# Three are looked at, which may take longer at a smaller size, and the first loads its state.
+_PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
+# Of the time that the backlog takes at the rate of before: a new driver is slow at first.
+_PATIENCE_BACKLOGS = 2
+
+
+def patience_ms(catalog: Catalog, job: str) -> int:
+    """Return for how long epochs have to be waited for, by how they went lately and what waits; an hour at most.
+
+    A job whose epochs take minutes, or begin every few minutes, cannot show within seconds that it does well. Nor can
+    one that reads in its next epoch all that has waited since an outage.
+    """
+    read = [epoch for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
+    backlog = catalog.figures(job).backlog
+    waiting = None if backlog is None else waiting_rows(backlog.sources, rows_per_file(read))
+    return min(_LONGEST_PATIENCE_MS, max(_epochs_ms(read), _backlog_ms(read, waiting or 0)))
+
+
+def _epochs_ms(read: Sequence[EpochRecord]) -> int:
+    apart = [after.committed_ms - before.committed_ms for before, after in pairwise(read)]
+    return _PATIENCE_EPOCHS * int(median(apart)) if apart else 0
+
+
+def _backlog_ms(read: Sequence[EpochRecord], rows: int) -> int:
+    rate = processing_rate(read)
+    return int(_PATIENCE_BACKLOGS * rows * 1000 / rate) if rate else 0
+
+
+class Verification:
+    """Looks at a job again and again, until it does well at its new parallelism; ``health`` says what that is.
+
+    Only what was heard since the first look counts, so it is begun anew by whoever goes on for somebody else.
+
+    Args:
+        job: Name of the job.
+        run_id: Id of the rescale run, which holds the lease on the job.
+        parallelism: What the job is to run at.
+
+    Attributes:
+        found: What the last look found, in words.
+
+    """
+
+    def __init__(self, job: str, run_id: str, parallelism: int) -> None:
+        self._job = job
+        self._run_id = run_id
+        self._parallelism = parallelism
+        self._generation = 0
+        self._heartbeats: set[int] = set()
+        self.found = "nothing yet"
+
+    def look(self, catalog: Catalog) -> Health:
+        """Look at the newest generation, the epochs it has committed, and what waits.
+
+        Raises:
+            UnhealthyJobError: The job will not get there: its drivers fail, or somebody else has changed it.
+            UnknownRecordError: There is no such run.
+
+        """
+        health = self._look(catalog)
+        self.found = health.found
+        return health
+
+    def _look(self, catalog: Catalog) -> Health:
+        failed = self._failed(catalog)
+        if len(failed) >= RESTART_LOOP:
+            numbers = ", ".join(str(each.generation) for each in reversed(failed))
+            raise UnhealthyJobError(
+                f"found generations {numbers} of job {self._job!r} failed, the last one with: "
+                f"{failed[0].error or 'no reason given'} (log: {failed[0].log_path}); expected fewer than "
+                f"{RESTART_LOOP} to; remove the cause and begin a new run"
+            )
+        newest = catalog.newest_generation(self._job)
+        if newest is None or newest.state != "running" or not catalog.is_alive(newest):
+            return Health(False, f"no live generation (newest: {_describe(newest)})")
+        if newest.parallelism != self._parallelism:
+            raise UnhealthyJobError(
+                f"found generation {newest.generation} of job {self._job!r} at parallelism {newest.parallelism}; "
+                f"expected {self._parallelism}; somebody else changed the job, begin a new run"
+            )
+        health = assess(self._evidence(catalog, newest))
+        found = f"generation {newest.generation} running at parallelism {self._parallelism}, {health.found}"
+        return Health(health.is_healthy, found)
+
+    def _failed(self, catalog: Catalog) -> list[GenerationRecord]:
+        """Return the generations of this run that failed, newest first."""
+        lease = catalog.lease(self._job)
+        before = 0 if lease is None or lease.before is None else lease.before.generation
+        generations = catalog.generations(self._job, limit=_GENERATIONS)
+        return [each for each in generations if each.generation > before and each.state == "failed"]
+
+    def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
+        if newest.generation != self._generation:
+            # The first heartbeat seen may be as old as liveness allows: it is where counting begins.
+            self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
+        self._heartbeats.add(newest.heartbeat_ms)
+        run = catalog.rescale_run(self._run_id)
+        backlog = catalog.figures(self._job).backlog
+        since = catalog.epochs(self._job, limit=_EPOCHS_SINCE, since_ms=run.created_ms)
+        current = (newest.generation, self._parallelism)
+        return Evidence(
+            heartbeats=len(self._heartbeats) - 1,
+            epochs=[each for each in since if (each.generation, each.parallelism) == current],
+            before=catalog.epochs(self._job, limit=_EPOCHS_BEFORE, until_ms=run.created_ms),
+            waiting=backlog.sources if backlog is not None and backlog.generation == newest.generation else None,
+            share=min(1.0, run.to_parallelism / run.from_parallelism),
+        )
+
+
+def _describe(generation: GenerationRecord | None) -> str:
+    if generation is None:
+        return "none"
+    return f"{generation.generation} {generation.state} {generation.error or ''}".rstrip()

@@ -1,0 +1,1 @@
+"""What waits in the sources of a running job."""

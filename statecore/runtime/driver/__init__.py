@@ -1,0 +1,1 @@
+"""One generation of a job's driver: resume, control, live rescale, savepoints, upkeep."""

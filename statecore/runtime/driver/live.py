@@ -1,0 +1,122 @@
+"""Takes up another parallelism while the stream runs.
+
+::
+
+    subtasks get their places, state is loaded there     epochs go on
+    ── boundary ── the catalog notes the parallelism, the runner takes it up
+    the next epoch runs at it
+
+Cut off anywhere, the job goes on at what the catalog says: the old parallelism before the boundary, the new one after.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from statecore.catalog import Catalog, RequestRecord
+from statecore.errors import CatalogError, CommitError, UnknownRecordError
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.epoch.runner import EpochRunner
+from statecore.runtime.faults import FaultPoint, fault_point
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_CATALOG_AWAY_SECONDS = 1.0
+
+
+class LiveRescaler:
+    """Carries out live rescales of one generation.
+
+    Args:
+        catalog: Where requests come from.
+        job: Name of the job.
+        generation: The driver's.
+        runner: Runs the epochs.
+        spark: The session of the stream.
+        side_jobs: Get the next parallelism ready.
+
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        job: str,
+        generation: int,
+        runner: EpochRunner,
+        spark: SparkSession,
+        side_jobs: SideJobs,
+    ) -> None:
+        self._catalog = catalog
+        self._job = job
+        self._generation = generation
+        self._runner = runner
+        self._spark = spark
+        self._side_jobs = side_jobs
+        self._one_at_a_time = threading.Lock()
+
+    def take(self, request: RequestRecord) -> None:
+        """Carry out a request, whose argument is ``parallelism``; its outcome goes to the catalog."""
+        self._side_jobs.start(request.id, lambda: self._take(request))
+
+    def _take(self, request: RequestRecord) -> None:
+        try:
+            with self._one_at_a_time:
+                self._rescale(request)
+        except Exception as error:
+            if self._side_jobs.closing:
+                return
+            log.exception("request %d for another parallelism could not be carried out", request.id)
+            self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
+
+    def _rescale(self, request: RequestRecord) -> None:
+        runner, parallelism = self._runner, int(request.arguments["parallelism"])
+        anchor = runner.prepare(self._spark, parallelism)
+        try:
+            fault_point(FaultPoint.RESCALE_PREPARED, runner.newest_epoch or 0)
+            try:
+                with runner.boundary:
+                    result = {
+                        "parallelism": parallelism,
+                        "from_parallelism": runner.parallelism,
+                        "after_epoch": runner.newest_epoch,
+                    }
+                    if self._side_jobs.closing or not self._catalog.take_up_parallelism(
+                        self._job, self._generation, parallelism, request.id, result
+                    ):
+                        raise CommitError(
+                            f"found generation {self._generation} of job {self._job!r} ending; expected it to take up "
+                            f"parallelism {parallelism}; ask again when the next driver runs, or start it at that"
+                        )
+                    fault_point(FaultPoint.RESCALE_TAKEN_UP, runner.newest_epoch or 0)
+                    runner.take_up(anchor)
+            except CatalogError as error:
+                if not self._was_noted(request, error):
+                    raise
+                with runner.boundary:
+                    runner.take_up(anchor)
+        except BaseException:
+            anchor.close()
+            raise
+        log.info("taken up: %s", result)
+
+    def _was_noted(self, request: RequestRecord, error: CatalogError) -> bool:
+        """Tell whether the catalog noted the parallelism and only its answer was lost; if not, it never will.
+
+        Epochs go on meanwhile, at the old parallelism.
+        """
+        while not self._side_jobs.closing:
+            try:
+                # The first outcome stays.
+                self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
+                return self._catalog.get_request(request.id).state == "done"
+            except UnknownRecordError:
+                break
+            except CatalogError:
+                time.sleep(_CATALOG_AWAY_SECONDS)
+        return False

@@ -1,0 +1,137 @@
+"""Work on state files beside the stream: merges them, removes those that nothing needs any more.
+
+One thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch waits little for a free core;
+what fails is logged and tried again, and never ends the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.offline.compaction import carry_out_all
+from statecore.runtime.settings import RuntimeSettings
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.cleanup import clean_up
+from statecore.snapshot.compaction import Merge, Merged, due_merges
+from statecore.snapshot.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_JOB_GROUP = "statecore-upkeep"
+# At most one core in so many works on merges, and at least one.
+_CORES_PER_MERGE = 8
+
+
+class BackgroundUpkeep:
+    """Merges and cleans up after epochs of one generation.
+
+    Args:
+        spark: The session of the stream.
+        store: The job's.
+        settings: How much to keep, and for how long.
+
+    """
+
+    def __init__(self, spark: SparkSession, store: CheckpointStore, settings: RuntimeSettings) -> None:
+        self._spark = spark
+        self._store = store
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._newest: Manifest | None = None
+        self._merged: list[Merged] = []
+        self._handed_out: list[Merged] = []
+        self._cleaned_up = time.monotonic()
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="statecore-upkeep", daemon=True)
+        self._thread.start()
+
+    def committed(self, manifest: Manifest) -> None:
+        """Look at a committed epoch when the thread has time; only the newest counts."""
+        with self._lock:
+            self._newest = manifest
+        self._wake.set()
+
+    def merged(self) -> list[Merged]:
+        """Return the merges carried out since the last call."""
+        with self._lock:
+            self._handed_out, self._merged = self._merged, []
+            return self._handed_out
+
+    def close(self) -> None:
+        """End the thread; a merge at work is broken off, and what it wrote is removed by a later clean-up."""
+        self._closed = True
+        self._wake.set()
+        while self._thread.is_alive():
+            # Again and again: a merge that has just begun may have no job to cancel yet.
+            self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
+            self._thread.join(1)
+
+    def _run(self) -> None:
+        self._spark.sparkContext.setJobGroup(_JOB_GROUP, "merges state files", interruptOnCancel=True)
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._closed:
+                return
+            with self._lock:
+                manifest = self._newest
+            if manifest is not None:
+                self._guarded("merging state files", self._merge, manifest)
+                self._guarded("cleaning up", self._clean_up, manifest)
+
+    def _guarded(self, what: str, action: Callable[[Manifest], None], manifest: Manifest) -> None:
+        try:
+            action(manifest)
+        except Exception:
+            if not self._closed:
+                log.exception("%s failed; the stream goes on, and it is tried again after the next epoch", what)
+
+    def _merge(self, manifest: Manifest) -> None:
+        due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
+        at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
+        while due and not self._closed:
+            with self._lock:
+                known = (*self._merged, *self._handed_out)
+            under_way = {item.file.path for each in known for item in each.merge.inputs}
+            due = [merge for merge in due if under_way.isdisjoint(item.file.path for item in merge.inputs)]
+            part, due = due[:at_once], due[at_once:]
+            if part:
+                self._carry_out(manifest, part)
+
+    def _carry_out(self, manifest: Manifest, merges: Sequence[Merge]) -> None:
+        done = carry_out_all(self._spark, self._store, merges, f"{manifest.lineage:06d}-{manifest.epoch:012d}")
+        fault_point(FaultPoint.MERGED, manifest.epoch)
+        with self._lock:
+            self._merged += done
+        for each in done:
+            log.info(
+                "%d files of state %r of subtask %d became one %s of %d rows",
+                len(each.merge.inputs), each.merge.state.name, each.merge.subtask, each.merge.kind, each.output.rows,
+            )  # fmt: skip
+
+    def _clean_up(self, manifest: Manifest) -> None:
+        grace_s = self._settings.clean_up_grace.total_seconds()
+        if self._closed or time.monotonic() - self._cleaned_up < grace_s / 4:
+            return
+        self._cleaned_up = time.monotonic()
+        with self._lock:
+            pending = {each.output.file.path for each in (*self._merged, *self._handed_out)}
+        removed = clean_up(
+            self._store,
+            newest=(manifest.lineage, manifest.epoch),
+            retained=self._settings.retained_checkpoints,
+            before_ms=int((time.time() - grace_s) * 1000),
+            keep=pending,
+            on_delete=lambda: fault_point(FaultPoint.CLEANING_UP, manifest.epoch),
+        )
+        if removed.files:
+            log.info("removed %d files, %d bytes, and %d manifests", removed.files, removed.bytes, removed.manifests)

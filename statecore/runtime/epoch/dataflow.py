@@ -1,0 +1,242 @@
+"""An epoch as one Spark plan: from the micro-batch through all operators to their commits.
+
+::
+
+    micro-batch ─► operator ─► operator ─► commits          each arrow: placed, repartitioned, joined to the anchor
+                       └─────► operator ─► commits
+
+Rows that cross from one operator to the next carry the attempt that made them; an operator reports the attempts it has
+read from, and the driver commits only when these are the ones that count. Commits travel with the rows: they come out
+at the end, each once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from statecore.runtime.epoch.anchor import Anchor
+from statecore.runtime.job import Input, OperatorPlan, Output, Source
+from statecore.runtime.messages import (
+    ATTEMPT,
+    BROADCAST,
+    COMMIT,
+    KEY_GROUP,
+    MAIN,
+    PHASE,
+    SLOT,
+    SOURCE,
+    SUBTASK,
+    TIMESTAMP,
+    OperatorSpec,
+    crossing_column,
+)
+from statecore.runtime.placement import column, key_group_of, subtask_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Runner = Callable[[OperatorPlan, "DataFrame"], "DataFrame"]
+"""Runs an operator's subtasks over their rows; gives crossing rows and commits."""
+
+# What comes with rows that another operator has made.
+_PASSED = (COMMIT, ATTEMPT, PHASE, TIMESTAMP)
+
+
+def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFrame | None) -> DataFrame:
+    """Return one streaming DataFrame with the records of all sources.
+
+    Args:
+        spark: The session.
+        sources: The job's.
+        ticks: A stream without rows that is read last, or None.
+
+    """
+    if len(sources) == 1:
+        df = sources[0].read(spark)
+        return df if ticks is None else df.union(_without_rows(ticks, df))
+    tagged = [_tagged(source.read(spark), index) for index, source in enumerate(sources)]
+    if ticks is not None:
+        tagged.append(_without_rows(ticks, tagged[0]))
+    union = tagged[0]
+    for each in tagged[1:]:
+        union = union.unionByName(each, allowMissingColumns=True)
+    return union
+
+
+def _without_rows(ticks: DataFrame, like: DataFrame) -> DataFrame:
+    return ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema))
+
+
+def _tagged(df: DataFrame, index: int) -> DataFrame:
+    record = F.struct(*(column(name) for name in df.columns))
+    return df.select(F.lit(index).alias(SOURCE), record.alias(_source_column(index)))
+
+
+def _source_column(index: int) -> str:
+    return f"{SOURCE}_{index}"
+
+
+class Dataflow:
+    """The plan of one epoch.
+
+    Args:
+        df: The micro-batch, as ``read_sources`` laid it out.
+        sources: The job's.
+        operators: The job's, each after those that it reads from.
+        anchors: Per operator uid the layout of its subtasks.
+        max_parallelism: Number of key groups.
+
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        sources: Sequence[Source],
+        operators: Sequence[OperatorPlan],
+        anchors: Mapping[str, Anchor],
+        max_parallelism: int,
+    ) -> None:
+        self._operators = operators
+        self._sources = [source.name for source in sources]
+        self._anchors = anchors
+        self._max_parallelism = max_parallelism
+        self._persisted: list[DataFrame] = []
+        uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
+        self._uses = uses
+        # What is read twice must not be computed twice: the second time its rows might come in another order.
+        self._df = self._shared(df) if uses[None] > 1 else df
+        self._crossing: dict[str, DataFrame] = {}
+
+    def records(self, source: Source) -> DataFrame:
+        """Return a source's records of the epoch."""
+        if len(self._sources) == 1:
+            return self._df
+        index = self._sources.index(source.name)
+        return self._df.where(F.col(SOURCE) == index).select(f"{_source_column(index)}.*")
+
+    def commits(self, run: Runner, specs: Mapping[str, OperatorSpec]) -> DataFrame:
+        """Return the commits of all operators' subtasks.
+
+        Args:
+            run: Runs an operator.
+            specs: Per operator uid what its subtasks are told.
+
+        """
+        passed_on: set[str] = set()
+        ends = []
+        for operator in self._operators:
+            done = run(operator, self._input(operator, specs, passed_on))
+            consumers = self._uses[operator.uid]
+            if consumers == 0:
+                ends.append(done)
+            else:
+                self._crossing[operator.uid] = self._made(done) if consumers > 1 else done
+        union = ends[0]
+        for end in ends[1:]:
+            union = union.unionByName(end)
+        return union
+
+    def close(self) -> None:
+        """Let go of what was kept for a second reader."""
+        for df in self._persisted:
+            df.unpersist()
+
+    def _made(self, df: DataFrame) -> DataFrame:
+        """Run an operator now and keep what it gave: two readers at once might each run it, as two attempts."""
+        shared = self._shared(df)
+        shared.count()
+        return shared
+
+    def _shared(self, df: DataFrame) -> DataFrame:
+        shared = df.persist()
+        self._persisted.append(shared)
+        return shared
+
+    def _input(self, operator: OperatorPlan, specs: Mapping[str, OperatorSpec], passed_on: set[str]) -> DataFrame:
+        anchor = self._anchors[operator.uid]
+        rows = self._rows(operator.input, MAIN, specs, passed_on, operator.key_columns, anchor.parallelism)
+        if operator.broadcast is not None:
+            broadcast = self._rows(operator.broadcast.input, BROADCAST, specs, passed_on, (), anchor.parallelism)
+            rows = rows.unionByName(broadcast, allowMissingColumns=True)
+        joined = anchor.join(rows.withColumn(SLOT, anchor.slot_of(F.col(SUBTASK))).drop(SUBTASK))
+        order = self._order(operator, joined.columns)
+        return joined.sortWithinPartitions(*order) if order else joined
+
+    def _rows(
+        self,
+        read: Input,
+        into: str,
+        specs: Mapping[str, OperatorSpec],
+        passed_on: set[str],
+        keys: Sequence[str],
+        parallelism: int,
+    ) -> DataFrame:
+        """Return rows with the record in the column ``into``, and the subtask that each goes to."""
+        if isinstance(read, Source):
+            df = self.records(read)
+            record = F.struct(*(column(name) for name in df.columns))
+            if into == BROADCAST:
+                return df.select(record.alias(into), F.explode(_every(parallelism)).alias(SUBTASK))
+            if keys:
+                group = key_group_of([column(name) for name in keys], self._max_parallelism)
+                placed = df.select(record.alias(into), group.alias(KEY_GROUP))
+                return placed.withColumn(SUBTASK, subtask_of(self._max_parallelism, parallelism))
+            anywhere = _anywhere(df.schema.simpleString(), record, parallelism)
+            return df.select(record.alias(into), anywhere.alias(SUBTASK))
+        return self._crossed(read, into, specs[read.uid], passed_on, keys, parallelism)
+
+    def _crossed(
+        self,
+        read: Output,
+        into: str,
+        spec: OperatorSpec,
+        passed_on: set[str],
+        keys: Sequence[str],
+        parallelism: int,
+    ) -> DataFrame:
+        name = crossing_column(spec, read.tag)
+        df = self._crossing[read.uid]
+        carries = read.uid not in passed_on
+        passed_on.add(read.uid)
+        is_commit = F.col(COMMIT).isNotNull()
+        wanted = F.col(name).isNotNull()
+        df = df.where(wanted | is_commit if carries else wanted)
+        columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
+        home = F.col(SUBTASK) % parallelism
+        if into == BROADCAST:
+            targets = F.when(is_commit, F.array(home)).otherwise(_every(parallelism))
+            return df.select(*columns, F.explode(targets).alias(SUBTASK))
+        if keys:
+            group = key_group_of([F.col(name)[key] for key in keys], self._max_parallelism)
+            df = df.withColumn(KEY_GROUP, F.when(~is_commit, group))
+            owner = subtask_of(self._max_parallelism, parallelism)
+            return df.select(*columns, KEY_GROUP, F.when(is_commit, home).otherwise(owner).cast("int").alias(SUBTASK))
+        anywhere = _anywhere(read.schema, F.col(name), parallelism)
+        return df.select(*columns, F.when(is_commit, home).otherwise(anywhere).cast("int").alias(SUBTASK))
+
+    @staticmethod
+    def _order(operator: OperatorPlan, columns: Sequence[str]) -> list[Column]:
+        order = [F.coalesce(F.col(PHASE), F.lit(1))] if PHASE in columns else []
+        if operator.broadcast is not None:
+            order.append(F.col(BROADCAST).isNull())
+            order += [F.col(BROADCAST)[name] for name in operator.broadcast.order_by]
+        return order + [F.col(MAIN)[name] for name in operator.order_by]
+
+
+def _every(parallelism: int) -> Column:
+    return F.sequence(F.lit(0), F.lit(parallelism - 1))
+
+
+def _anywhere(schema: str, record: Column, parallelism: int) -> Column:
+    """Return a subtask that follows from the record alone, so that every attempt sends it to the same one."""
+    text = F.to_json(record) if "map<" in schema else record
+    return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
+
+
+def _origin(read: Input) -> str | None:
+    """Return what is computed for an input: an operator, or the micro-batch with all sources."""
+    return read.uid if isinstance(read, Output) else None

@@ -1,0 +1,58 @@
+"""The layouts of a job's subtasks: one of those at the job's parallelism, one per parallelism that operators fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from statecore.runtime.epoch.anchor import Anchor, active_executors, lay_anchor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Layouts:
+    """Lays anchors when they are first needed, and anew when executors came or went.
+
+    Args:
+        max_parallelism: Number of key groups.
+        own: Per operator uid the parallelism that it has of its own; None where it has the job's.
+
+    """
+
+    def __init__(self, max_parallelism: int, own: Mapping[str, int | None]) -> None:
+        self._max_parallelism = max_parallelism
+        self._own = own
+        # Of the job's parallelism under None.
+        self._anchors: dict[int | None, Anchor] = {}
+
+    def all(self, spark: SparkSession, parallelism: int) -> dict[str, Anchor]:
+        """Return per operator uid where its subtasks are now.
+
+        Args:
+            spark: The session of the stream.
+            parallelism: The job's.
+
+        """
+        executors = active_executors(spark)
+        for own in dict.fromkeys(self._own.values()):
+            anchor = self._anchors.get(own)
+            if anchor is None or anchor.is_overtaken(executors):
+                self._replace(own, lay_anchor(spark, own or parallelism, self._max_parallelism, anchor))
+        return {uid: self._anchors[own] for uid, own in self._own.items()}
+
+    def next(self, spark: SparkSession, parallelism: int) -> tuple[Anchor, list[int]]:
+        """Return a layout for another parallelism of the job, and the subtasks that do not find their state there."""
+        before = self._anchors.get(None)
+        anchor = lay_anchor(spark, parallelism, self._max_parallelism, before)
+        return anchor, [] if before is None else anchor.moved(before, self._max_parallelism)
+
+    def take_up(self, anchor: Anchor) -> None:
+        """Let the job have the layout that ``next`` has returned."""
+        self._replace(None, anchor)
+
+    def _replace(self, own: int | None, anchor: Anchor) -> None:
+        before = self._anchors.get(own)
+        self._anchors[own] = anchor
+        if before is not None:
+            before.close()

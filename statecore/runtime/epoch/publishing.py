@@ -1,0 +1,128 @@
+"""Makes the outputs of a committed epoch visible in its sinks.
+
+::
+
+    staged ─► sink.publish ─► marker _published/<sink>/<lineage>-<epoch> in the job's store ─► staged files removed
+
+Killed anywhere in between, the next driver begins again with the newest epoch. The marker is in the job's store, and
+not in the sink alone, so that a sink can be replaced or renamed once its last epoch is published.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from statecore.errors import JobDefinitionError, ManifestError, MissingFileError
+from statecore.model import parse_row
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.job import SinkBinding
+from statecore.runtime.messages import StagedSink
+from statecore.runtime.sinks import ParquetSink, StagedEpoch
+from statecore.runtime.sinks.markers import MARKERS, Markers
+from statecore.runtime.worker.outputs import STAGED, StagedName
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import Manifest, StagedOutput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
+    """Return where workers stage each sink's rows.
+
+    Raises:
+        JobDefinitionError: Two sinks would publish into one folder, or one into files that no engine reads.
+
+    """
+    staged = tuple(
+        StagedSink(binding.name, binding.tag, parse_row(binding.schema), binding.sink.staging(store.files))
+        for binding in sinks
+    )
+    owners: dict[str, str] = {}
+    for binding, sink in zip(sinks, staged, strict=True):
+        if isinstance(binding.sink, ParquetSink):
+            _check_folder(sink, owners.setdefault(sink.store.url, sink.name))
+    return staged
+
+
+def _check_folder(sink: StagedSink, owner: str) -> None:
+    if owner != sink.name:
+        raise JobDefinitionError(
+            f"found the sinks {owner!r} and {sink.name!r} with the folder {sink.store.url}; expected one sink in a "
+            "folder; give each its own"
+        )
+    if sink.name.startswith("_"):
+        raise JobDefinitionError(
+            f"found the sink {sink.name!r} for the folder {sink.store.url}; expected a name without '_' in front, "
+            "because it begins the names of the files, and engines skip such files; rename the sink"
+        )
+
+
+def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession) -> None:
+    """Make the outputs of a committed epoch visible; harmless when done before.
+
+    Raises:
+        ManifestError: The epoch has outputs, not published yet, for a sink that the job no longer has.
+        MissingFileError: Staged rows are gone.
+        SinkError: A sink refuses them.
+
+    """
+    outputs: dict[str, list[StagedOutput]] = defaultdict(list)
+    for output in manifest.outputs:
+        outputs[output.sink].append(output)
+    _check_none_lost(outputs.keys() - {binding.name for binding in sinks}, sinks, manifest, store)
+    for binding in sinks:
+        if binding.name in outputs:
+            staged = StagedEpoch(
+                job=manifest.job,
+                sink=binding.name,
+                lineage=manifest.lineage,
+                epoch=manifest.epoch,
+                schema=binding.schema,
+                store=binding.sink.staging(store.files),
+                outputs=tuple(outputs[binding.name]),
+                spark=spark,
+            )
+            _publish(binding, staged, _markers(store, binding.name))
+
+
+def _markers(store: CheckpointStore, sink: str) -> Markers:
+    return Markers(store.files, f"{MARKERS}/{sink}")
+
+
+def _check_none_lost(
+    gone: Iterable[str], sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore
+) -> None:
+    epoch = (manifest.lineage, manifest.epoch)
+    lost = sorted(name for name in gone if _markers(store, name).newest != epoch)
+    if lost:
+        raise ManifestError(
+            f"found outputs of epoch {manifest.epoch} for {lost}; expected sinks among "
+            f"{sorted(binding.name for binding in sinks)}; bring these sinks back until the outputs are published"
+        )
+
+
+def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> None:
+    if markers.hold(staged):
+        return
+    try:
+        binding.sink.publish(staged)
+    except MissingFileError as error:
+        raise MissingFileError(
+            f"found rows of epoch {staged.epoch} gone that are not published yet: {error}; expected the files that "
+            f"were staged for sink {staged.sink!r}; when it has been given another kind or place since, take that back "
+            "until the epoch is published"
+        ) from error
+    fault_point(FaultPoint.SINK_PUBLISHED, staged.epoch)
+    markers.put(staged)
+    _discard_staged(staged)
+
+
+def _discard_staged(staged: StagedEpoch) -> None:
+    """Remove what the sink has staged up to this epoch: it was published, or is of an attempt that failed."""
+    for entry in staged.store.list(STAGED):
+        found = StagedName.parse(entry.path)
+        if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):
+            staged.store.delete(entry.path)

@@ -1,0 +1,91 @@
+"""A committed epoch in figures, for whoever watches the job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from statecore.runtime.messages import SubtaskCommit
+from statecore.runtime.worker.memory import NEARLY_FULL
+from statecore.snapshot.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When an epoch began and what the driver spent on it.
+
+    Attributes:
+        started_ms: Milliseconds since the epoch, UTC.
+        run_s: Seconds in Spark.
+        commit_s: Seconds until the manifest was there.
+        publish_s: Seconds until all sinks had the outputs.
+
+    """
+
+    started_ms: int
+    run_s: float
+    commit_s: float
+    publish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """An epoch that was committed and published, in figures.
+
+    Attributes:
+        commits: Per operator uid its subtasks' commits, in order.
+        cached_subtasks: Subtasks that met all of their state in memory.
+        phases_ms: Duration of the driver's phases, and the longest of each worker phase.
+        memory_share: The largest share of its memory that a worker uses.
+        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
+
+    """
+
+    manifest: Manifest
+    commits: Mapping[str, Sequence[SubtaskCommit]]
+    started_ms: int
+    duration_ms: int
+    cached_subtasks: int
+    phases_ms: Mapping[str, int]
+    memory_share: float
+    late_rows: Mapping[str, int]
+
+
+def epoch_report(
+    manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, late_rows: Mapping[str, int]
+) -> EpochReport:
+    """Return the figures of an epoch; a worker whose memory is nearly full is warned of."""
+    every = [commit for of_operator in commits.values() for commit in of_operator]
+    phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
+    for phase in ("load_ms", "process_ms", "write_ms"):
+        phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
+    fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
+    share = fullest.memory_used / fullest.memory_limit
+    if share >= NEARLY_FULL:
+        _warn_of_memory(fullest)
+    return EpochReport(
+        manifest=manifest,
+        commits=commits,
+        started_ms=timing.started_ms,
+        duration_ms=_ms(timing.run_s + timing.commit_s + timing.publish_s),
+        cached_subtasks=sum(commit.cached_key_groups == commit.key_groups for commit in every),
+        phases_ms=phases,
+        memory_share=share,
+        late_rows=late_rows,
+    )
+
+
+def _warn_of_memory(commit: SubtaskCommit) -> None:
+    log.warning(
+        "found the worker of subtask %d of %r with %.1f of %.1f GiB in use; expected less than %.0f %%, because state "
+        "lies in memory and a full worker is killed; rescale to a higher parallelism on more workers, give each more "
+        "memory, or let state expire",
+        commit.subtask, commit.uid, commit.memory_used / 2**30, commit.memory_limit / 2**30, NEARLY_FULL * 100,
+    )  # fmt: skip
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,417 @@
+"""The driver's side of an epoch: run it, commit it, publish it.
+
+::
+
+    df ─► key group, subtask ─► repartitionById ⟗ anchor ─► sort ─► mapInArrow(subtask) ─► commit rows
+       ─► manifest of (lineage, epoch), put if absent ─► publish staged outputs
+
+Parallelism belongs to the epoch: between two epochs, ``take_up`` gives the same state files to another number of
+subtasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from statecore.errors import CommitConflictError, CommitForbiddenError
+from statecore.model import Field, parse_type
+from statecore.model.key_groups import check_parallelism
+from statecore.runtime.epoch.anchor import Anchor
+from statecore.runtime.epoch.commits import checked_commits
+from statecore.runtime.epoch.dataflow import Dataflow
+from statecore.runtime.epoch.layouts import Layouts
+from statecore.runtime.epoch.load_ahead import load_ahead
+from statecore.runtime.epoch.operator import (
+    Schemas,
+    check_key,
+    next_operator,
+    operator_spec,
+    restored_operator,
+    subtask_specs,
+)
+from statecore.runtime.epoch.progress import QuerySources, batch_timestamp_ms, capture_progress, source_positions
+from statecore.runtime.epoch.publishing import publish
+from statecore.runtime.epoch.report import EpochReport, Timing, epoch_report
+from statecore.runtime.epoch.sources_read import SourcesRead
+from statecore.runtime.epoch.ticks import Ticks
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.job import Job, OperatorPlan
+from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit, SubtaskSpec
+from statecore.runtime.worker.crossing import crossing_ddl
+from statecore.runtime.worker.sampling import Sampling
+from statecore.runtime.worker.subtask import subtask_runner
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.compaction import Merged
+from statecore.snapshot.manifest import WRITER, Artifact, Manifest
+from statecore.snapshot.rescale import rescale_by_reference
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class Upkeep(Protocol):
+    """Lays state files together beside the stream."""
+
+    def merged(self) -> list[Merged]:
+        """Return the merges carried out since the last call; the next manifest names what they wrote."""
+
+    def committed(self, manifest: Manifest) -> None:
+        """Take note of a committed epoch."""
+
+
+class CommitGate(Protocol):
+    """Decides whether an epoch may begin, and be committed, now."""
+
+    def check_open(self) -> None:
+        """Check that an epoch may begin; raises CommitForbiddenError once the job is stopping."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Hold off a stop while the manifest is written; raises CommitForbiddenError once the job is stopping."""
+
+    def committed(self, report: EpochReport) -> None:
+        """Take note of a committed and published epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """What a driver goes on from.
+
+    Attributes:
+        lineage: Lineage of the epochs to come.
+        manifest: State and source positions to start from; None for a job's very first epoch.
+        path: Where that manifest lies in its store.
+        foreign: The store of that manifest and its files, when it is not the job's own.
+
+    """
+
+    lineage: int
+    manifest: Manifest | None
+    path: str | None
+    foreign: CheckpointStore | None = None
+
+
+class EpochRunner:
+    """Runs, commits and publishes epochs; one object per generation, called by foreachBatch.
+
+    Args:
+        job: Name of the job.
+        plan: Its sources, operators and sinks.
+        artifact: The job file, as it lies in the store.
+        store: Where checkpoints go.
+        resume: What to go on from.
+        parallelism: Subtasks of the epochs to come.
+        max_parallelism: Number of key groups.
+        generation: The driver's.
+        checkpoint_directory: Spark's own, disposable one.
+        gate: Asked before an epoch and its commit, told after it.
+        upkeep: Merges state files.
+        sources: What the query reads.
+        ticks: Has an epoch run when timers are due; None for a job without timers.
+        taken_up: Called when the first epoch is committed: what was resumed from is not needed any more.
+        allow_non_restored_state: Whether state that the job no longer declares may be left behind.
+
+    Attributes:
+        boundary: Held while an epoch is in flight; who holds it holds off the next.
+        failure: What an epoch failed with, other than that the job is stopping; None before one has.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        plan: Job,
+        artifact: Artifact,
+        store: CheckpointStore,
+        resume: ResumePoint,
+        parallelism: int,
+        max_parallelism: int,
+        generation: int,
+        checkpoint_directory: Path,
+        gate: CommitGate,
+        upkeep: Upkeep,
+        sources: QuerySources,
+        ticks: Ticks | None,
+        taken_up: Callable[[], None],
+        allow_non_restored_state: bool = False,
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._artifact = artifact
+        self._store = store
+        self._lineage = resume.lineage
+        self._head = _Head(resume.manifest, resume.path)
+        self._foreign = resume.foreign
+        self._taking_up = True
+        self._max_parallelism = max_parallelism
+        self._generation = generation
+        self._checkpoint_directory = checkpoint_directory
+        self._gate = gate
+        self._upkeep = upkeep
+        self._ticks = ticks
+        self._sources = sources
+        self._taken_up = taken_up
+        self._allow_non_restored_state = allow_non_restored_state
+        self._own = {operator.uid: operator.parallelism for operator in plan.operators}
+        self._specs: dict[str, OperatorSpec] = {}
+        self._layouts = Layouts(max_parallelism, self._own)
+        self.boundary = threading.Lock()
+        self._sampling = Sampling()
+        self.failure: BaseException | None = None
+        self._redistribute(parallelism)
+
+    def __call__(self, df: DataFrame, epoch: int) -> None:
+        """Process one micro-batch, exactly once however often it is called."""
+        try:
+            with self.boundary:
+                # Whoever asks for a stop has it wait for the epoch in flight, and not for one after the other.
+                self._gate.check_open()
+                self._epoch(df, epoch)
+        except CommitForbiddenError:
+            raise
+        except BaseException as error:
+            # Spark hands on the text of an error alone, so the driver reports the error itself. And Spark searches that
+            # text for an interruption, with an expression that overflows the stack on a long one: the query would then
+            # end as though nothing had been wrong.
+            self.failure = error
+            raise RuntimeError(f"the epoch failed with {type(error).__name__}") from None
+
+    @property
+    def parallelism(self) -> int:
+        """The job's, for the next epoch."""
+        return self._parallelism
+
+    @property
+    def newest_epoch(self) -> int | None:
+        """The newest epoch committed."""
+        manifest = self._head.manifest
+        return None if manifest is None else manifest.epoch
+
+    def prepare(self, spark: SparkSession, parallelism: int) -> Anchor:
+        """Get another parallelism ready while epochs go on: subtasks have their places, and state is in memory there.
+
+        Raises:
+            InvalidParallelismError: The parallelism is not within 1 and max parallelism.
+
+        """
+        check_parallelism(parallelism, self._max_parallelism)
+        anchor, moved = self._layouts.next(spark, parallelism)
+        if not self._restores:
+            self._load_ahead(anchor, moved)
+        return anchor
+
+    def take_up(self, anchor: Anchor) -> None:
+        """Let the epochs to come have another parallelism; to be called between epochs.
+
+        Args:
+            anchor: What ``prepare`` has returned.
+
+        """
+        self._layouts.take_up(anchor)
+        self._redistribute(anchor.parallelism)
+
+    def _redistribute(self, parallelism: int) -> None:
+        """Give the state of the newest epoch to another number of subtasks."""
+        manifest = self._head.manifest
+        # Union state is redistributed here alone: its elements would multiply with every epoch.
+        self._previous = None if manifest is None else rescale_by_reference(manifest, parallelism, self._own)
+        self._parallelism = parallelism
+        self._restores = True
+
+    def _load_ahead(self, anchor: Anchor, subtasks: Sequence[int]) -> None:
+        """Bring the state of subtasks into the memory of the executors that they are going to work on."""
+        head = self._head
+        if not subtasks or head.manifest is None:
+            return
+        rescaled = rescale_by_reference(head.manifest, anchor.parallelism, self._own)
+        for operator in self._plan.operators:
+            spec = self._specs[operator.uid]
+            restored = restored_operator(rescaled, operator.uid)
+            if operator.parallelism is None and spec.key_fields and restored is not None:
+                states = subtask_specs(restored, anchor.parallelism, self._max_parallelism)
+                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, head.path, states, restores=True)
+                load_ahead(anchor, subtasks, spec, epoch)
+
+    def _epoch(self, df: DataFrame, epoch: int) -> None:
+        there = self._store.find(self._lineage, epoch)
+        if there is not None:
+            if there.generation != self._generation:
+                # Its cut of the sources may be another than ours, so it is no replay: only a resume can follow it.
+                raise CommitConflictError(
+                    f"found epoch {epoch} of lineage {self._lineage} committed by generation {there.generation}; "
+                    f"expected generation {self._generation} to be the only driver; this driver stops"
+                )
+            log.info("epoch %d is committed already; publishing only", epoch)
+            publish(self._plan.sinks, there, self._store, df.sparkSession)
+            self._go_on_from(there, self._store.manifest_path(self._lineage, epoch))
+            return
+        started = time.time()
+        clock = time.monotonic()
+        now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
+        specs, commits = self._run(df, epoch, now_ms)
+        ran = time.monotonic()
+        read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
+        manifest = self._manifest(epoch, now_ms, specs, commits, read)
+        with self._gate.committing():
+            path = self._store.commit(manifest)
+        fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
+        committed = time.monotonic()
+        publish(self._plan.sinks, manifest, self._store, df.sparkSession)
+        fault_point(FaultPoint.PUBLISHED, epoch)
+        # Whoever gets a rescale ready beside the stream needs them as soon as there is state to load.
+        self._specs = specs
+        self._go_on_from(manifest, path)
+        done = time.monotonic()
+        timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
+        self._gate.committed(epoch_report(manifest, commits, timing, read.late_rows))
+        self._upkeep.committed(manifest)
+
+    def _parallelism_of(self, uid: str) -> int:
+        return self._own[uid] or self._parallelism
+
+    def _go_on_from(self, manifest: Manifest, path: str) -> None:
+        if self._taking_up:
+            self._taken_up()
+        self._head, self._previous = _Head(manifest, path), manifest
+        self._taking_up, self._restores, self._foreign = False, False, None
+        if self._ticks is not None:
+            self._ticks.committed(manifest)
+
+    def _run(
+        self, df: DataFrame, epoch: int, now_ms: int
+    ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
+        """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
+        plan = self._plan
+        anchors = self._layouts.all(df.sparkSession, self._parallelism)
+        counts_state = self._sampling.due()
+        flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism)
+        try:
+            schemas = {source.name: _fields(flow.records(source)) for source in plan.sources}
+            specs = {operator.uid: self._spec(operator, schemas) for operator in plan.operators}
+
+            def run(operator: OperatorPlan, rows: DataFrame) -> DataFrame:
+                spec = specs[operator.uid]
+                restored = restored_operator(self._previous, spec.uid)
+                parallelism = self._parallelism_of(spec.uid)
+                states = subtask_specs(restored, parallelism, self._max_parallelism)
+                path = None if restored is None else self._head.path
+                told = self._epoch_spec(
+                    epoch, now_ms, self._previous, path, states, restores=self._restores, counts_state=counts_state
+                )
+                return rows.mapInArrow(subtask_runner(spec, told), crossing_ddl(spec))
+
+            rows = flow.commits(run, specs).collect()
+        finally:
+            flow.close()
+        commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
+        return specs, checked_commits(commits, {uid: self._parallelism_of(uid) for uid in specs}, epoch)
+
+    def _spec(self, operator: OperatorPlan, schemas: Schemas) -> OperatorSpec:
+        spec = operator_spec(
+            operator,
+            self._plan.operators,
+            schemas,
+            self._store,
+            self._max_parallelism,
+            allow_non_restored_state=self._allow_non_restored_state,
+        )
+        check_key(spec, restored_operator(self._previous, operator.uid))
+        return spec
+
+    def _epoch_spec(
+        self,
+        epoch: int,
+        now_ms: int,
+        before: Manifest | None,
+        path: str | None,
+        subtasks: tuple[SubtaskSpec, ...],
+        *,
+        restores: bool,
+        counts_state: bool = False,
+    ) -> EpochSpec:
+        return EpochSpec(
+            lineage=self._lineage,
+            epoch=epoch,
+            now_ms=now_ms,
+            watermark_ms=None if before is None else before.watermark_ms,
+            watermark_before_ms=None if before is None else before.watermark_before_ms,
+            previous=path,
+            foreign_store=None if self._foreign is None else self._foreign.files.url,
+            restores=restores,
+            counts_state=counts_state,
+            subtasks=subtasks,
+        )
+
+    def _manifest(
+        self,
+        epoch: int,
+        now_ms: int,
+        specs: Mapping[str, OperatorSpec],
+        commits: Mapping[str, Sequence[SubtaskCommit]],
+        read: SourcesRead,
+    ) -> Manifest:
+        # What a foreign store holds must not be needed any more.
+        known = self._previous if self._foreign is None else None
+        directory, previous = self._checkpoint_directory, self._previous
+        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)
+        merged = self._upkeep.merged()
+        operators = tuple(
+            next_operator(
+                specs[uid],
+                self._own[uid],
+                restored_operator(previous, uid),
+                found,
+                [each for each in merged if each.merge.uid == uid],
+            )
+            for uid, found in commits.items()
+        )
+        every = [commit for found in commits.values() for commit in found]
+        return Manifest(
+            writer=WRITER,
+            job=self._job,
+            lineage=self._lineage,
+            epoch=epoch,
+            generation=self._generation,
+            artifact=self._artifact,
+            root="..",
+            parent=self._head.path if self._foreign is None else self._foreign.describe(self._head.path or ""),
+            parallelism=self._parallelism,
+            max_parallelism=self._max_parallelism,
+            batch_timestamp_ms=now_ms,
+            committed_ms=int(time.time() * 1000),
+            watermark_ms=read.watermark_ms(None if previous is None else previous.watermark_ms),
+            watermark_before_ms=None if previous is None else previous.watermark_ms,
+            next_event_timer_ms=_earliest(commit.next_event_timer_ms for commit in every),
+            next_processing_timer_ms=_earliest(commit.next_processing_timer_ms for commit in every),
+            rows=read.rows,
+            rows_total=read.rows + (previous.rows_total if previous is not None else 0),
+            operators=operators,
+            outputs=tuple(output for commit in every for output in commit.outputs),
+            sources=read.positions(source_positions(directory, epoch, self._sources)),
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The newest epoch as it lies in its store, and where; nothing before a job's first."""
+
+    manifest: Manifest | None
+    path: str | None
+
+
+def _fields(df: DataFrame) -> tuple[Field, ...]:
+    return tuple(Field(field.name, parse_type(field.dataType.simpleString())) for field in df.schema.fields)
+
+
+def _earliest(timers_ms: Iterable[int | None]) -> int | None:
+    return min((timer_ms for timer_ms in timers_ms if timer_ms is not None), default=None)

@@ -1,0 +1,1 @@
+"""Savepoints without a running job: bootstrap, rewrite, copies, savepoints as tables."""

@@ -1,0 +1,320 @@
+"""Savepoints made from tables: state that a job begins with."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from statecore.errors import AlreadyExistsError, ConfigurationError, ManifestError
+from statecore.model import (
+    DistributionMode,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    StructType,
+    parse_type,
+    require_key_type,
+)
+from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.offline.rewrite import write_bases
+from statecore.runtime.placement import column, place
+from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
+from statecore.snapshot.keyed_files import MAP_KEY, TIMESTAMP, VALUE, WINDOW_END, WINDOW_START
+from statecore.snapshot.manifest import (
+    WRITER,
+    FieldRef,
+    FileRef,
+    KeyedFile,
+    Manifest,
+    OperatorFile,
+    OperatorState,
+    PartitionsRef,
+    SavepointInfo,
+    StateSchema,
+    SubtaskState,
+    TtlRef,
+    encode_manifest,
+)
+from statecore.snapshot.operator_files import ELEMENT, encode_elements
+from statecore.snapshot.rescale import rescale_by_reference
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Tables = Mapping[StateDescriptor, tuple["DataFrame", Sequence[str]]]
+_FILE = msgspec.json.Decoder(tuple[FileRef, int])
+_WINDOW = {"window_start": WINDOW_START, "window_end": WINDOW_END}
+
+
+def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_parallelism: int, parallelism: int) -> str:
+    """Make a savepoint of DataFrames, for a job to start from; the job reads its sources from their beginning.
+
+    A DataFrame has the columns that ``read_savepoint`` gives: the key columns, then one column per field of a struct,
+    or ``value``; a list state has an array there, a map state a map; windows are ``window_start`` and ``window_end``
+    (ms, exclusive). Other columns are left alone. A row with a null value is no state. A time to live begins now.
+
+    Args:
+        path: Path or URL of the folder to write; it becomes a self-contained savepoint.
+        operators: Per operator uid and state descriptor the DataFrame and its key columns. Without key columns it is
+            operator state: a list that is split, or with a ``MapStateDescriptor`` a broadcast state, of one row.
+        max_parallelism: Number of key groups of the job.
+        parallelism: Subtasks that the state is laid out for; a job may start at another parallelism.
+
+    Returns:
+        The folder's URL.
+
+    Raises:
+        InvalidParallelismError: A parallelism is out of bounds.
+        ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice; nothing is written.
+        ManifestError: The folder holds a savepoint already.
+
+    """
+    check_max_parallelism(max_parallelism)
+    check_parallelism(parallelism, max_parallelism)
+    store = CheckpointStore.at(str(path))
+    if store.files.size(MANIFEST) is not None:
+        raise _taken(store)
+    now_ms = int(time.time() * 1000)
+    # All of them are looked at before the first is written.
+    prepared = {uid: _Operator(uid, tables, now_ms) for uid, tables in operators.items()}
+    manifest = Manifest(
+        writer=WRITER,
+        job=store.files.url.rstrip("/").rsplit("/", 1)[-1],
+        # An epoch before the first, in a lineage before the first.
+        lineage=0,
+        epoch=-1,
+        generation=0,
+        root=".",
+        parent=None,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        batch_timestamp_ms=now_ms,
+        committed_ms=now_ms,
+        rows=0,
+        rows_total=0,
+        operators=tuple(each.written(store, max_parallelism, parallelism) for each in prepared.values()),
+        outputs=(),
+        progress=(),
+        savepoint=SavepointInfo(name=Path(str(path)).name, reason="made from tables", created_ms=now_ms),
+    )
+    try:
+        store.files.put_if_absent(MANIFEST, encode_manifest(manifest))
+    except AlreadyExistsError:
+        raise _taken(store) from None
+    return store.files.url
+
+
+def _taken(store: CheckpointStore) -> ManifestError:
+    return ManifestError(
+        f"found a savepoint in {store.files.url}; expected a folder without one; choose another folder"
+    )
+
+
+class _Operator:
+    """The tables of one operator, checked."""
+
+    def __init__(self, uid: str, tables: Tables, now_ms: int) -> None:
+        self.uid = uid
+        self._now_ms = now_ms
+        self._keyed: list[tuple[StateDescriptor, DataFrame]] = []
+        self._listed: list[tuple[StateDescriptor, DataFrame]] = []
+        self.key_fields: tuple[FieldRef, ...] = ()
+        for descriptor, (df, keys) in tables.items():
+            if keys:
+                self._take_key(descriptor, df, keys)
+                self._keyed.append((descriptor, self._keyed_rows(descriptor, df, keys)))
+            else:
+                self._listed.append((descriptor, _elements(descriptor, df, uid)))
+
+    def written(self, store: CheckpointStore, max_parallelism: int, parallelism: int) -> OperatorState:
+        listed = [_write_elements(store, self.uid, descriptor, df) for descriptor, df in self._listed]
+        one = OperatorState(
+            uid=self.uid,
+            key_fields=self.key_fields,
+            states=(*map(_keyed_schema, self._keyed), *map(_operator_schema, self._listed)),
+            subtasks=(SubtaskState(operator=tuple(sorted(filter(None, listed), key=lambda item: item.state))),),
+        )
+        (spread,) = rescale_by_reference(_holding(one, max_parallelism), parallelism).operators
+        files: dict[int, list[KeyedFile]] = defaultdict(list)
+        keys = [field.name for field in self.key_fields]
+        for descriptor, df in self._keyed:
+            placed = place(df, keys, max_parallelism, parallelism)
+            schema = _keyed_schema((descriptor, df))
+            for subtask, file in write_bases(
+                store, placed, f"state/{self.uid}", uuid.uuid4().hex, schema, keys, max_parallelism, parallelism
+            ):
+                files[subtask].append(file)
+        subtasks = tuple(
+            msgspec.structs.replace(state, keyed=tuple(files[index])) for index, state in enumerate(spread.subtasks)
+        )
+        return msgspec.structs.replace(spread, subtasks=subtasks)
+
+    def _take_key(self, descriptor: StateDescriptor, df: DataFrame, keys: Sequence[str]) -> None:
+        _require_columns(df, keys, f"the key of state {descriptor.name!r} of operator {self.uid!r}")
+        fields = tuple(FieldRef(name=name, type=_ddl(df, name)) for name in keys)
+        for field in fields:
+            require_key_type(parse_type(field.type))
+        if self.key_fields and self.key_fields != fields:
+            raise ConfigurationError(
+                f"found the key {_described(fields)} for state {descriptor.name!r} of operator {self.uid!r}; expected "
+                f"{_described(self.key_fields)}, as its other states have; an operator has one key, so rename or cast"
+            )
+        self.key_fields = fields
+
+    def _keyed_rows(self, descriptor: StateDescriptor, df: DataFrame, keys: Sequence[str]) -> DataFrame:
+        what = f"state {descriptor.name!r} of operator {self.uid!r}"
+        windows = {name: alias for name, alias in _WINDOW.items() if name in df.columns}
+        rows = df.select(
+            *(column(name) for name in keys),
+            *(F.col(name).cast("bigint").alias(alias) for name, alias in windows.items()),
+            _value(_stored_ddl(descriptor), df, what).alias(VALUE),
+        ).where(F.col(VALUE).isNotNull())
+        self._require_unique(rows, [*keys, *windows.values()], what)
+        others = [column(name) for name in keys] + [F.col(alias) for alias in windows.values()]
+        if descriptor.kind is StateKind.MAP:
+            rows = rows.select(*others, F.explode(VALUE).alias(MAP_KEY, VALUE))
+        if descriptor.kind is StateKind.LIST:
+            rows = rows.where(F.size(VALUE) > 0)
+        if _stamped(descriptor):
+            stamp = F.lit(self._now_ms).cast("bigint")
+            stamps = F.transform(VALUE, lambda _: stamp) if descriptor.kind is StateKind.LIST else stamp
+            rows = rows.withColumn(TIMESTAMP, stamps)
+        return rows
+
+    @staticmethod
+    def _require_unique(rows: DataFrame, scope: Sequence[str], what: str) -> None:
+        twice = rows.groupBy(*map(column, scope)).count().where("count > 1").first()
+        if twice is not None:
+            key = {name: twice[name] for name in scope}
+            raise ConfigurationError(
+                f"found the key {key} {twice['count']} times for {what}; expected each key once; "
+                "aggregate the rows of a key first, into an array for a list and a map for a map"
+            )
+
+
+def _value(ddl: str, df: DataFrame, what: str) -> Column:
+    expected = parse_type(ddl)
+    if "value" not in df.columns and isinstance(expected, StructType):
+        names = [field.name for field in expected.fields]
+        _require_columns(df, names, what)
+        found = F.struct(*(column(name) for name in names))
+    else:
+        _require_columns(df, ["value"], what)
+        found = F.col("value")
+    type_found = parse_type(df.select(found.alias(VALUE)).schema[VALUE].dataType.simpleString())
+    if type_found.ddl() != expected.ddl():
+        raise ConfigurationError(
+            f"found values of type {type_found.ddl()} for {what}; expected {expected.ddl()}, as its descriptor says; "
+            "cast the columns, or change the descriptor"
+        )
+    return found
+
+
+def _stored_ddl(descriptor: StateDescriptor) -> str:
+    ddl = descriptor.type_ddl()
+    return f"array<{ddl}>" if descriptor.kind is StateKind.LIST else ddl
+
+
+def _stamped(descriptor: StateDescriptor) -> bool:
+    return descriptor.ttl is not None and descriptor.ttl.enabled
+
+
+def _keyed_schema(item: tuple[StateDescriptor, DataFrame]) -> StateSchema:
+    descriptor, df = item
+    return StateSchema(
+        name=descriptor.name,
+        scope="keyed",
+        kind=descriptor.kind,
+        type=descriptor.type_ddl(),
+        stamped=_stamped(descriptor),
+        windowed=WINDOW_START in df.columns,
+        ttl=TtlRef.of(descriptor.ttl) if descriptor.ttl is not None and descriptor.ttl.enabled else None,
+    )
+
+
+def _operator_schema(item: tuple[StateDescriptor, DataFrame]) -> StateSchema:
+    descriptor, _ = item
+    mode = _mode(descriptor)
+    return StateSchema(
+        name=descriptor.name,
+        scope="operator",
+        kind=descriptor.kind,
+        type=descriptor.type_ddl(),
+        strategy=descriptor.strategy if isinstance(descriptor, ListStateDescriptor) else None,
+        mode=mode,
+    )
+
+
+def _mode(descriptor: StateDescriptor) -> DistributionMode:
+    return DistributionMode.BROADCAST if isinstance(descriptor, MapStateDescriptor) else DistributionMode.SPLIT
+
+
+def _elements(descriptor: StateDescriptor, df: DataFrame, uid: str) -> DataFrame:
+    what = f"operator state {descriptor.name!r} of operator {uid!r}"
+    if not isinstance(descriptor, ListStateDescriptor | MapStateDescriptor):
+        raise ConfigurationError(
+            f"found a {descriptor.kind} state without key columns for {what}; expected a list, or a map that is "
+            "broadcast; name the key columns if it is keyed state"
+        )
+    elements = df.select(_value(descriptor.type_ddl(), df, what).alias(ELEMENT))
+    if isinstance(descriptor, MapStateDescriptor) and (count := elements.count()) != 1:
+        raise ConfigurationError(
+            f"found {count} rows for {what}; expected one row with the whole map, because every subtask has the same; "
+            "aggregate the rows with map_from_entries"
+        )
+    return elements
+
+
+def _write_elements(
+    store: CheckpointStore, uid: str, descriptor: StateDescriptor, df: DataFrame
+) -> OperatorFile | None:
+    store_url, name = store.files.url, descriptor.name
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collected = [batch for batch in batches if batch.num_rows]
+        if collected:
+            table = pa.Table.from_batches(collected)
+            path = f"state/{uid}/{uuid.uuid4().hex}-operator-{name}.arrow"
+            file = CheckpointStore.at(store_url).write_file(path, encode_elements(table))
+            yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode((file, table.num_rows)).decode()]})
+
+    written = df.coalesce(1).mapInArrow(write, "file string").collect()
+    if not written:
+        return None
+    file, rows = _FILE.decode(written[0]["file"])
+    return OperatorFile(
+        file=file, state=name, partitions=PartitionsRef(mode=_mode(descriptor), offsets=tuple(range(rows)))
+    )
+
+
+def _require_columns(df: DataFrame, names: Sequence[str], what: str) -> None:
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        raise ConfigurationError(
+            f"found the columns {df.columns} for {what}; expected {missing} among them; select or rename them"
+        )
+
+
+def _ddl(df: DataFrame, name: str) -> str:
+    return parse_type(df.schema[name].dataType.simpleString()).ddl()
+
+
+def _described(fields: Sequence[FieldRef]) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in fields) + ")"
+
+
+def _holding(operator: OperatorState, max_parallelism: int) -> Manifest:
+    return Manifest(
+        writer=WRITER, job="", lineage=0, epoch=0, generation=0, root=".", parent=None, parallelism=1,
+        max_parallelism=max_parallelism, batch_timestamp_ms=0, committed_ms=0, rows=0, rows_total=0,
+        operators=(operator,), outputs=(), progress=(),
+    )  # fmt: skip

@@ -1,0 +1,213 @@
+"""The rescale method ``rewrite``: a Spark job lays keyed state out anew.
+
+It serves what handles cannot: another max parallelism, where every key gets another key group and all rows cross the
+network. At the same one, each new subtask lays the files together that it would get by reference. The rewritten
+savepoint holds one base per state and subtask; operator state moves by reference.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from statecore.errors import ConfigurationError
+from statecore.model import key_group_range
+from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.messages import KEY_GROUP, SUBTASK
+from statecore.runtime.offline.compaction import carry_out_all
+from statecore.runtime.offline.tables import keyed_rows
+from statecore.runtime.placement import place
+from statecore.snapshot import keyed_files
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.compaction import whole_bases
+from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema
+from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
+from statecore.snapshot.restore import table_schema
+from statecore.snapshot.verify import verify_presence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_KEYED_FILE = msgspec.json.Decoder(tuple[int, KeyedFile])
+
+
+def rewrite_savepoint(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    name: str,
+    parallelism: int,
+    max_parallelism: int | None = None,
+    reason: str = "rewritten",
+) -> str:
+    """Write a savepoint's state anew as a savepoint in the same store.
+
+    Args:
+        spark: A session whose workers reach the store.
+        path: The savepoint to read: its folder or its manifest.
+        name: Name of the savepoint to write.
+        parallelism: Subtasks of the new savepoint.
+        max_parallelism: Its key groups; None keeps their number.
+        reason: Why, for whoever reads the savepoint.
+
+    Returns:
+        Path of the new manifest in the store.
+
+    Raises:
+        MissingFileError, CorruptFileError: The savepoint is not whole.
+        InvalidParallelismError: A parallelism is out of bounds.
+        ConfigurationError: The savepoint has a folder of its own, where no file but its own may be.
+
+    """
+    store, manifest_path = open_savepoint(str(path))
+    manifest = store.manifest(manifest_path)
+    if manifest.root == ".":
+        raise ConfigurationError(
+            f"found the self-contained savepoint {store.describe(manifest_path)}; expected one in a job's store, which "
+            "takes the new files; start a job from it and rewrite a savepoint of that, or of tables make another one"
+        )
+    groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
+    check_max_parallelism(groups)
+    check_parallelism(parallelism, groups)
+    with claimed(store.files, manifest_path, f"the rewrite {name}"):
+        verify_presence(store, manifest)
+        operators = _laid_out_anew(spark, store, manifest, name, parallelism, groups)
+        rewritten = msgspec.structs.replace(
+            manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
+        )
+        # Its first files may have become older than the grace period of a clean-up before it was done.
+        verify_presence(store, rewritten)
+        return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+
+
+def _laid_out_anew(
+    spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
+) -> tuple[OperatorState, ...]:
+    """Return the operators with new files of keyed state, and with their operator state moved by reference."""
+    token, folder = uuid.uuid4().hex, f"rewritten-{name}"
+    if groups == manifest.max_parallelism:
+        keyed = _merged(spark, store, rescale_by_reference(manifest, parallelism), token, folder)
+    else:
+        keyed = _rehashed(spark, store, manifest, token, folder, parallelism, groups)
+    moved = rescale_operator_state(manifest, parallelism, groups)
+    return tuple(
+        msgspec.structs.replace(
+            operator,
+            subtasks=tuple(
+                msgspec.structs.replace(state, keyed=tuple(keyed[operator.uid, subtask]))
+                for subtask, state in enumerate(operator.subtasks)
+            ),
+        )
+        for operator in moved.operators
+    )
+
+
+_Files = dict[tuple[str, int], list[KeyedFile]]
+"""Per operator uid and subtask."""
+
+
+def _merged(spark: SparkSession, store: CheckpointStore, rescaled: Manifest, token: str, folder: str) -> _Files:
+    """Make one base of the files that each subtask gets by reference: no key has another key group."""
+    files: _Files = defaultdict(list)
+    for each in carry_out_all(spark, store, whole_bases(rescaled), folder):
+        file = msgspec.structs.replace(each.output, token=token)
+        files[each.merge.uid, each.merge.subtask].append(file)
+    return files
+
+
+def _rehashed(
+    spark: SparkSession,
+    store: CheckpointStore,
+    manifest: Manifest,
+    token: str,
+    folder: str,
+    parallelism: int,
+    groups: int,
+) -> _Files:
+    """Give every key its new key group, and each subtask the keys that are then its own."""
+    files: _Files = defaultdict(list)
+    for operator in manifest.operators:
+        keys = [field.name for field in operator.key_fields]
+        subtasks = operator.own_parallelism or parallelism
+        for state in operator.states:
+            if state.scope == "keyed":
+                rows = keyed_rows(spark, store, manifest, operator, state).drop(keyed_files.KEY_GROUP)
+                placed = place(rows, keys, groups, subtasks)
+                path = f"state/{operator.uid}/{folder}"
+                for subtask, file in write_bases(store, placed, path, token, state, keys, groups, subtasks):
+                    files[operator.uid, subtask].append(file)
+    return files
+
+
+def write_bases(
+    store: CheckpointStore,
+    placed: DataFrame,
+    folder: str,
+    token: str,
+    state: StateSchema,
+    keys: Sequence[str],
+    max_parallelism: int,
+    parallelism: int,
+) -> list[tuple[int, KeyedFile]]:
+    """Write the rows of one state as a base per subtask.
+
+    Args:
+        store: Takes the files.
+        placed: Key columns and the columns of a base, as ``place`` lays them out.
+        folder: Path in the store for the files.
+        token: Version of the state.
+        state: What the rows are.
+        keys: Names of the key columns.
+        max_parallelism: Number of key groups.
+        parallelism: Number of subtasks.
+
+    Returns:
+        (subtask, file) of each subtask that has rows.
+
+    """
+    columns = [*keys, *(field.name for field in keyed_files.stored_fields(table_schema(state)))]
+    writer = base_writer(store.files.url, folder, token, state.name, columns, parallelism, max_parallelism)
+    written = placed.sortWithinPartitions(KEY_GROUP, *keys).mapInArrow(writer, "file string").collect()
+    return [_KEYED_FILE.decode(row["file"]) for row in written]
+
+
+def base_writer(
+    store_url: str,
+    folder: str,
+    token: str,
+    state: str,
+    columns: Sequence[str],
+    parallelism: int,
+    max_parallelism: int,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what writes the rows of one state and subtask, placed and sorted by key group, as a base."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collected = [batch for batch in batches if batch.num_rows]
+        if not collected:
+            return
+        table = pa.Table.from_batches(collected)
+        subtask = table.column(SUBTASK)[0].as_py()
+        table = table.rename_columns({KEY_GROUP: keyed_files.KEY_GROUP}).select(columns)
+        own = key_group_range(max_parallelism, parallelism, subtask)
+        # The attempt is part of the file's name: a task that runs twice writes two files, and one is named.
+        path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state}.parquet"
+        file = KeyedFile(
+            file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base(table)),
+            state=state,
+            kind=FileKind.BASE,
+            token=token,
+            key_groups=(own.start, own.end),
+            rows=table.num_rows,
+        )
+        yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode((subtask, file)).decode()]})
+
+    return write

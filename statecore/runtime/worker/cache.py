@@ -1,0 +1,171 @@
+"""State kept in the memory of a Python worker from one epoch to the next.
+
+A cache and nothing more: each key group carries the token of the state version it holds. A subtask takes the key
+groups whose version its epoch starts from, brings others up to date from the changelogs they miss, and loads the rest.
+While a subtask works, its key groups and its operator state are out of the cache; they come back when its files are
+written, so a failed attempt leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from statecore.model import KeyGroupRange
+from statecore.runtime.messages import EpochSpec, OperatorSpec
+from statecore.runtime.worker.garbage_collection import leave_out
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
+from statecore.snapshot.rescale import rescale_operator
+from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
+from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
+from statecore.state.operator_state import HeldOperatorState
+
+# A key group nobody asked for in so many epochs has moved to another worker.
+_EPOCHS_KEPT = 4
+
+_Operator = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedGroup:
+    token: str
+    epoch: int
+    states: Mapping[str, tuple[TableSchema, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedOperator:
+    token: str
+    epoch: int
+    states: Mapping[str, HeldOperatorState]
+    files: tuple[OperatorFile, ...]
+
+
+_keyed: dict[_Operator, dict[int, _CachedGroup]] = {}
+_operator: dict[tuple[str, str, int], _CachedOperator] = {}
+# How many scopes each subtask had when its state was last left out of looks for garbage.
+_left_out: dict[tuple[str, str, int], int] = {}
+
+
+class SubtaskStateLoader:
+    """Brings the state of one subtask into memory, reading as little as it can."""
+
+    def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int, clock: Clock) -> None:
+        self._spec = spec
+        self._epoch = epoch
+        self._subtask = subtask
+        self._clock = clock
+        self._store = CheckpointStore.at(epoch.foreign_store or spec.store_url)
+        self._own = (spec.store_url, spec.uid)
+        self._cache = _keyed.setdefault(self._own, {})
+        self._restored: OperatorState | None = None
+        self.cached_key_groups = 0
+
+    def keyed(self) -> HeapKeyedStateBackend:
+        """Return the keyed state that the epoch starts from."""
+        start, end = self._epoch.subtasks[self._subtask].key_groups
+        backend = HeapKeyedStateBackend(self._spec.max_parallelism, KeyGroupRange(start, end), self._clock)
+        stale: dict[int, _CachedGroup | None] = {}
+        for first, last, head in self._epoch.subtasks[self._subtask].heads:
+            for key_group in range(first, last + 1):
+                cached = self._cache.pop(key_group, None)
+                if cached is not None and cached.token == head:
+                    backend.attach_key_group(key_group, cached.states)
+                    self.cached_key_groups += 1
+                elif head:
+                    stale[key_group] = cached
+        if stale:
+            self._catch_up(backend, stale)
+        self._evict()
+        return backend
+
+    def operator(self) -> tuple[OperatorStateBackend, tuple[OperatorFile, ...]]:
+        """Return the operator state that the epoch starts from, and the files that hold it."""
+        backend = OperatorStateBackend()
+        cached = _operator.pop((*self._own, self._subtask), None)
+        token = self._epoch.subtasks[self._subtask].operator_token
+        if cached is not None and token and cached.token == token:
+            backend.attach(cached.states)
+            return backend, cached.files
+        if not self.is_restored():
+            return backend, ()
+        operator = self._manifest_state()
+        files = operator.subtasks[self._subtask].operator
+        backend.restore(operator_snapshots(self._store, operator.states, files))
+        return backend, files
+
+    def is_restored(self) -> bool:
+        """Whether the operator has state of an earlier epoch."""
+        return self._epoch.previous is not None
+
+    def keep_keyed(self, keyed: HeapKeyedStateBackend, tokens: Mapping[int, str] | None = None) -> None:
+        """Put keyed state back.
+
+        Args:
+            keyed: The state.
+            tokens: Per key group the version that the subtask has just written; None when it is what the epoch starts
+                from.
+
+        """
+        if tokens is None:
+            heads = self._epoch.subtasks[self._subtask].heads
+            tokens = {group: head for first, last, head in heads for group in range(first, last + 1)}
+        scopes = 0
+        for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
+            states = keyed.detach_key_group(key_group)
+            self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
+            scopes += sum(len(rows) for _, rows in states.values())
+        # All of it, once it was loaded; and as it grows, whenever that has made it twice as much.
+        place = (*self._own, self._subtask)
+        if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _left_out.get(place, 0):
+            leave_out()
+            _left_out[place] = scopes
+
+    def keep_operator(
+        self, states: Mapping[str, HeldOperatorState], token: str, files: tuple[OperatorFile, ...]
+    ) -> None:
+        """Put detached operator state back, as the version that was just written; without a token it has none."""
+        if token:
+            held = _CachedOperator(token, self._epoch.epoch, states, files)
+            _operator[*self._own, self._subtask] = held
+
+    def _catch_up(self, backend: HeapKeyedStateBackend, stale: Mapping[int, _CachedGroup | None]) -> None:
+        operator = self._manifest_state()
+        files = operator.subtasks[self._subtask].keyed
+        first_file = {}
+        for key_group, cached in stale.items():
+            first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
+            # What no file follows on is of another history, perhaps under other types: it must not be met.
+            if cached is not None and first_file[key_group]:
+                backend.attach_key_group(key_group, cached.states)
+        apply_keyed_files(backend, self._store, operator, files, first_file)
+
+    def _manifest_state(self) -> OperatorState:
+        if self._restored is None:
+            assert self._epoch.previous is not None
+            manifest = self._store.manifest(self._epoch.previous)
+            restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
+            if self._epoch.restores:
+                # What this epoch's subtasks get follows from the manifest alone, so a replay gets the same.
+                restored = rescale_operator(restored, manifest.max_parallelism, len(self._epoch.subtasks))
+            self._restored = restored
+        return self._restored
+
+    def _evict(self) -> None:
+        oldest = self._epoch.epoch - _EPOCHS_KEPT
+        for key_group in [g for g, cached in self._cache.items() if cached.epoch < oldest]:
+            del self._cache[key_group]
+        for held in [key for key, cached in _operator.items() if key[:2] == self._own and cached.epoch < oldest]:
+            del _operator[held]
+
+
+def _after(files: Sequence[KeyedFile], key_group: int, token: str) -> int:
+    """Return the index of the first file that a key group at version ``token`` misses; 0 to load it anew."""
+    position = 0
+    for index, item in enumerate(files):
+        start, end = item.key_groups
+        if token and start <= key_group <= end and item.token == token:
+            position = index + 1
+    return position

@@ -1,0 +1,58 @@
+"""Puts neighbouring parts of a subtask's input together; Spark hands rows over some thousand at a time.
+
+A function over batches gets the epoch's as one, whatever they came in, so that its outputs do not depend on that. For
+one over records they are gathered to be grouped by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from statecore.functions import BatchProcessFunction
+from statecore.runtime.messages import OperatorSpec
+from statecore.runtime.worker.input import Part
+
+# Columns of text address their bytes with 31 bits.
+_BATCH = (4 * 1024**2, 1024**3)
+_TO_GROUP = (256 * 1024, 128 * 1024**2)
+
+
+class Gathering:
+    """Holds parts back until others follow that they must not be mixed with, or until they are large."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        takes_batches = isinstance(spec.function, BatchProcessFunction)
+        self._most_rows, self._most_bytes = _BATCH if takes_batches else _TO_GROUP
+        self._passes = not takes_batches and (spec.ordered or not spec.key_fields)
+        self._parts: list[Part] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """Take parts, and yield what does not go together with later ones any more."""
+        for part in parts:
+            if self._passes:
+                yield part
+                continue
+            if not self._takes(part):
+                yield from self.rest()
+            self._parts.append(part)
+            self._rows += part.rows.num_rows
+            self._bytes += part.rows.nbytes
+
+    def rest(self) -> Iterator[Part]:
+        """Yield what is held back."""
+        if self._parts:
+            first = self._parts[0]
+            yield Part(first.phase, first.broadcast, pa.concat_batches([part.rows for part in self._parts]))
+        self._parts, self._rows, self._bytes = [], 0, 0
+
+    def _takes(self, part: Part) -> bool:
+        if not self._parts:
+            return True
+        first = self._parts[0]
+        alike = (part.phase, part.broadcast) == (first.phase, first.broadcast)
+        fits = self._rows + part.rows.num_rows <= self._most_rows and self._bytes + part.rows.nbytes <= self._most_bytes
+        return alike and fits

@@ -1,0 +1,140 @@
+"""What a function yields, staged as Parquet until its epoch is committed and published.
+
+::
+
+    _staged/<lineage>-<epoch>-<sink>-<subtask>-<token>.parquet
+
+No folder per epoch: where folders are real, they would be left behind empty, and every listing would walk them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from statecore.errors import StateTypeError
+from statecore.model import arrow_schema
+from statecore.model.arrow_values import to_arrow
+from statecore.runtime.messages import StagedSink
+from statecore.runtime.worker.fitting import fitted
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import StagedOutput
+from statecore.state.process import MAIN_OUTPUT
+
+STAGED = "_staged"
+
+_BUFFERED_ROWS = 32 * 1024
+_NAME = re.compile(r"_staged/(\d+)-(\d+)-(.+)-\d+-[^-]+")
+
+
+class StagedName(NamedTuple):
+    """What the path of a staged file says."""
+
+    lineage: int
+    epoch: int
+    sink: str
+
+    @classmethod
+    def parse(cls, path: str) -> StagedName | None:
+        """Read a path; None when it is no staged file's."""
+        found = _NAME.fullmatch(path)
+        return cls(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def published_name(path: str) -> str:
+    """Return the name that a staged file has when it is published: its epoch is in the folder's name then."""
+    return path.rsplit("/", 1)[-1].split("-", 2)[-1]
+
+
+class Outputs:
+    """Collects outputs by tag and stages them as Parquet; what no sink takes is dropped."""
+
+    def __init__(self, sinks: Iterable[StagedSink]) -> None:
+        self._buffers = {sink.name: _OutputBuffer(sink) for sink in sinks}
+        self._by_tag: dict[str, list[_OutputBuffer]] = {}
+        for buffer in self._buffers.values():
+            self._by_tag.setdefault(buffer.sink.tag, []).append(buffer)
+        self._main = self._by_tag.get(MAIN_OUTPUT, [])
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None = None) -> None:
+        """Take one output; sinks do not keep its event time."""
+        for buffer in self._by_tag.get(tag, ()):
+            buffer.add_all((value,))
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
+        """Take outputs of the main one."""
+        if len(self._main) == 1:
+            # Without a further call: this is done for every record.
+            buffer = self._main[0]
+            buffer.pending.extend(values)
+            if len(buffer.pending) >= _BUFFERED_ROWS:
+                buffer.flush()
+        else:
+            # Taken also when there is no sink: a generator works only while somebody asks.
+            taken = list(values)
+            for buffer in self._main:
+                buffer.add_all(taken)
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        """Take many outputs as columns."""
+        for buffer in self._by_tag.get(tag, ()):
+            buffer.add_batch(rows)
+
+    def stage(self, epoch: str, attempt: str) -> Iterator[StagedOutput]:
+        """Write one file per sink that got rows.
+
+        Args:
+            epoch: ``<lineage>-<epoch>``.
+            attempt: ``<subtask>-<token>``.
+
+        """
+        for buffer in self._buffers.values():
+            output = buffer.stage(f"{STAGED}/{epoch}-{buffer.sink.name}-{attempt}.parquet")
+            if output is not None:
+                yield output
+
+
+class _OutputBuffer:
+    def __init__(self, sink: StagedSink) -> None:
+        self.sink = sink
+        self._schema = arrow_schema(sink.fields)
+        self._type = pa.struct(list(self._schema))
+        self.pending: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self.pending.extend(values)
+        if len(self.pending) >= _BUFFERED_ROWS:
+            self.flush()
+
+    def add_batch(self, rows: pa.RecordBatch) -> None:
+        self.flush()
+        self._batches.append(fitted(rows, self._schema, f"for sink {self.sink.name!r}"))
+
+    def stage(self, path: str) -> StagedOutput | None:
+        self.flush()
+        if not self._batches:
+            return None
+        table = pa.Table.from_batches(self._batches, self._schema)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        store = CheckpointStore(self.sink.store)
+        file = store.write_file(path, sink.getvalue().to_pybytes())
+        return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)
+
+    def flush(self) -> None:
+        if not self.pending:
+            return
+        try:
+            rows = to_arrow(self.pending, self._type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            raise StateTypeError(
+                f"found an output for sink {self.sink.name!r} that does not fit: {error}; expected rows with the "
+                f"columns {', '.join(f'{f.name} {f.type}' for f in self._schema)}; yield a tuple with these columns"
+            ) from error
+        self._batches.append(pa.RecordBatch.from_struct_array(rows))
+        self.pending = []

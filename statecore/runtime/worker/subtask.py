@@ -1,0 +1,262 @@
+"""The worker's side of an epoch: one subtask takes its records, runs the function, writes what changed.
+
+Runs inside ``mapInArrow``. What a subtask writes carries its attempt's token and counts only when the epoch's manifest
+names it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from statecore.functions import BatchProcessFunction
+from statecore.model import DistributionMode, StateKind
+from statecore.runtime.faults import FaultPoint, fault_point
+from statecore.runtime.messages import (
+    AFTER_WATERMARK,
+    ANCHOR,
+    BEFORE_WATERMARK,
+    EpochSpec,
+    OperatorSpec,
+    SubtaskCommit,
+)
+from statecore.runtime.worker.cache import SubtaskStateLoader
+from statecore.runtime.worker.crossing import CrossingRows
+from statecore.runtime.worker.garbage_collection import rare_collections
+from statecore.runtime.worker.gathering import Gathering
+from statecore.runtime.worker.input import Part, SubtaskInput
+from statecore.runtime.worker.memory import worker_memory
+from statecore.runtime.worker.outputs import Outputs
+from statecore.runtime.worker.writing import StateWriter
+from statecore.snapshot.live_rows import count_rows
+from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
+from statecore.state import HeapKeyedStateBackend, ProcessOperator
+from statecore.state.contexts import NO_WATERMARK
+from statecore.state.operator_state import HeldOperatorState
+
+
+class EpochClock:
+    """The epoch's time, the same on every worker and on replay; in ms since 1970-01-01 UTC."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """Return it."""
+        return self._now_ms
+
+
+def subtask_runner(
+    spec: OperatorSpec, epoch: EpochSpec
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that ``mapInArrow`` runs in every subtask.
+
+    It gives the outputs that other operators read, the commits of these operators, and last the subtask's own commit.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _run(spec, epoch, batches)
+
+    return run
+
+
+def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        # Only a partition without marker row is empty; the driver misses its commit and fails the epoch.
+        return
+    with rare_collections():
+        attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
+        yield from attempt.process(chain((first,), batches))
+        fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
+        yield attempt.commit()
+
+
+class _Attempt:
+    """One try of a subtask at an epoch; its token is in the name of all it writes."""
+
+    def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int) -> None:
+        self._spec, self._epoch, self._subtask = spec, epoch, subtask
+        self._number = secrets.randbits(63)
+        self._started = time.monotonic()
+        clock = EpochClock(epoch.now_ms)
+        self._loader = SubtaskStateLoader(spec, epoch, subtask, clock)
+        self._keyed = self._loader.keyed() if spec.key_fields else None
+        self._operator, self._old_files = self._loader.operator()
+        self._outputs = Outputs(spec.sinks)
+        self._crossing = CrossingRows(spec, subtask, self._number)
+        self._taken = SubtaskInput(spec, epoch.watermark_ms)
+        self._gathering = Gathering(spec)
+        self._advanced = False
+        self._process = ProcessOperator(
+            spec.function,
+            self._keyed,
+            self._operator,
+            _WithCrossing(self._outputs, self._crossing) if spec.crossings else self._outputs,
+            clock=clock,
+            subtask=subtask,
+            parallelism=len(epoch.subtasks),
+            broadcast=spec.broadcast,
+            watermark=NO_WATERMARK if epoch.watermark_before_ms is None else epoch.watermark_before_ms,
+            late=spec.late,
+        )
+        self._loaded = self._processed = time.monotonic()
+
+    def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the function over the epoch's rows; yield what goes on to other operators."""
+        spec, process = self._spec, self._process
+        try:
+            process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
+            if not spec.reads_operator:
+                yield from self._advance()
+            for batch in batches:
+                passed = self._taken.commits(batch)
+                if passed:
+                    yield self._crossing.commits(passed)
+                for part in self._gathering.add(self._taken.parts(batch)):
+                    yield from self._process_part(part)
+            for part in self._gathering.rest():
+                yield from self._process_part(part)
+            if not self._advanced:
+                yield from self._advance()
+            process.snapshot(self._epoch.epoch)
+        finally:
+            process.close()
+        self._processed = time.monotonic()
+
+    def commit(self) -> pa.RecordBatch:
+        """Write what changed, keep the state in memory, and return the commit."""
+        spec, epoch, keyed = self._spec, self._epoch, self._keyed
+        writer = StateWriter(spec, epoch, self._subtask)
+        moves_in = epoch.foreign_store is not None
+        replaces = moves_in or (keyed is not None and keyed.rewrite_needed)
+        keyed_files: list[KeyedFile] = []
+        if keyed is not None:
+            keyed_files = writer.keyed(keyed, FileKind.BASE if replaces else FileKind.CHANGELOG)
+            keyed.clear_changes()
+        changed = self._operator.changed()
+        held = self._operator.detach()
+        if moves_in:
+            changed = sorted(held)
+        # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
+        kept = [] if moves_in else [item for item in self._old_files if item.state not in changed]
+        written = writer.operator({name: held[name] for name in changed})
+        operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
+        operator_token = epoch.subtasks[self._subtask].operator_token
+        if changed or not operator_token:
+            operator_token = writer.token
+        staged = self._outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{self._subtask:05d}-{writer.token}")
+        memory, taken = worker_memory(), self._taken
+        commit = SubtaskCommit(
+            uid=spec.uid,
+            subtask=self._subtask,
+            attempt=self._number,
+            read_from=tuple(sorted(taken.read_from)),
+            keyed=tuple(keyed_files),
+            replaces=replaces,
+            operator=operator_files if changed or moves_in else None,
+            operator_token=operator_token,
+            states=tuple(_schemas(keyed, held)),
+            outputs=tuple(staged),
+            rows=taken.rows,
+            broadcast_rows=taken.broadcast_rows,
+            late_rows=taken.late_rows,
+            late_broadcast_rows=taken.late_broadcast_rows,
+            max_event_time_ms=taken.max_event_time_ms,
+            max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
+            next_event_timer_ms=self._process.next_event_timer_ms,
+            next_processing_timer_ms=self._process.next_processing_timer_ms,
+            key_groups=0 if keyed is None else len(keyed.key_groups),
+            cached_key_groups=self._loader.cached_key_groups,
+            state_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
+            load_ms=_ms(self._loaded - self._started),
+            process_ms=_ms(self._processed - self._loaded),
+            write_ms=_ms(time.monotonic() - self._processed),
+            memory_used=memory.used,
+            memory_limit=memory.limit,
+        )
+        if keyed is not None:
+            token = writer.token if keyed_files else ""
+            groups = epoch.subtasks[self._subtask].key_groups
+            tokens = dict.fromkeys(range(groups[0], groups[1] + 1), token) if token or replaces else None
+            self._loader.keep_keyed(keyed, tokens)
+        self._loader.keep_operator(held, operator_token, operator_files)
+        fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
+        return self._crossing.commits([msgspec.json.encode(commit).decode()])
+
+    def _process_part(self, part: Part) -> Iterator[pa.RecordBatch]:
+        if part.phase == AFTER_WATERMARK and not self._advanced:
+            # All that other operators made before their watermark went on has been dealt with.
+            yield from self._advance()
+        if isinstance(self._spec.function, BatchProcessFunction):
+            self._process.process_batch(*self._taken.batch(part))
+        elif part.broadcast:
+            for value, timestamp in self._taken.broadcast_records(part):
+                self._process.process_broadcast(value, timestamp)
+        else:
+            self._process.process(self._taken.records(part))
+        yield from self._crossing.batches(part.phase)
+
+    def _advance(self) -> Iterator[pa.RecordBatch]:
+        """Let event time go on and fire timers.
+
+        The epoch before ends here: only now is it known how far event time went in all subtasks.
+        """
+        self._advanced = True
+        if self._epoch.watermark_ms is not None:
+            self._process.advance_watermark(self._epoch.watermark_ms)
+        self._process.fire_processing_time()
+        yield from self._crossing.batches(BEFORE_WATERMARK)
+
+
+class _WithCrossing:
+    """Gives every output to sinks and to other operators."""
+
+    def __init__(self, outputs: Outputs, crossing: CrossingRows) -> None:
+        self._outputs, self._crossing = outputs, crossing
+
+    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+        self._outputs.emit(tag, value, timestamp_ms)
+        self._crossing.emit(tag, value, timestamp_ms)
+
+    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
+        taken = list(values)
+        self._outputs.emit_all(taken, timestamp_ms)
+        self._crossing.emit_all(taken, timestamp_ms)
+
+    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        self._outputs.emit_batch(tag, rows, timestamps_ms)
+        self._crossing.emit_batch(tag, rows, timestamps_ms)
+
+
+def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOperatorState]) -> Iterator[StateSchema]:
+    for name, table in sorted(keyed.tables.items() if keyed is not None else ()):
+        yield StateSchema(
+            name=name,
+            scope="keyed",
+            kind=table.kind,
+            type=table.type,
+            stamped=table.stamped,
+            windowed=table.windowed,
+            ttl=None if table.ttl is None else TtlRef.of(table.ttl),
+        )
+    for name, state in operator.items():
+        kind = StateKind.MAP if state.mode is DistributionMode.BROADCAST else StateKind.LIST
+        yield StateSchema(
+            name=name, scope="operator", kind=kind, type=state.type, strategy=state.strategy, mode=state.mode
+        )
+
+
+def _counted(keyed: HeapKeyedStateBackend) -> dict[str, tuple[int, ...]]:
+    owned = range(keyed.key_groups.start, keyed.key_groups.end + 1)
+    return {name: tuple(count_rows(table, group) for group in owned) for name, table in keyed.tables.items()}
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,382 @@
+"""Keyed state of one subtask, on the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from statecore.errors import ConfigurationError, MaxParallelismError, StateConflictError, StateError
+from statecore.model import (
+    AggregatingStateDescriptor,
+    KeyGroupRange,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from statecore.state.adoption import adopt
+from statecore.state.batches import BatchKeys
+from statecore.state.cleanup import IncrementalCleanup
+from statecore.state.keyed_state import (
+    HeapAggregatingState,
+    HeapListState,
+    HeapMapState,
+    HeapReducingState,
+    HeapState,
+    HeapValueState,
+)
+from statecore.state.keyed_state_ttl import (
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlRule,
+    TtlValueState,
+)
+from statecore.state.tables import (
+    Groups,
+    Key,
+    Scope,
+    StateTable,
+    TableSchema,
+    conflict_of_snapshots,
+    copied_rows,
+    describe,
+    joined_scope,
+    split_scope,
+)
+from statecore.state.timers import TimerTable, new_table
+
+# Plain and expiring handle of each kind.
+_HANDLES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
+    StateKind.VALUE: (HeapValueState, TtlValueState),
+    StateKind.LIST: (HeapListState, TtlListState),
+    StateKind.MAP: (HeapMapState, TtlMapState),
+    StateKind.REDUCING: (HeapReducingState, TtlReducingState),
+    StateKind.AGGREGATING: (HeapAggregatingState, TtlAggregatingState),
+}
+
+_Handle = TypeVar("_Handle", bound=HeapState)
+
+
+class Clock(Protocol):
+    """Time as the epoch has it, never the wall clock of a worker."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970-01-01 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSnapshot:
+    """State of some key groups at one moment, isolated from later writes.
+
+    Attributes:
+        max_parallelism: Number of key groups of the job.
+        states: Per state name what it is, and ``{key group: {scope: stored}}``.
+
+    """
+
+    max_parallelism: int
+    states: Mapping[str, tuple[TableSchema, Groups]]
+
+
+class HeapKeyedStateBackend:
+    """State of the key groups of one subtask.
+
+    Args:
+        max_parallelism: Number of key groups of the job.
+        key_groups: Those this backend owns.
+        clock: The epoch's time.
+
+    Attributes:
+        scope: The current key within the current namespace; None without a current key.
+        batch: The keys of the batch at work; None without one.
+        rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
+            cannot go on from them.
+
+    """
+
+    def __init__(self, max_parallelism: int, key_groups: KeyGroupRange, clock: Clock) -> None:
+        self.max_parallelism = max_parallelism
+        self.key_groups = key_groups
+        self.clock = clock
+        self.namespace: Hashable | None = None
+        self.scope: Scope | None = None
+        self.batch: BatchKeys | None = None
+        self.key_group = -1
+        self.tables: dict[str, StateTable] = {}
+        self.rewrite_needed = False
+        self._sealed = False
+        self._restored: set[str] = set()
+        self._first, self._last = key_groups.start, key_groups.end
+        self._handles: dict[str, HeapState] = {}
+        self._last_used: tuple[StateDescriptor, HeapState] | None = None
+        self._every_record: list[Callable[[], None]] = []
+
+    def set_current_key(self, key: Key, key_group: int) -> None:
+        """Scope keyed state to ``key`` until the next call.
+
+        Raises:
+            StateError: ``key_group`` is not one of this backend's.
+
+        """
+        if not self._first <= key_group <= self._last:
+            raise StateError(
+                f"found key {key!r} in key group {key_group}; expected a key group of this subtask, "
+                f"{self._first} to {self._last}; check how the stream was partitioned"
+            )
+        self.scope = key if self.namespace is None else joined_scope(key, self.namespace)
+        self.key_group = key_group
+        if self._every_record:
+            for clean_up in self._every_record:
+                clean_up()
+
+    def set_current_batch(self, keys: BatchKeys) -> None:
+        """Let columns be added to keyed state, a value for each row of a batch, until ``forget_current_batch``.
+
+        Raises:
+            StateError: A key is in a key group that is not one of this backend's.
+
+        """
+        for position in (0, -1):
+            self.set_current_key(keys.scopes[position], int(keys.key_groups[position]))
+        self.forget_current_key()
+        for clean_up in self._every_record:
+            for _ in keys.scopes:
+                clean_up()
+        self.batch = keys
+
+    def forget_current_batch(self) -> None:
+        """Leave keyed state without a batch and without a key."""
+        self.batch = None
+        self.forget_current_key()
+
+    def set_current_namespace(self, namespace: Hashable | None) -> None:
+        """Scope keyed state to a window, within the current key and those to come; None is no namespace."""
+        key = self.current_key
+        self.namespace = namespace
+        if key is not None:
+            self.scope = joined_scope(key, namespace)
+
+    def forget_current_key(self) -> None:
+        """Leave keyed state without a scope, as it is outside the processing of a record."""
+        self.scope = None
+
+    @property
+    def current_key(self) -> Key | None:
+        """The key that keyed state is scoped to, None without one."""
+        return None if self.scope is None else split_scope(self.scope)[0]
+
+    def get_value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
+        """Return the value state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapValueState)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> HeapListState:
+        """Return the list state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapListState)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> HeapMapState:
+        """Return the map state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapMapState)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> HeapReducingState:
+        """Return the reducing state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapReducingState)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> HeapAggregatingState:
+        """Return the aggregating state of that descriptor, registering it on first use."""
+        return self._handle(descriptor, HeapAggregatingState)
+
+    def get_state(self, descriptor: StateDescriptor) -> HeapState:
+        """Return the state of a descriptor of any kind."""
+        return self._handle(descriptor, HeapState)
+
+    def timers(self, name: str) -> TimerTable:
+        """Return the timers of a time domain."""
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = new_table(name, TableSchema(StateKind.TIMERS, "bigint"))
+        assert isinstance(table, TimerTable)
+        return table
+
+    def seal(self) -> None:
+        """Refuse from now on to bring restored state into another form: the records are about to come."""
+        self._sealed = True
+
+    def unregistered(self) -> list[str]:
+        """Return the names of restored states that were not registered again."""
+        found = [self.tables[name] for name in sorted(self._restored)]
+        return [table.name for table in found if table.descriptor is None and table.kind is not StateKind.TIMERS]
+
+    def restored_table(self, name: str, schema: TableSchema) -> StateTable:
+        """Return the table that restored rows of this state go to.
+
+        Raises:
+            StateConflictError: The name holds another kind or type already.
+
+        """
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = new_table(name, schema)
+        table.require(schema)
+        self._restored.add(name)
+        return table
+
+    def detach_key_group(self, key_group: int) -> dict[str, tuple[TableSchema, Any]]:
+        """Take a key group's state out, for ``attach_key_group`` of a later backend."""
+        detached = {name: (table.schema, table.detach(key_group)) for name, table in self.tables.items()}
+        return {name: (schema, rows) for name, (schema, rows) in detached.items() if rows is not None}
+
+    def attach_key_group(self, key_group: int, detached: Mapping[str, tuple[TableSchema, Any]]) -> None:
+        """Take over a key group's state, as another backend gave it away."""
+        for name, (schema, rows) in detached.items():
+            self.restored_table(name, schema).attach(key_group, rows)
+
+    def clear_changes(self) -> None:
+        """Forget which keys were written, because files hold them now."""
+        self.rewrite_needed = False
+        for table in self.tables.values():
+            table.clear_changes()
+
+    def snapshot(self) -> KeyedSnapshot:
+        """Return the state of all key groups, isolated from later writes; expired state is left out where asked for."""
+        now_ms = self.clock.now_ms()
+        states = {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
+        return KeyedSnapshot(self.max_parallelism, states)
+
+    def restore(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> None:
+        """Start afresh from this backend's own key groups in any number of snapshots.
+
+        The current key and namespace are forgotten, and so is what was registered: get states again, by the same
+        descriptors or others. When the snapshots are refused, nothing has changed.
+
+        Raises:
+            MaxParallelismError: A snapshot has another number of key groups.
+            StateConflictError: Two snapshots hold one state with different kinds or types.
+
+        """
+        taken = self._checked(snapshots)
+        self._start_afresh()
+        for snapshot in taken:
+            for name, (schema, groups) in snapshot.states.items():
+                held = self.tables.get(name)
+                if held is not None and not held.schema.has_form_of(schema):
+                    self.tables[name] = new_table(name, schema)
+                table = self.restored_table(name, schema)
+                for key_group, rows in groups.items():
+                    if key_group in self.key_groups:
+                        table.groups[key_group].update(copied_rows(schema.kind, rows))
+                        table.touched(key_group)
+
+    def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
+        # Taken before anything is emptied: they may be made from this very backend as they are asked for.
+        taken = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
+        schemas: dict[str, TableSchema] = {}
+        for snapshot in taken:
+            if snapshot.max_parallelism != self.max_parallelism:
+                raise MaxParallelismError(
+                    f"found a snapshot of max parallelism {snapshot.max_parallelism}; expected {self.max_parallelism}, "
+                    "since every key has another key group otherwise; rewrite the savepoint (method rewrite)"
+                )
+            for name, (schema, _) in snapshot.states.items():
+                if not schemas.setdefault(name, schema).has_form_of(schema):
+                    raise conflict_of_snapshots(name, schemas[name], schema)
+        return taken
+
+    def _start_afresh(self) -> None:
+        """Empty every table and forget what was registered."""
+        self.namespace = None
+        self.forget_current_batch()
+        self._handles.clear()
+        self._last_used = None
+        self._every_record.clear()
+        self._restored.clear()
+        self.rewrite_needed = self._sealed = False
+        for table in self.tables.values():
+            table.reset()
+            table.descriptor = None
+
+    def _handle(self, descriptor: StateDescriptor, expected: type[_Handle]) -> _Handle:
+        # Functions ask for the state they used last, again and again.
+        last = self._last_used
+        if last is not None and last[0] is descriptor:
+            handle = last[1]
+        else:
+            _require_kind(descriptor, expected)
+            handle = self._registered_handle(descriptor)
+            self._last_used = (descriptor, handle)
+        if not isinstance(handle, expected):
+            raise _wrong_getter(descriptor)
+        return handle
+
+    def _registered_handle(self, descriptor: StateDescriptor) -> HeapState:
+        table = self.tables.get(descriptor.name)
+        if table is not None and table.descriptor == descriptor:
+            return self._handles[descriptor.name]
+        wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _ttl_in_force(descriptor) is not None)
+        if table is None or not (table.descriptor or table.name in self._restored or table.schema.has_form_of(wanted)):
+            # An empty table that is left of what was there before a restore is no restored state.
+            table = self.tables[descriptor.name] = new_table(descriptor.name, wanted)
+        elif table.descriptor is not None:
+            _require_same(table, table.descriptor, descriptor, wanted)
+        elif adopt(table, descriptor, wanted, self.clock.now_ms(), sealed=self._sealed):
+            self.rewrite_needed = True
+        replaced = table.descriptor is not None
+        table.descriptor = descriptor
+        plain, expiring = _HANDLES[descriptor.kind]
+        ttl = table.ttl
+        handle: HeapState
+        if ttl is None:
+            handle = plain(self, table, descriptor)
+        else:
+            accessed = self._clean_up(table, register=not replaced)
+            handle = expiring(self, table, descriptor, TtlRule(ttl, self.clock.now_ms, accessed))
+        self._handles[descriptor.name] = handle
+        return handle
+
+    def _clean_up(self, table: StateTable, *, register: bool) -> Callable[[], None] | None:
+        ttl = table.ttl
+        if ttl is None or ttl.cleanup_incremental is None:
+            return None
+        clean_up = IncrementalCleanup(table, ttl, self.clock.now_ms)
+        if register and clean_up.every_record:
+            self._every_record.append(clean_up.run)
+        return clean_up.run
+
+
+def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
+    if not isinstance(descriptor, StateDescriptor):
+        raise ConfigurationError(
+            f"found {descriptor!r} asked for as a state; expected a descriptor; give for example "
+            "ValueStateDescriptor(name, type)"
+        )
+    if not issubclass(_HANDLES[descriptor.kind][0], expected):
+        raise _wrong_getter(descriptor)
+
+
+def _wrong_getter(descriptor: StateDescriptor) -> StateConflictError:
+    return StateConflictError(
+        f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter of its "
+        "kind; call get_value_state (get_state), get_list_state and so on with a descriptor of that kind"
+    )
+
+
+def _ttl_in_force(descriptor: StateDescriptor) -> StateTtlConfig | None:
+    return descriptor.ttl if descriptor.ttl is not None and descriptor.ttl.enabled else None
+
+
+def _require_same(table: StateTable, first: StateDescriptor, second: StateDescriptor, wanted: TableSchema) -> None:
+    if (table.kind, table.type) != (wanted.kind, wanted.type):
+        found, expected = describe(wanted), describe(table.schema)
+    elif _ttl_in_force(first) != _ttl_in_force(second):
+        found, expected = f"{describe(wanted)} {second.ttl}", f"{describe(table.schema)} {first.ttl}"
+    else:
+        return
+    raise StateConflictError(
+        f"found state {second.name!r} asked for as {found}; expected {expected}, as it was registered; "
+        "give one of the two states another name"
+    )

@@ -1,0 +1,508 @@
+"""Handles on keyed state without a time to live: what ``get_*_state`` returns.
+
+Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
+holds apart from what is stored; reads give out copies of what can be changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from statecore.errors import NoCurrentKeyError, StateError, StateTypeError
+from statecore.model import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from statecore.model.leaves import INTEGER_BITS
+from statecore.model.values import MisfitError, map_key_type, value_type
+from statecore.state.batch_adds import aggregate_column, reduce_column
+from statecore.state.batches import BatchKeys
+from statecore.state.tables import Scope, StateTable, split_scope
+from statecore.state.values import checked_elements
+
+if TYPE_CHECKING:
+    from statecore.state.heap import HeapKeyedStateBackend
+
+
+# None can be stored: it is what a reducing state with a time to live holds after add(None).
+_ABSENT = object()
+
+
+class HeapState:
+    """What every handle shares: its table, the form of its values, and the scope that the backend sets.
+
+    Attributes:
+        table: What it is a handle on.
+        conform: Brings a value into its stored form; raises MisfitError.
+
+    """
+
+    __slots__ = ("_backend", "_copy", "_groups", "_high", "_low", "_written", "conform", "table")
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, ddl: str) -> None:
+        stored = value_type(ddl)
+        self._backend = backend
+        self.table = table
+        self._groups = table.groups
+        self._written = table.written
+        self.conform = stored.conform
+        self._copy = stored.copy
+        # Integers within these bounds need no more than a look; the bounds of another type hold none.
+        self._low, self._high = _integer_bounds(stored.ddl)
+
+    @property
+    def backend(self) -> HeapKeyedStateBackend:
+        """The backend that sets the scope."""
+        return self._backend
+
+    def clear(self) -> None:
+        """Remove what is stored under the current key."""
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        if self._groups[backend.key_group].pop(scope, _ABSENT) is not _ABSENT:
+            self._written[backend.key_group].append(scope)
+
+    def batch(self) -> BatchKeys:
+        """Return the keys of the batch at work.
+
+        Raises:
+            StateError: No batch is processed.
+
+        """
+        keys = self._backend.batch
+        if keys is None:
+            raise StateError(
+                f"found add_batch() on state {self.table.name!r} while no batch is processed; expected it in "
+                "process_batch of a BatchProcessFunction on a keyed stream; call add() for one record"
+            )
+        return keys
+
+    def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
+        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        scopes = keys.scopes
+        values: list[Any] = []
+        for key_group, start, end in keys.runs():
+            values += map(self._groups[key_group].get, scopes[start:end], repeat(absent))
+        return values
+
+    def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
+        """Replace what is stored under each key."""
+        for key_group, start, end in keys.runs():
+            scopes = keys.scopes[start:end]
+            self._groups[key_group].update(zip(scopes, stored[start:end], strict=True))
+            self._written[key_group] += scopes
+
+    def no_key(self) -> NoCurrentKeyError:
+        """Return the error of a use without a current key."""
+        return NoCurrentKeyError(
+            f"found a use of keyed state {self.table.name!r} without a current key; expected it inside "
+            "process_element or on_timer of a keyed function; use operator state for what has no key"
+        )
+
+    def misfit(self, value: Any, error: MisfitError) -> StateTypeError:
+        """Return the error of a value that does not fit, with state, key and value named."""
+        scope = self._backend.scope
+        key, namespace = split_scope(scope) if scope is not None else (None, None)
+        where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
+        part = f" ({error.path} is {error.value!r}, not {error.expected})" if error.path else ""
+        return StateTypeError(
+            f"found {value!r} for state {self.table.name!r} under {where}{part}; expected a value of type "
+            f"{self.table.type}; convert it before it is written, or declare another type; the old value was kept"
+        )
+
+    def _given(self, stored: Any) -> Any:
+        return stored if self._copy is None else self._copy(stored)
+
+    def _write(self, stored: Any) -> None:
+        backend = self._backend
+        if backend.namespace is not None:
+            self.table.windowed = True
+        key_group, scope = backend.key_group, backend.scope
+        assert scope is not None
+        self._groups[key_group][scope] = stored
+        written = self._written[key_group]
+        if not written or written[-1] is not scope:
+            written.append(scope)
+
+    def _scope(self) -> Scope:
+        scope = self._backend.scope
+        if scope is None:
+            raise self.no_key()
+        return scope
+
+    def _stored_form(self, value: Any) -> Any:
+        try:
+            return self.conform(value)
+        except MisfitError as error:
+            raise self.misfit(value, error) from error
+
+
+class HeapValueState(HeapState):
+    """One value per key."""
+
+    __slots__ = ()
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ValueStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+
+    def value(self) -> Any:
+        """Return the value of the current key, or None."""
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        stored = self._groups[backend.key_group].get(scope)
+        return stored if self._copy is None else self._copy(stored)
+
+    def update(self, value: Any) -> None:
+        """Replace the value of the current key; None clears it.
+
+        Raises:
+            StateTypeError: The value does not fit; the old one is kept.
+
+        """
+        backend = self._backend
+        scope = backend.scope
+        if scope is None:
+            raise self.no_key()
+        if type(value) is int and self._low <= value <= self._high:
+            stored = value
+        elif value is None:
+            self.clear()
+            return
+        else:
+            stored = self._stored_form(value)
+        if backend.namespace is not None:
+            self.table.windowed = True
+        key_group = backend.key_group
+        self._groups[key_group][scope] = stored
+        written = self._written[key_group]
+        # Records come key by key: most writes follow one to the same key.
+        if not written or written[-1] is not scope:
+            written.append(scope)
+
+
+class HeapListState(HeapState):
+    """A list per key."""
+
+    __slots__ = ()
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ListStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.element_type)
+
+    def get(self) -> Iterator[Any]:
+        """Return the elements of the current key, in the order they were added."""
+        stored = self._groups[self._backend.key_group].get(self._scope(), ())
+        return iter([self._given(element) for element in stored])
+
+    def add(self, value: Any) -> None:
+        """Append one element.
+
+        Raises:
+            StateError: The element is None.
+            StateTypeError: It does not fit; nothing is added.
+
+        """
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append elements; none of them when one is refused.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit.
+
+        """
+        self._scope()
+        self._append(self._elements(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all elements; no elements clear the list.
+
+        Raises:
+            StateError: An element is None.
+            StateTypeError: An element does not fit; the old ones are kept.
+
+        """
+        self._scope()
+        replaced = self._elements(values)
+        if replaced:
+            self._write(replaced)
+        else:
+            self.clear()
+
+    def _append(self, stored: list[Any]) -> None:
+        if not stored:
+            return
+        key_group, scope = self._backend.key_group, self._scope()
+        current = self._groups[key_group].get(scope)
+        if current is None:
+            self._write(stored)
+        else:
+            current.extend(stored)
+            self._written[key_group].append(scope)
+
+    def _elements(self, values: Iterable[Any]) -> list[Any]:
+        elements = checked_elements(f"list state {self.table.name!r}", values)
+        return [self._stored_form(element) for element in elements]
+
+
+class HeapMapState(HeapState):
+    """A map per key."""
+
+    __slots__ = ("_conform_key", "_entries_changed")
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: MapStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+        self._conform_key = map_key_type(descriptor.key_type)
+        self._entries_changed = table.changed_entries
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a user key, or None."""
+        return self._given(self._entries().get(self._user_key(key)))
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a user key; the value may be None.
+
+        Raises:
+            StateTypeError: Key or value do not fit; the old value is kept.
+
+        """
+        self._scope()
+        self._put({self._user_key(key): self._stored_form(value)})
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries; none of them when one is refused.
+
+        Raises:
+            StateError: It is no mapping.
+            StateTypeError: A key or value does not fit.
+
+        """
+        self._scope()
+        if not isinstance(entries, Mapping):
+            raise StateError(
+                f"found {entries!r} for map state {self.table.name!r}; expected a mapping of entries to put; "
+                "give a dict, an empty one for nothing"
+            )
+        self._put({self._user_key(key): self._stored_form(value) for key, value in entries.items()})
+
+    def remove(self, key: Any) -> None:
+        """Remove a user key, if it is there."""
+        entries, user_key = self._entries(), self._user_key(key)
+        if user_key in entries:
+            del entries[user_key]
+            self._entry_removed(user_key)
+            self._drop_if_empty(entries)
+
+    def contains(self, key: Any) -> bool:
+        """Tell whether a user key is there."""
+        return self._user_key(key) in self._entries()
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return the entries as they are now; the map may change while they are walked through."""
+        return iter([(key, self._given(value)) for key, value in self._entries().items()])
+
+    def keys(self) -> Iterator[Any]:
+        """Return the user keys as they are now."""
+        return iter(list(self._entries()))
+
+    def values(self) -> Iterator[Any]:
+        """Return the values as they are now."""
+        return (value for _, value in self.items())
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is stored."""
+        return not self._entries()
+
+    def clear(self) -> None:
+        """Remove all entries of the current key."""
+        key_group, scope = self._backend.key_group, self._scope()
+        if self._groups[key_group].pop(scope, None) is not None:
+            self._written[key_group].append(scope)
+            self._entries_changed[key_group].pop(scope, None)
+
+    def _entries(self) -> dict[Any, Any]:
+        """Return what is stored under the current key; what is written into it when that is nothing is lost."""
+        found: dict[Any, Any] = self._groups[self._backend.key_group].get(self._scope(), {})
+        return found
+
+    def _put(self, stored: Mapping[Any, Any]) -> None:
+        if not stored:
+            return
+        backend = self._backend
+        scope = self._scope()
+        if backend.namespace is not None:
+            self.table.windowed = True
+        entries = self._groups[backend.key_group].setdefault(scope, {})
+        for user_key, value in stored.items():
+            self._entry_written(user_key, new=user_key not in entries)
+            entries[user_key] = value
+
+    def _entry_written(self, user_key: Any, *, new: bool) -> None:
+        notes = self._entry_notes()
+        if notes is not None:
+            # A new entry is the last one, so its note must be, too.
+            removed = notes.pop(user_key, False) if new else notes.get(user_key, False)
+            notes[user_key] = removed
+
+    def _entry_removed(self, user_key: Any) -> None:
+        notes = self._entry_notes()
+        if notes is not None:
+            notes[user_key] = True
+
+    def _entry_notes(self) -> dict[Any, bool] | None:
+        key_group, scope = self._backend.key_group, self._scope()
+        if scope in self.table.changed[key_group]:
+            return None
+        return self._entries_changed[key_group].setdefault(scope, {})
+
+    def _drop_if_empty(self, entries: dict[Any, Any]) -> None:
+        if not entries:
+            self._groups[self._backend.key_group].pop(self._scope(), None)
+
+    def _user_key(self, key: Any) -> Any:
+        try:
+            return self._conform_key(key)
+        except MisfitError as error:
+            self._scope()
+            raise self.misfit(key, error) from error
+
+
+class HeapReducingState(HeapState):
+    """One value per key, into which every added one is folded.
+
+    Attributes:
+        reduce: The function that folds.
+
+    """
+
+    __slots__ = ("reduce",)
+
+    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ReducingStateDescriptor) -> None:
+        super().__init__(backend, table, descriptor.value_type)
+        self.reduce: Callable[[Any, Any], Any] = descriptor.reduce
+
+    def get(self) -> Any:
+        """Return the reduced value of the current key, or None."""
+        return self._given(self._groups[self._backend.key_group].get(self._scope()))
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears.
+
+        Raises:
+            StateTypeError: The value, or what it was reduced to, does not fit; the old one is kept.
+
+        """
+        scope = self._scope()
+        if value is None:
+            self.clear()
+            return
+        added = self._stored_form(value)
+        current = self._groups[self._backend.key_group].get(scope)
+        reduced = added if current is None else self._stored_form(self.reduce(self._given(current), added))
+        if reduced is None:
+            self.clear()
+        else:
+            self._write(reduced)
+
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then.
+
+        Raises:
+            StateError: No batch is processed, or it is no column of the batch's length.
+            StateTypeError: As for ``add``.
+
+        """
+        return reduce_column(self, values)
+
+
+class HeapAggregatingState(HeapState):
+    """One accumulator per key, into which every added value is folded.
+
+    Attributes:
+        aggregate: The function that folds.
+
+    """
+
+    __slots__ = ("aggregate",)
+
+    def __init__(
+        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: AggregatingStateDescriptor
+    ) -> None:
+        super().__init__(backend, table, descriptor.accumulator_type)
+        self.aggregate = descriptor.aggregate
+
+    def get(self) -> Any:
+        """Return the result of the current key's accumulator, or None."""
+        accumulator = self._groups[self._backend.key_group].get(self._scope())
+        return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
+
+    def add(self, value: Any) -> None:
+        """Fold a value in; None clears.
+
+        Raises:
+            StateTypeError: The accumulator does not fit its type; the old one is kept.
+
+        """
+        scope = self._scope()
+        if value is None:
+            self.clear()
+            return
+        self._fold(self._groups[self._backend.key_group].get(scope), value)
+
+    def add_batch(self, values: pa.Array) -> pa.Array:
+        """Fold a column in, as ``add`` does row by row; return the accumulator that each key of the batch has then.
+
+        Raises:
+            StateError: No batch is processed, or it is no column of the batch's length.
+            StateTypeError: As for ``add``; or the function's ``add_batch`` returned no accumulators.
+
+        """
+        return aggregate_column(self, values)
+
+    def replace(self, accumulator: Any) -> None:
+        """Store an accumulator under the current key; None clears.
+
+        Raises:
+            StateTypeError: It does not fit its type; the old one is kept.
+
+        """
+        stored = self._stored_form(accumulator)
+        if stored is None:
+            self.clear()
+        else:
+            self._write(stored)
+
+    def empty_accumulator(self) -> Any:
+        """Return an empty accumulator in its stored form; None for one that cannot be stored yet."""
+        try:
+            return self.conform(self.aggregate.create_accumulator())
+        except MisfitError:
+            return None
+
+    def _fold(self, accumulator: Any, value: Any) -> None:
+        begun = self._created() if accumulator is None else self._given(accumulator)
+        self.replace(self.aggregate.add(value, begun))
+
+    def _created(self) -> Any:
+        """Return an empty accumulator in the form that a stored one has; one that cannot be stored yet as it is."""
+        created = self.aggregate.create_accumulator()
+        try:
+            return self.conform(created)
+        except MisfitError:
+            return created
+
+
+def _integer_bounds(ddl: str) -> tuple[int, int]:
+    bits = INTEGER_BITS.get(ddl)
+    return (1, 0) if bits is None else (-1 << (bits - 1), (1 << (bits - 1)) - 1)
