@@ -122,8 +122,7 @@ class VerifySavepointOperator(CatalogOperator):
 
     def execute(self, context: Context) -> str:
         """Read it."""
-        store, path = open_savepoint(self.savepoint)
-        manifest = store.manifest(path)
+        store, _, manifest = open_savepoint(self.savepoint)
         problems = verify(store, manifest)
         for problem in problems:
             self.log.error("%s", problem)
