@@ -10,8 +10,6 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.world import CORES_PER_WORKER, JOB, LARGE, LEASE_S, SMALL, World
 
-pytestmark = pytest.mark.e2e
-
 POLICY = {
     "min_parallelism": 2,
     "max_parallelism": 4,

@@ -26,7 +26,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
 from statecore.testing import ManualClock
-from tests.handmade import TOTAL, manifest
+from tests.support.handmade import TOTAL, manifest
 
 FLIGHTS = "flight_delays"
 MAX_PARALLELISM = 128
