@@ -1146,9 +1146,9 @@ class TimerContract(_Base):
                 backend.set_current_namespace(window)
                 scopes.append((backend.key_group, backend.scope))
                 for timestamp in (30, -(2**63), 2**63 - 1):
-                    backend.timers("__event_timers").register(*scopes[-1], timestamp)
+                    backend.timers("__event_timers").register(*scopes[-1], timestamp)  # type: ignore[call-arg]
                 adapter.epoch(backend)
-            backend.timers("__event_timers").delete(*scopes[-1], 30)
+            backend.timers("__event_timers").delete(*scopes[-1], 30)  # type: ignore[call-arg]
         found = []
         for index in range(3):
             timers = adapter.move(sources, key_group_range(GROUPS, 3, index)).timers("__event_timers")

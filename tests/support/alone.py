@@ -32,7 +32,7 @@ def assert_as_alone(spark: Any, bench: Bench, manifests: Sequence[Manifest] | No
     fed = iter(bench.fed)
     for manifest in manifests:
         if manifest.epoch:
-            alone.watermark(manifests[manifest.epoch - 1].watermark_ms)
+            alone.watermark(manifests[manifest.epoch - 1].watermark_ms)  # type: ignore[arg-type]
         alone.set_processing_time(manifest.batch_timestamp_ms)
         epoch = sorted((next(fed) for _ in range(manifest.rows)), key=lambda record: record[1])
         for k, n in epoch:

@@ -111,7 +111,8 @@ class Bench:
         try:
             run_generation(catalog, JOB, generation)
         except Exception:
-            assert catalog.newest_generation(JOB).state == "failed"
+            newest = catalog.newest_generation(JOB)
+            assert newest is not None and newest.state == "failed"
         finally:
             catalog.close()
 

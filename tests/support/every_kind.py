@@ -46,7 +46,7 @@ KEYS = [(f"k{n}", n % 3) for n in range(12)]
 DAY = Window(0, 86_400_000)
 
 
-def keyed(name: str, kind: StateKind, ddl: str, **form: bool) -> StateSchema:
+def keyed(name: str, kind: StateKind, ddl: str, **form: Any) -> StateSchema:
     return StateSchema(name=name, scope="keyed", kind=kind, type=ddl, **form)
 
 

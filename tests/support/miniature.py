@@ -190,7 +190,7 @@ class Cluster:
             apply_keyed_files(backend, self.store, operator, subtask.keyed, dict.fromkeys(own, 0))
             for name, found in (("total", totals), ("last", last)):
                 table = backend.restored_table(name, table_schema(find_state(operator, name)))
-                found.update({k: stored for rows in table.groups.values() for (k,), stored in rows.items()})
+                found.update({k: stored for rows in table.groups.values() for (k,), stored in rows.items()})  # type: ignore[misc]
             for item in subtask.operator:
                 waiting.update(read_elements(self.store, find_state(operator, item.state), item))
         assert (totals, last, waiting) == (truth.totals, truth.last, truth.waiting)
@@ -217,7 +217,7 @@ def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Itera
         group = key_group_for((k,), ["string"], GROUPS)
         if subtask_for_key_group(GROUPS, len(epoch.subtasks), group) == index:
             mine.append((k, n, index, index, group))
-    columns = list(zip(*(mine or [(None, None, index, None, None)]), strict=True))
+    columns = list(zip(*(mine or [(None, None, index, None, None)]), strict=True))  # type: ignore[list-item]
     types = [pa.string(), pa.int64(), pa.int32(), pa.int32(), pa.int32()]
     k, n, *placed = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     marker = None if mine else pa.array([True])

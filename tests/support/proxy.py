@@ -115,7 +115,7 @@ def proxy_to(endpoint: str) -> Iterator[Proxy]:
     """Run a proxy on a free port."""
     handler = type("Handler", (ProxyHandler,), {"upstream": urlsplit(endpoint).netloc})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    proxy = handler.proxy = Proxy(f"http://127.0.0.1:{server.server_port}")
+    proxy = handler.proxy = Proxy(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield proxy

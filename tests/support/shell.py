@@ -36,7 +36,7 @@ class Done(NamedTuple):
     stderr: str
 
 
-def run(*arguments: str | Path, **environment: str) -> Done:
+def run(*arguments: str | Path | float, **environment: str) -> Done:
     """Run the command line as a pipe sees it, in this process: a hundred interpreters take minutes to start."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["statecore", *map(str, arguments)]
@@ -98,9 +98,9 @@ class Driver:
         claimed = self.catalog.claim_generation(self._job, log_path="/logs/driver-{generation}.log")
         self.generation = claimed.generation
         self._control = Control(self.catalog, self._job, self.generation)
-        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)
+        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)  # type: ignore[arg-type]
         self._control.start()
-        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)), threading.Lock())
+        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)), threading.Lock())  # type: ignore[arg-type]
         self._thread.start()
         return self
 

@@ -61,7 +61,11 @@ class Supervised:
         self._catalog.close()
 
     def wait_running(self, parallelism: int) -> None:
-        until(lambda: self._mine is not None and self._catalog.newest_generation(self._job).parallelism == parallelism)
+        def is_running() -> bool:
+            newest = self._catalog.newest_generation(self._job)
+            return self._mine is not None and newest is not None and newest.parallelism == parallelism
+
+        until(is_running)
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):
@@ -102,7 +106,9 @@ class Supervised:
             result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
             self._catalog.take_up_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
-        path = self._store.write_savepoint(self._store.newest(), request.arguments["name"], reason="", now_ms=0)
+        newest = self._store.newest()
+        assert newest is not None
+        path = self._store.write_savepoint(newest, request.arguments["name"], reason="", now_ms=0)
         self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})
         self._catalog.end_generation(self._job, mine.generation, state="stopped")
         self._mine = None

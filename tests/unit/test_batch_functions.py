@@ -249,7 +249,7 @@ TOTAL = reducing("bigint", operator.add)
 BIG = OutputTag("big", "k string, n bigint")
 
 
-def batch(*rows: tuple[Any, int]) -> pa.RecordBatch:
+def batch(*rows: tuple[Any, float]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([k for k, _ in rows]), pa.array([n for _, n in rows])], ["k", "n"])
 
 

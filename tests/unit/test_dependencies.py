@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_pyspark_is_whole() -> None:
     files = distribution("pyspark").files or []
     jars = [file for file in files if file.suffix == ".jar"]
     assert len(jars) > 100
-    missing = [str(file) for file in files if file.suffix in (".py", ".jar") and not file.locate().exists()]
+    missing = [str(file) for file in files if file.suffix in (".py", ".jar") and not Path(file.locate()).exists()]
     assert missing == []
 
 

@@ -235,7 +235,7 @@ class TestBroadcastState:
     def test_on_the_broadcast_side_there_is_no_key_no_keyed_state_and_no_timer(self) -> None:
         def use(ctx: Any, what: str) -> None:
             {
-                "state": lambda: function.states["total"].value(),
+                "state": lambda: function.states["total"].value(),  # type: ignore[attr-defined]
                 "key": lambda: ctx.get_current_key(),
                 "event": lambda: ctx.timer_service().register_event_time_timer(1),
                 "processing": lambda: ctx.timer_service().register_processing_time_timer(1),
@@ -292,7 +292,7 @@ def read(state: Any) -> Any:
 
 class TestApplyToKeyedState:
     def over_all_states(self, broadcast: Act, **settings: Any) -> tuple[BroadcastOperatorHarness, KeyedBroadcast]:
-        function = KeyedBroadcast(lambda value, ctx: write_all(function.states, value.n), broadcast, states=STATES)
+        function = KeyedBroadcast(lambda value, ctx: write_all(function.states, value.n), broadcast, states=STATES)  # type: ignore[attr-defined]
         return BroadcastOperatorHarness(function, [RULES], key=lambda v: (v.k,), **settings), function
 
     @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ class TestApplyToKeyedState:
         def look(value: Any, ctx: Any) -> None:
             ctx.apply_to_keyed_state(TOTAL, lambda key, state: seen.append(key))
 
-        function = KeyedBroadcast(lambda value, ctx: function.states["total"].update(value.n), look)
+        function = KeyedBroadcast(lambda value, ctx: function.states["total"].update(value.n), look)  # type: ignore[attr-defined]
         tested = BroadcastOperatorHarness(function, [RULES], key=lambda v: (v.k,))
         tested.process(Row("a", 1))
         tested.process(Row("b", 1))
@@ -341,7 +341,7 @@ class TestApplyToKeyedState:
 
     def test_it_may_use_other_state_of_each_key(self) -> None:
         def copy(key: Any, state: Any) -> None:
-            function.states["list"].add(state.value() + 100)
+            function.states["list"].add(state.value() + 100)  # type: ignore[attr-defined]
 
         tested, function = self.over_all_states(lambda value, ctx: ctx.apply_to_keyed_state(TOTAL, copy))
         for k in "ab":
@@ -504,13 +504,13 @@ class TestTime:
 class TestTimers:
     def test_on_timer_is_given_domain_timestamp_key_and_the_state_of_its_key(self) -> None:
         def register(value: Any, ctx: Any) -> None:
-            function.total.update(value.n)
+            function.total.update(value.n)  # type: ignore[attr-defined]
             ctx.timer_service().register_event_time_timer(10)
             ctx.timer_service().register_processing_time_timer(20)
 
         def look(timestamp: int, ctx: Any) -> Any:
             return (
-                ctx.time_domain(), timestamp, ctx.timestamp(), ctx.get_current_key(), function.total.value(),
+                ctx.time_domain(), timestamp, ctx.timestamp(), ctx.get_current_key(), function.total.value(),  # type: ignore[attr-defined]
                 ctx.current_watermark(), ctx.current_processing_time(),
             )  # fmt: skip
 
@@ -530,7 +530,7 @@ class TestTimers:
 
     def test_on_timer_may_write_state_register_timers_and_use_side_outputs(self) -> None:
         def on_timer(timestamp: int, ctx: Any) -> None:
-            function.total.update((function.total.value() or 0) + 1)
+            function.total.update((function.total.value() or 0) + 1)  # type: ignore[attr-defined]
             ctx.output(LATE, ctx.get_current_key())
             if timestamp < 30:
                 ctx.timer_service().register_event_time_timer(timestamp + 10)
@@ -637,7 +637,7 @@ class TestKeysAndOutputs:
             raise ZeroDivisionError
 
         def register(value: Any, ctx: Any) -> None:
-            function.states["total"].update(1)
+            function.states["total"].update(1)  # type: ignore[attr-defined]
             ctx.timer_service().register_event_time_timer(1)
 
         act = fail if fails == "process_element" else register
@@ -1075,7 +1075,7 @@ class Emitted(list[Any]):
         self.extend(("", value) for value in values)
 
 
-def operator(function: Any, emitted: Emitted) -> ProcessOperator:
+def operator(function: Any, emitted: Any) -> ProcessOperator:
     keyed = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), Clock())
     return ProcessOperator(
         function, keyed, OperatorStateBackend(), emitted,
@@ -1141,7 +1141,7 @@ class TestErrors:
         assert function.calls == [("initialize_state", False), ("open", 2, 5)]
 
     def test_a_value_that_does_not_fit_its_state_names_the_record(self) -> None:
-        function = Keyed(lambda value, ctx: function.total.update(value.n))
+        function = Keyed(lambda value, ctx: function.total.update(value.n))  # type: ignore[attr-defined]
         tested = KeyedOperatorHarness(function)
         with pytest.raises(StateTypeError, match=r"found 'x' for state 'total' under key \('a',\)") as info:
             tested.process(Row("a", "x"))

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
 from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
-from statecore.cluster.processes import kill_session, session_members
+from statecore.cluster.processes import kill_session, session_members, spawn
 from statecore.errors import CatalogError, ClusterError
 from statecore.supervisor import Supervisor
 
@@ -78,10 +79,9 @@ def slow_catalog(url: str, clock: ManualClock) -> Iterator[Catalog]:
 def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Pids of all drivers started; whatever is left of them is ended."""
     pids: list[int] = []
-    real = supervisor_module.spawn
 
-    def recording(*args: object, **kwargs: object) -> subprocess.Popen[bytes]:
-        child = real(*args, **kwargs)
+    def recording(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        child = spawn(*args, **kwargs)
         pids.append(child.pid)
         return child
 
@@ -214,7 +214,7 @@ def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["false"], clock=clock)
     slow_catalog.set_desired("j", state="running")
     for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
-        until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)
+        until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)  # type: ignore[misc]
         clock.ms += pause_ms - 1
         supervisor.step()
         assert newest(slow_catalog).generation == number

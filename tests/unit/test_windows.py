@@ -69,7 +69,7 @@ def summing(lateness_ms: int = 0, **settings: Any) -> WindowFunction:
     return WindowFunction(windows, SUM, value=lambda event: event.n, allowed_lateness=lateness, **settings)
 
 
-def harness(function: WindowFunction, **settings: Any) -> KeyedOperatorHarness:
+def harness(function: KeyedProcessFunction, **settings: Any) -> KeyedOperatorHarness:
     return KeyedOperatorHarness(function, **settings)
 
 

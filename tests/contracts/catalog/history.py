@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from statecore.catalog import Catalog, StepTimes
@@ -7,7 +9,7 @@ from statecore.errors import CatalogError, UnknownRecordError
 
 
 def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, job: str, clock) -> None:
-    what = {"job": job, "parallelism": 2, "reason": "rescale"}
+    what: dict[str, Any] = {"job": job, "parallelism": 2, "reason": "rescale"}
     first = catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what)
     clock.advance(10)
     second = catalog.record_savepoint("/sp/2", lineage=1, epoch=9, **what)
@@ -25,7 +27,7 @@ def test_another_savepoint_in_the_place_of_one_that_is_gone_replaces_it(catalog:
 
 
 def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(catalog: Catalog, job: str, clock) -> None:
-    what = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
+    what: dict[str, Any] = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
     now = catalog.record_savepoint("/sp/now", epoch=5, **what)
     clock.advance(10)
     late = catalog.record_savepoint("/sp/late", epoch=3, created_ms=now.created_ms - 1, **what)
@@ -33,7 +35,7 @@ def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(cata
 
 
 def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Catalog, job: str) -> None:
-    what = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
+    what: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
     catalog.record_savepoint("/sp/1/manifest.json", **what)
     kept = catalog.record_savepoint("/sp/2", **what)
     assert catalog.forget_savepoint("/sp/1", "/sp/1/manifest.json")
@@ -42,7 +44,13 @@ def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Ca
 
 
 def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:
-    start = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2, "reason": "backlog"}
+    start: dict[str, Any] = {
+        "from_parallelism": 2,
+        "to_parallelism": 4,
+        "from_workers": 1,
+        "to_workers": 2,
+        "reason": "backlog",
+    }
     catalog.start_rescale_run("r", job, **start)
     t0 = clock.now_ms()
     catalog.mark_step("r", "stop_with_savepoint", started=True)

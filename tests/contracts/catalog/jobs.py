@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from statecore.catalog import Catalog
@@ -11,7 +13,13 @@ from statecore.errors import (
     UnknownJobError,
 )
 
-JOB = {"artifact": "/a.py", "store": "/s", "master_url": "local[2]", "parallelism": 2, "max_parallelism": 128}
+JOB: dict[str, Any] = {
+    "artifact": "/a.py",
+    "store": "/s",
+    "master_url": "local[2]",
+    "parallelism": 2,
+    "max_parallelism": 128,
+}
 
 
 def test_a_new_job_is_stopped_and_starts_from_its_newest_epoch(catalog: Catalog, job: str) -> None:
@@ -94,7 +102,7 @@ def test_a_savepoint_to_start_from_brings_its_wishes_and_the_newest_generation(c
 
 @pytest.mark.parametrize("wanted", [{"parallelism": 0}, {"max_parallelism": 0}, {"max_parallelism": 1}])
 def test_an_impossible_parallelism_is_refused_and_nothing_is_changed(
-    catalog: Catalog, job: str, wanted: dict[str, int]
+    catalog: Catalog, job: str, wanted: dict[str, Any]
 ) -> None:
     before = catalog.job(job)
     with pytest.raises(InvalidParallelismError, match="job 'flights'"):

@@ -100,7 +100,8 @@ def test_a_roll_back_puts_back_all_that_the_lease_noted_and_ends_the_driver_of_t
         assert catalog.cluster("c").desired_workers == 2
         assert catalog.get_request(asked.id).error == "why"
         assert not catalog.heartbeat(running, new.generation)
-        assert catalog.newest_generation(running).state == "stopped"
+        newest = catalog.newest_generation(running)
+        assert newest is not None and newest.state == "stopped"
         assert catalog.lease(running) == lease
 
 

@@ -22,7 +22,7 @@ Change = Callable[[Catalog], Any]
 
 
 @pytest.fixture
-def overlap(catalog: Catalog, catalog_url: str, postgres_catalog: Database, clock) -> Iterator[Callable[..., Any]]:
+def overlap(catalog: Catalog, catalog_url: str, postgres_catalog: Database, clock) -> Callable[..., Any]:
     """Begin one change, begin another on a connection of its own, end the first; return what came of the second."""
 
     def overlapping(first: Change, second: Change) -> Any:
@@ -67,7 +67,8 @@ def test_of_two_that_want_a_lease_the_later_is_refused_with_the_first_ones_name(
 ) -> None:
     with pytest.raises(LeaseHeldError, match="run-1"):
         overlap(lambda c: c.acquire_lease(job, "run-1", 5_000), lambda c: c.acquire_lease(job, "run-2", 5_000))
-    assert catalog.lease(job).owner == "run-1"
+    lease = catalog.lease(job)
+    assert lease is not None and lease.owner == "run-1"
 
 
 def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job: str, overlap, clock) -> None:

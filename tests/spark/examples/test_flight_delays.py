@@ -20,7 +20,7 @@ from statecore.testing import HarnessSnapshot, KeyedOperatorHarness, physical
 
 EPOCHS = 9
 FLOWN = 336_776 - 2_512 - 5_743 - 1_175
-Flight = namedtuple("Flight", feeder.SCHEMA.names)
+Flight = namedtuple("Flight", feeder.SCHEMA.names)  # type: ignore[misc]
 
 TOTALS = pa.schema([("tailnum", pa.string()), ("flights", pa.int64()), ("delay_minutes", pa.int64())])
 LAST_DELAYS = pa.schema([("tailnum", pa.string()), ("delays", pa.list_(pa.int32()))])
@@ -126,7 +126,8 @@ def test_outputs_and_state_do_not_depend_on_how_the_epochs_are_cut(rows: list[Fl
 
 
 def test_a_reject_between_late_legs_does_not_break_the_row(rows: list[Flight]) -> None:
-    late = rows[0]._replace(tailnum="N1", dep_time=600, arr_delay=16)
+    first: Any = rows[0]
+    late = first._replace(tailnum="N1", dep_time=600, arr_delay=16)
     cancelled = late._replace(dep_time=None, arr_delay=None)
     on_time = late._replace(arr_delay=15)
     assert len(run_epochs([late, late, cancelled, late, late], 2).outputs[""]) == 2

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from statecore.operations import submit as submit_module
+from tests.support.paths import REPO
 from tests.support.submit import command
 
-STREAM = Path(submit_module.__file__).parents[1] / "sparkjobs" / "stream.py"
+STREAM = REPO / "sparkjobs" / "stream.py"
 
 
 DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}

@@ -12,8 +12,8 @@ from statecore.model import StateKind
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.state import TableSchema
 
-KEYS = {"string": ["a", "ab", "b", None], "bigint": [-5, None, 7, 2**62]}
-VALUES = {
+KEYS: dict[str, list[Any]] = {"string": ["a", "ab", "b", None], "bigint": [-5, None, 7, 2**62]}
+VALUES: dict[str, list[Any]] = {
     "int": [1, -1, None, 2**31 - 1],
     "bigint": [1, None, -(2**62), 3],
     "double": [0.5, float("-inf"), None, -0.0],

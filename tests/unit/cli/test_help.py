@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -14,8 +14,8 @@ from tests.support.paths import REPO
 from tests.support.shell import run
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    def below(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+def commands() -> Iterator[tuple[str, Any]]:
+    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         for part, each in getattr(command, "commands", {}).items():
             yield from below(f"{name} {part}".strip(), each)
         if not hasattr(command, "commands"):

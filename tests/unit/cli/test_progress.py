@@ -58,7 +58,7 @@ def test_a_copy_is_watched_where_it_arrives(
         for ref in files:
             target.write_file(ref.path, store.read_file(ref))
             seen = sum(each.size for each in files[: files.index(ref) + 1])
-            until(lambda seen=seen: any(done == seen for done, _ in reports))
+            until(lambda seen=seen: any(done == seen for done, _ in reports))  # type: ignore[misc]
     assert {total for _, total in reports} == {sum(ref.size for ref in files)}
 
 

@@ -29,9 +29,10 @@ def busy(catalog: Catalog, job: str) -> str:
     now_ms = int(time.time() * 1000)
     catalog.register_cluster("local", "standalone", {"password": "hidden"}, 2)
     catalog.report_cluster("local", ready_workers=1)
-    definition = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "parallelism": 2, "max_parallelism": 16}
+    definition: dict[str, Any] = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "cluster": "local"}
+    definition |= {"parallelism": 2, "max_parallelism": 16, "conf": {"spark.secret": "hidden"}}
     store = catalog.job(job).store
-    catalog.register_job(job, store=store, cluster="local", conf={"spark.secret": "hidden"}, **definition)
+    catalog.register_job(job, store=store, **definition)
     catalog.set_desired(job, state="running")
     catalog.claim_generation(job, log_path="/logs/1.log")
     catalog.end_generation(job, 1, state="failed", error="MissingFileError: found no [file]")
@@ -40,12 +41,12 @@ def busy(catalog: Catalog, job: str) -> str:
     catalog.record_epoch(EpochRecord(job, 1, 41, 2, 2, 6_000, 90_000, now_ms - 4_000, now_ms - 3_000, 1_000))
     catalog.record_backlog(job, 2, [SourceBacklog("in", 244_776, files=3, event_time_lag_ms=83_999)])
     path = f"{store}/savepoints/nightly/manifest.json"
-    made = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
+    made: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
     policy = catalog.set_policy(job, {"max_parallelism": 8})
     catalog.remember(policy, {}, "120 rows/s [of all] arrive")
     catalog.acquire_lease(job, "manual__1", 60_000)
-    sizes = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
+    sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
     catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)
     catalog.mark_step("manual__1", "resize_cluster", started=True)
     return job
@@ -132,6 +133,7 @@ def later(healthy: Standing, ms: int, **changes: Any) -> Standing:
 def test_when_all_is_well_there_is_nothing_to_do(healthy: Standing) -> None:
     assert advice(healthy) == []
     # Nothing waits: a stream without input commits nothing.
+    assert healthy.figures.backlog is not None
     none_wait = dataclasses.replace(healthy.figures.backlog, sources=(SourceBacklog("in", 0),))
     idle = dataclasses.replace(healthy.figures, backlog=none_wait)
     assert advice(later(healthy, 10**7, figures=idle)) == []

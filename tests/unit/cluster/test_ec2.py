@@ -110,7 +110,12 @@ def test_a_group_is_asked_only_every_few_seconds(
     monkeypatch.setattr(ec2_module, "_LOOK_EVERY_S", 60.0)
     asked: list[str] = []
     call = cluster._call
-    monkeypatch.setattr(cluster, "_call", lambda action, **rest: asked.append(action) or call(action, **rest))
+
+    def recording(action: str, **rest: Any) -> Any:
+        asked.append(action)
+        return call(action, **rest)
+
+    monkeypatch.setattr(cluster, "_call", recording)
     master.states = ["ALIVE"]
     for _ in range(5):
         cluster.resize(1)
@@ -263,7 +268,7 @@ def test_an_instance_whose_worker_does_not_register_is_said_after_a_time(
     cluster: Ec2Cluster, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(ec2_module.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr("statecore.cluster.ec2.time.monotonic", lambda: now_s[0])
     master.states = ["ALIVE"]
     cluster.resize(2)
     cluster.resize(2)

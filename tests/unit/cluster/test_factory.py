@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ SETTINGS = {
 }
 
 
-def record(kind: str = "standalone", **settings: object) -> ClusterRecord:
+def record(kind: str = "standalone", **settings: Any) -> ClusterRecord:
     return ClusterRecord("c", kind, {**SETTINGS, **settings}, 1, 0, None, 0)
 
 
@@ -42,7 +43,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
         ({"coers": 1}, "coers"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_by_name(wrong: dict[str, object], said: str) -> None:
+def test_settings_that_do_not_fit_are_refused_by_name(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ClusterError, match=said):
         cluster_for(record(**wrong))
 

@@ -33,7 +33,7 @@ def _shown_reader() -> Callable[..., dict[tuple[Any, ...], Any]]:
     assert found
     namespace: dict[str, Any] = {}
     exec(found.group(1), namespace)
-    return namespace["read_state"]  # type: ignore[no-any-return]
+    return namespace["read_state"]
 
 
 def _file(store: CheckpointStore, kind: FileKind, schema: TableSchema, rows: KeyedRows) -> KeyedFile:

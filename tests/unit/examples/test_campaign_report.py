@@ -24,6 +24,7 @@ from examples.campaign_report import (
 )
 from statecore.model import parse_row
 from statecore.runtime import Job
+from statecore.runtime.job import Source
 from statecore.testing import KeyedOperatorHarness
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -160,6 +161,7 @@ def test_build_wires_one_source_with_event_time_one_operator_and_two_sinks() -> 
     campaign_report.build(job)
     (operator,) = job.validated().operators
     assert (operator.uid, operator.key_columns) == ("campaign_report", ("campaign",))
+    assert isinstance(operator.input, Source)
     assert (operator.input.event_time, operator.input.max_lateness) == ("viewed_at", timedelta(minutes=10))
     assert [(binding.name, binding.tag) for binding in operator.sinks] == [("reports", ""), ("late", "late")]
 

@@ -109,7 +109,7 @@ def test_the_same_rule_once_more_drops_nothing() -> None:
 
 def test_the_side_of_the_items_may_not_write_the_rules() -> None:
     class Forger(shape_rules.ShapeRules):
-        def process_element(self, item, ctx):  # type: ignore[no-untyped-def]
+        def process_element(self, item, ctx):
             ctx.get_broadcast_state(RULES).put("mine", ROOF)
 
     harness = BroadcastOperatorHarness(Forger(), broadcast=[RULES], key=lambda item: (item.color,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_descriptor_is_frozen_and_takes_a_ttl(kind):
     assert descriptor.ttl is TTL
     assert BUILDERS[kind]().ttl is None
     with pytest.raises(dataclasses.FrozenInstanceError):
-        descriptor.name = "other"
+        descriptor.name = "other"  # type: ignore[misc]
 
 
 @each_kind
@@ -107,8 +108,8 @@ def test_renames_are_kept_and_no_part_of_what_a_descriptor_is(kind):
 
 @each_kind
 def test_renames_are_keyword_only(kind):
-    extra = {StateKind.REDUCING: {"reduce": max}, StateKind.AGGREGATING: {"aggregate": Sum()}}.get(kind, {})
-    described = type(BUILDERS[kind]())
+    extra: Any = {StateKind.REDUCING: {"reduce": max}, StateKind.AGGREGATING: {"aggregate": Sum()}}.get(kind, {})
+    described: Any = type(BUILDERS[kind]())
     positional = {StateKind.MAP: ["int", "int"], StateKind.LIST: ["int"]}.get(kind, ["int"])
     assert described("s", *positional, renames={"a": "b"}, **extra).renames == {"a": "b"}
     with pytest.raises(TypeError):
@@ -138,14 +139,14 @@ def test_types_are_read_when_the_descriptor_is_built():
 
 def test_functions_are_keyword_only_and_checked():
     with pytest.raises(TypeError):
-        ReducingStateDescriptor("s", "int", max)
+        ReducingStateDescriptor("s", "int", max)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        AggregatingStateDescriptor("s", "int", Sum())
+        AggregatingStateDescriptor("s", "int", Sum())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="reduce"):
-        ReducingStateDescriptor("s", "int", reduce=3)
+        ReducingStateDescriptor("s", "int", reduce=3)  # type: ignore[arg-type]
     for wrong in (Sum, max):
         with pytest.raises(ConfigurationError, match="AggregateFunction"):
-            AggregatingStateDescriptor("s", "int", aggregate=wrong)
+            AggregatingStateDescriptor("s", "int", aggregate=wrong)  # type: ignore[arg-type]
 
 
 def test_a_list_is_cut_contiguously_unless_told_otherwise():

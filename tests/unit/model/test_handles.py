@@ -28,9 +28,9 @@ def test_a_handle_keeps_a_copy_that_nobody_can_change():
     states["b"] = StatePartitions(DistributionMode.UNION, (1,))
     assert list(taken.states) == ["a"]
     with pytest.raises(TypeError):
-        taken.states["c"] = states["b"]
+        taken.states["c"] = states["b"]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        taken.path = "g"
+        taken.path = "g"  # type: ignore[misc]
 
 
 def test_handles_can_be_compared_hashed_pickled_and_copied():
@@ -43,7 +43,7 @@ def test_handles_can_be_compared_hashed_pickled_and_copied():
 
 
 def test_a_list_of_offsets_becomes_a_tuple():
-    assert StatePartitions(DistributionMode.SPLIT, [0, 3]).offsets == (0, 3)
+    assert StatePartitions(DistributionMode.SPLIT, [0, 3]).offsets == (0, 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("offsets", [(-1,), (True,), (1.0,), ("0",), (0, None)])
@@ -54,7 +54,7 @@ def test_offsets_that_are_no_addresses_are_refused(offsets):
 
 def test_a_mode_that_is_only_text_is_refused():
     with pytest.raises(RedistributionError, match="DistributionMode"):
-        StatePartitions("split", (0,))
+        StatePartitions("split", (0,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["", None, 3])
@@ -67,6 +67,6 @@ def test_a_handle_without_a_path_is_refused(path):
 
 def test_parts_of_a_wrong_type_are_refused():
     with pytest.raises(RedistributionError, match="StatePartitions"):
-        OperatorStateHandle("f", {"a": (0, 1)})
+        OperatorStateHandle("f", {"a": (0, 1)})  # type: ignore[dict-item]
     with pytest.raises(RedistributionError, match="KeyGroupRange"):
-        KeyedStateHandle("f", (0, 1))
+        KeyedStateHandle("f", (0, 1))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,8 +63,9 @@ def test_operator_state_goes_where_flink_sends_it(case):
 
 def assert_split_is_fair(previous, result):
     """Nothing lost or doubled, and even, per state and over all of them."""
-    before, after = Counter(), Counter()
-    sizes = defaultdict(lambda: [0] * len(result))
+    before: Counter[Any] = Counter()
+    after: Counter[Any] = Counter()
+    sizes: dict[Any, list[int]] = defaultdict(lambda: [0] * len(result))
     for counter, shares in ((before, previous), (after, result)):
         for subtask, share in enumerate(shares):
             for name, mode, path, offsets in share:
@@ -151,7 +153,7 @@ def operator_state(draw):
     modes = draw(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(list(DistributionMode)), max_size=5))
     previous, count = [], 0
     for subtask in range(draw(st.integers(1, 6))):
-        handles = []
+        handles: list[Any] = []
         for _ in range(draw(st.integers(0, 2))):
             states = {}
             for name, mode in modes.items():

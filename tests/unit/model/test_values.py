@@ -282,9 +282,9 @@ _ATOMS: dict[str, st.SearchStrategy[Any]] = {
     "decimal(38,6)": st.decimals(-(10**32) + 1, 10**32 - 1, places=6),
     "decimal(5,2)": st.decimals(-999, 999, places=1) | st.integers(-999, 999),
     "string": _TEXT,
-    "binary": st.binary(max_size=3) | st.binary(max_size=3).map(memoryview),
+    "binary": st.binary(max_size=3) | st.binary(max_size=3).map(memoryview),  # type: ignore[arg-type]
     "date": st.dates(),
-    "timestamp": st.datetimes(**_YEARS, timezones=_ZONES),
+    "timestamp": st.datetimes(**_YEARS, timezones=_ZONES),  # type: ignore[arg-type]
     "timestamp_ntz": st.datetimes(),
 }
 _KEYS = ["string", "bigint", "date", "double", "binary", "decimal(5,2)"]
@@ -376,7 +376,7 @@ def test_a_value_that_was_read_can_be_changed_without_changing_its_neighbour() -
     stored = kind.conform(rows)
     copied = kind.copy(stored)
     copied.b["a"].append(4)
-    rows[0].append(5)
+    rows[0].append(5)  # type: ignore[attr-defined]
     assert deepcopy(stored) == ([1, 2], {"a": [3]})
 
 

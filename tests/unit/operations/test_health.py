@@ -12,6 +12,7 @@ from statecore.operations.health import Evidence, assess
 
 def epochs(*durations_ms: int, rows: int = 1_000, backlog: Sequence[int] = ()) -> list[EpochRecord]:
     """Epochs of 1000 rows each, so 1000 ms is 1000 rows/s."""
+    waits: list[tuple[SourceBacklog, ...]]
     waits = [(SourceBacklog("s", records=records),) for records in backlog] or [()] * len(durations_ms)
     return [
         EpochRecord("j", 1, number, 2, 4, rows, rows, 0, number, duration_ms, backlog=waiting)

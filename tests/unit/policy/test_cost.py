@@ -64,7 +64,7 @@ def test_when_sizes_were_not_alike_is_not_forgotten_over_many_alike() -> None:
     after = epochs([2_000] * 500, fixed_ms=500, row_ms=0.1, noise=0.05, begin_ms=100_000)
     fit = fit_cost(before + after)
     assert fit is not None and fit.separated
-    assert (fit.fixed_ms, fit.row_ms) == (pytest.approx(500, rel=0.1), pytest.approx(0.1, rel=0.1))
+    assert (fit.fixed_ms, fit.row_ms) == (pytest.approx(500, rel=0.1), pytest.approx(0.1, rel=0.1))  # type: ignore[comparison-overlap]
 
 
 def test_four_epochs_and_any_number_of_ticks_are_too_few() -> None:

@@ -15,7 +15,7 @@ def test_a_backlog_is_drained_by_what_is_left_of_the_rate() -> None:
     found = figures(4, waiting=2_200_000)
     now = estimate_drain(found, 4)
     assert now.drains and now.seconds == pytest.approx(100, rel=0.05)
-    assert now.at_least_s is not None and now.at_most_s is not None
+    assert now.at_least_s is not None and now.seconds is not None and now.at_most_s is not None
     assert now.at_least_s <= now.seconds <= now.at_most_s
     after = estimate_drain(found, 8)
     assert after.seconds == pytest.approx(2_200_000 / 54_000, rel=0.05)

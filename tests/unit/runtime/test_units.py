@@ -46,7 +46,7 @@ class TestResumePoint:
     ) -> tuple[int, int | None, str | None]:
         point = find_resume_point(store, "orders", start_from, roll_back=roll_back, after_generation=after_generation)
         assert isinstance(point, ResumePoint)
-        return point.lineage, point.manifest and point.manifest.epoch, point.path
+        return point.lineage, None if point.manifest is None else point.manifest.epoch, point.path
 
     def savepoint(self, store: CheckpointStore, lineage: int, epoch: int, **changes: Any) -> str:
         made = manifest(lineage=lineage, epoch=epoch, **changes)
@@ -357,7 +357,7 @@ class TestJob:
         ),
         "one sink name twice": (
             lambda j: [
-                s.sink("a", ParquetSink("x"))
+                s.sink("a", ParquetSink("x"))  # type: ignore[func-returns-value]
                 for s in [j.source("in", read).key_by("k").process(Nothing(), output="n int", uid="op")]
                 for _ in "ab"
             ],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from statecore.errors import ManifestError, MissingFileError, UnsafePathError
-from statecore.snapshot import claims as module
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import Claim, claimed, claims
 from tests.support.handmade import manifest
@@ -69,10 +69,10 @@ def test_a_claim_that_was_forgotten_counts_for_a_day(
         (entry,) = store.files.list("claims")
         left_behind = store.files.read(entry.path)
     store.files.write(entry.path, left_behind)
-    day_s, now_s = 24 * 60 * 60, module.time.time()
+    day_s, now_s = 24 * 60 * 60, time.time()
     for later_s, counts in [(day_s - 60, True), (day_s + 60, False)]:
         with monkeypatch.context() as patch:
-            patch.setattr(module.time, "time", lambda later_s=later_s: now_s + later_s)
+            patch.setattr("statecore.snapshot.claims.time.time", lambda later_s=later_s: now_s + later_s)
             assert bool(claims(store.files)) is counts
 
 

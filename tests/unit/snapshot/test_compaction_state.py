@@ -340,7 +340,7 @@ def test_whoever_takes_up_merged_files_has_the_state_that_the_originals_give(
     for epoch in range(data.draw(st.integers(2, 6))):
         job.clock.advance(data.draw(st.integers(0, 2)))
         job.epoch(data.draw(st.lists(operations(names, windows=epoch >= first_window), max_size=8)))
-        for chosen in data.draw(st.lists(st.sampled_from(job.mergeable() or [None]), max_size=2)):
+        for chosen in data.draw(st.lists(st.sampled_from(job.mergeable() or [None]), max_size=2)):  # type: ignore[list-item]
             job.lay_together(chosen, data.draw(st.integers(0, 1)))
         if data.draw(st.integers(0, 4)) == 4:
             job.rescale(data.draw(st.integers(1, 3)))

@@ -155,7 +155,7 @@ def test_who_claims_it_while_it_is_being_dropped_keeps_it(
         def claims_first(files: FileStore, deleted: str) -> None:
             if deleted == path:
                 reader.enter_context(claimed(store.files, path, "a copy that began just now"))
-            delete(files, deleted)  # type: ignore[arg-type]
+            delete(files, deleted)
 
         patch.setattr(type(store.files), "delete", claims_first)
         with pytest.raises(SavepointInUseError, match="a copy that began just now"):
@@ -203,7 +203,7 @@ def cut_off_after(monkeypatch: pytest.MonkeyPatch, store: CheckpointStore, delet
         if not left[0]:
             raise CutOffError
         left[0] -= 1
-        delete(files, path)  # type: ignore[arg-type]
+        delete(files, path)
 
     monkeypatch.setattr(type(store.files), "delete", counted)
 

@@ -356,7 +356,8 @@ def test_as_people_read_it_a_table_has_one_row_per_scope_and_no_timestamps(table
 
 
 def test_timers_that_were_looked_at_before_a_changelog_came_fire_in_order_all_the_same() -> None:
-    newer, encode = new_table("t", TableSchema(StateKind.TIMERS, "bigint")), key_encoder(KEY_TYPES)
+    newer: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    encode = key_encoder(KEY_TYPES)
     newer.register(3, ("a", None), 20)
     base = decode_base(base_of(newer), ALL)
     newer.clear_changes()
@@ -365,7 +366,7 @@ def test_timers_that_were_looked_at_before_a_changelog_came_fire_in_order_all_th
     newer.register(4, joined_scope(("b", None), Window(0, 60)), 10)
     changes = decode_changelog(changelog_of(newer), ALL)
 
-    restored = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    restored: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
     apply_rows(restored, base, {3, 4}, encode)
     assert restored.pop_due(0) is None
     apply_rows(restored, changes, {3, 4}, encode)

@@ -167,11 +167,11 @@ def test_an_edited_manifest_is_refused_until_its_checksum_is_right() -> None:
 
 
 def _operator(raw: dict[str, Any]) -> dict[str, Any]:
-    return raw["operators"][0]  # type: ignore[no-any-return]
+    return raw["operators"][0]
 
 
 def _keyed(raw: dict[str, Any]) -> dict[str, Any]:
-    return _operator(raw)["subtasks"][0]["keyed"][0]  # type: ignore[no-any-return]
+    return _operator(raw)["subtasks"][0]["keyed"][0]
 
 
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {

@@ -139,7 +139,7 @@ def test_at_unchanged_parallelism_every_subtask_has_the_bytes_of_its_files(store
     made = written(store, 2)
     plan = plan_rescale(store, made, 2)
     for planned, state in zip(plan.subtasks, made.operators[0].subtasks, strict=True):
-        assert planned.bytes == sum(item.file.size for item in (*state.keyed, *state.operator))
+        assert planned.bytes == sum(item.file.size for item in (*state.keyed, *state.operator))  # type: ignore[attr-defined]
         assert planned.rows == 8 + 3
 
 

@@ -293,7 +293,7 @@ def test_short_epochs_come_to_every_key_in_time() -> None:
 def test_an_access_looks_at_each_key_at_most_once_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
     check = IncrementalCleanup._check
-    monkeypatch.setattr(IncrementalCleanup, "_check", lambda self, *at: (looked.append(at), check(self, *at)))
+    monkeypatch.setattr(IncrementalCleanup, "_check", lambda self, *at: (looked.append(at), check(self, *at)))  # type: ignore[func-returns-value]
     made = HeapKeyedStateBackend(GROUPS, KeyGroupRange(0, GROUPS - 1), ManualClock())
     state = made.get_value_state(DESCRIBE["value"](ttl(1000)))
     made.set_current_key(("a",), 0)

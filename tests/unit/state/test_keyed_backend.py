@@ -295,10 +295,10 @@ class TestRestore:
         made = backend()
         made.set_current_namespace(Window(0, 10))
         made.get_value_state(TOTAL).update(1)
-        made.timers("__event_timers").register(0, made.scope, 5)
+        made.timers("__event_timers").register(0, made.scope, 5)  # type: ignore[arg-type]
         other = backend()
         other.restore([copy.deepcopy(made.snapshot())])
-        other.timers("__event_timers").register(0, made.scope, 5)
+        other.timers("__event_timers").register(0, made.scope, 5)  # type: ignore[arg-type]
         assert physical(other, "total") == {(("a",), Window(0, 10)): 1}
         assert physical(other, "__event_timers") == {(("a",), Window(0, 10)): {5}}
         assert other.timers("__event_timers").pop_due(5) is not None

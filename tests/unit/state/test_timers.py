@@ -54,7 +54,7 @@ class Acting(KeyedProcessFunction):
         yield ctx.get_current_key()[0], timestamp_ms, ctx.time_domain()
 
 
-def event(*timestamps: int) -> Callable[[Any], None]:
+def event(*timestamps: int) -> Callable[[Any], Any]:
     return lambda service: [service.register_event_time_timer(timestamp) for timestamp in timestamps] and None
 
 
@@ -301,7 +301,7 @@ class TestRescale:
         assert drained(timers) == [(15, ("c",)), (20, ("b",)), (30, ("a",))]
 
     def test_what_is_registered_deleted_or_fired_is_a_change_and_what_is_there_already_is_none(self) -> None:
-        timers = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+        timers: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
 
         def changed() -> dict[int, set[Any]]:
             found = {group: set(scopes) for group, scopes in timers.changed.items() if scopes}
@@ -343,7 +343,8 @@ STEPS = st.one_of(
 @unhurried
 @given(st.lists(STEPS, max_size=60))
 def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
-    timers, expected = new_table("t", TableSchema(StateKind.TIMERS, "bigint")), set()
+    timers: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    expected: set[Any] = set()
     for step, *arguments in steps:
         if step == "register":
             timers.register(*arguments)

@@ -89,7 +89,7 @@ class Player:
             VISIBILITIES[self.settings["visibility"]],
             cleanup_full_snapshot=self.settings["cleanup"].get("full_snapshot", False),
         )
-        self.state = self.backend.get_state(descriptor(self.script["state"], ttl))
+        self.state: Any = self.backend.get_state(descriptor(self.script["state"], ttl))
 
     def play(self, step: dict[str, Any]) -> Any:
         self.clock.set(step["t"])

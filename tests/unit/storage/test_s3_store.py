@@ -226,7 +226,7 @@ class TestTroubleThatStays:
         assert time.monotonic() - started < 5
 
     def test_without_being_told_it_is_patient_for_half_a_minute(self, direct: FileStore, new_client: None) -> None:
-        config = s3_client.client().meta.config
+        config: Any = s3_client.client().meta.config
         assert config.retries == {"mode": "standard", "total_max_attempts": 10}
         assert (config.connect_timeout, config.read_timeout) == (5, 30)
 

@@ -274,7 +274,8 @@ def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, s
     writer.start()
     assert started.wait(60)
     store = open_store(url)
-    seen, looks = set(), 0
+    seen: set[int | None] = set()
+    looks = 0
     while looks < 300 or not seen:
         looks += 1
         seen |= {store.size("state/file")} - {None}

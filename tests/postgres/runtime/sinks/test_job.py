@@ -62,7 +62,7 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
 
 def numbered(fed: list[tuple[str, int]]) -> Counter[tuple[str, int, int]]:
     seen: dict[str, int] = defaultdict(int)
-    rows = Counter()
+    rows: Counter[Any] = Counter()
     for k, n in fed:
         seen[k] += 1
         rows[k, n, seen[k]] += 1

@@ -50,7 +50,7 @@ class Feeder:
     def wait_read(self) -> None:
         for uid, rows in self.read.items():
             wait(
-                lambda uid=uid, rows=rows: self._published(uid) >= len(rows) or self.bench.generation().ended,
+                lambda uid=uid, rows=rows: self._published(uid) >= len(rows) or self.bench.generation().ended,  # type: ignore[misc]
                 f"the records of {uid!r}",
             )
             assert self._published(uid) == len(rows), self.bench.generation().error

@@ -150,7 +150,8 @@ def test_a_job_takes_up_a_savepoint_rewritten_for_another_max_parallelism_and_st
     )
     assert (bench.newest().lineage, bench.newest().epoch) == (1, 2)
 
-    for parallelism, wishes in ((5, {"start_from": wide, "max_parallelism": 256}), (2, {})):
+    first: dict[str, Any] = {"start_from": wide, "max_parallelism": 256}
+    for parallelism, wishes in ((5, first), (2, {})):
         with bench.running(parallelism, **wishes):
             bench.feed()
             bench.wait_done()

@@ -90,7 +90,7 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
         # What is done before its Spark job begins is nothing that a driver could cancel.
         begun.set()
         time.sleep(2)
-        spark.range(1).mapInArrow(lambda batches: time.sleep(60) or batches, "id bigint").collect()
+        spark.range(1).mapInArrow(lambda batches: time.sleep(60) or batches, "id bigint").collect()  # type: ignore[func-returns-value]
         raise AssertionError("nobody broke it off")
 
     monkeypatch.setattr(savepoints, "copy_savepoint", copy)
@@ -215,8 +215,8 @@ def test_tables_become_a_savepoint_that_a_job_starts_from(spark: Any, bench: Ben
     assert found == {"k1": (3, 7), "k9": (1, -1), "k7": (1, 1), "k21": (1, 3)}
     lists = {r.k: r.value for r in read_savepoint(spark, newest_path, "totals", "newest").collect()}
     assert lists == {"k1": [5, 2], "k7": [1], "k21": [3]}
-    found = Counter(r.value for r in read_savepoint(spark, newest_path, "totals", "waiting").collect())
-    assert found == Counter([10, 20, 30])
+    waiting = Counter(r.value for r in read_savepoint(spark, newest_path, "totals", "waiting").collect())
+    assert waiting == Counter([10, 20, 30])
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_tables_that_do_not_fit_are_refused_and_nothing_is_written(
 
 def test_a_folder_with_a_savepoint_is_not_written_over(spark: Any, tmp_path: Path) -> None:
     table = spark.createDataFrame([("a", 1)], "k string, value bigint")
-    operators = {"totals": {ValueStateDescriptor("total", "bigint"): (table, ["k"])}}
+    operators: Any = {"totals": {ValueStateDescriptor("total", "bigint"): (table, ["k"])}}
     write_savepoint(tmp_path / "made", operators, 128, 2)
     with pytest.raises(ManifestError, match=r"found a savepoint in .*made; expected a folder without one"):
         write_savepoint(tmp_path / "made", operators, 128, 2)

@@ -69,15 +69,16 @@ def test_a_driver_killed_before_the_marker_leaves_the_epoch_to_be_done_again(epo
     calls = Calls()
     sink = FunctionSink(calls)
     committed = epochs.committed(epochs.staged(sink, [(1, "a")]))
-    sink_alone = FunctionSink(lambda df, lineage, epoch: (calls(df, lineage, epoch), _killed()))
+
+    def killed(dataframe: Any, lineage: int, epoch: int) -> None:
+        calls(dataframe, lineage, epoch)
+        raise KeyboardInterrupt
+
+    sink_alone = FunctionSink(killed)
     with pytest.raises(KeyboardInterrupt):
         epochs.publish(sink_alone, committed)
     epochs.publish(sink, committed)
     assert len(calls.calls) == 2
-
-
-def _killed() -> None:
-    raise KeyboardInterrupt
 
 
 def test_the_dataframe_has_the_types_that_the_job_declares(epochs: Epochs) -> None:

@@ -25,7 +25,7 @@ class Nothing(KeyedProcessFunction):
 
 def described(late: Any, event_time: str | None = "at") -> Job:
     job = Job()
-    stream = job.source("in", read=lambda spark: spark, event_time=event_time)
+    stream = job.source("in", read=lambda spark: spark.range(1), event_time=event_time)
     stream.key_by("k").process(Nothing(), output="n int", uid="op", late=late)
     return job
 

@@ -177,7 +177,7 @@ def test_columns_cross_to_the_next_operator_with_the_event_times_they_are_given(
     assert aside == [0, 10, 20]
 
     passed = Crossing("", parse_row("k string, n bigint"))
-    outputs = {"crossings": (passed,), "output": "k string, n bigint"}
+    outputs: dict[str, Any] = {"crossings": (passed,), "output": "k string, n bigint"}
     crossed, _ = worker.run(Passing(), batches, reads_operator=True, **outputs)
     rows = [row for batch in crossed for row in batch.to_pylist()]
     assert [(row["__statecore_out_0"]["n"], row[TIMESTAMP]) for row in rows] == [(n, n * 1000) for n in range(30)]

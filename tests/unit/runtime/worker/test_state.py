@@ -246,7 +246,7 @@ def counts(cluster: Cluster) -> dict[str, int]:
     own = key_group_range(GROUPS, 1, 0)
     backend = HeapKeyedStateBackend(GROUPS, own, Clock())
     apply_keyed_files(backend, cluster.store, operator, operator.subtasks[0].keyed, dict.fromkeys(own, 0))
-    return {k: count for rows in backend.tables["count"].groups.values() for (k,), count in rows.items()}
+    return {k: count for rows in backend.tables["count"].groups.values() for (k,), count in rows.items()}  # type: ignore[misc]
 
 
 steps = st.lists(
@@ -276,7 +276,8 @@ def test_whatever_workers_remember_the_state_is_that_of_an_uninterrupted_run(
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         cluster = Cluster(tmp_path_factory.mktemp("store"), monkeypatch)
-        expected, past, lineage = Truth(), [], 1
+        expected, lineage = Truth(), 1
+        past: list[Any] = []
         for step in history:
             fate, rows = step.pop("fate"), step["rows"]
             if fate == "go back" and past:

@@ -105,7 +105,7 @@ def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
         monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", connection)
         catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 6, "cooldown_s": 0})
         event = await asyncio.wait_for(first, 5)
-        await events.aclose()
+        await events.aclose()  # type: ignore[attr-defined]
         return event.payload
 
     assert asyncio.run(run())["parallelism"] == 6
@@ -115,10 +115,10 @@ def test_decisions_come_from_the_events_once_each_and_by_hand_from_the_catalog(c
     decision = decide(catalog, policy)
     event = SimpleNamespace(extra={"from_trigger": True, "payload": payload_of(decision)})
     take = TakeDecisionsOperator(task_id="take_decisions")
-    assert take.execute({"triggering_asset_events": {"asset": [event, event]}}) == [payload_of(decision)]  # type: ignore[typeddict-item]
+    assert take.execute({"triggering_asset_events": {"asset": [event, event]}}) == [payload_of(decision)]
     by_hand = SimpleNamespace(extra={"from_rest_api": True})
     for events in ({}, {"asset": [by_hand]}):
-        assert take.execute({"triggering_asset_events": events}) == [payload_of(decision)]  # type: ignore[typeddict-item]
+        assert take.execute({"triggering_asset_events": events}) == [payload_of(decision)]
 
 
 def carry_out(decision: DecisionRecord) -> CarryOutOperator:
@@ -132,7 +132,7 @@ def test_a_decision_becomes_one_run_of_rescale_however_often_it_is_tried(catalog
     asked = triggered.value
     assert asked.skip_when_already_exists
     assert (asked.trigger_dag_id, asked.dag_run_id) == ("rescale", run_of(decision))
-    assert asked.conf == {name: payload_of(decision)[name] for name in asked.conf}
+    assert asked.conf == {name: payload_of(decision)[name] for name in asked.conf or ()}
     assert set(asked.conf) == {"job", "parallelism", "workers", "method", "reason"}
     assert (catalog.decision(decision.id).state, catalog.decision(decision.id).run_id) == (
         "triggered",

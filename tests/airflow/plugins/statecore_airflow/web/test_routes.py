@@ -18,7 +18,7 @@ from tests.support.paths import REPO
 from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
 
 HTML = {"Accept": "text/html"}
-PARAMETERS = {"name": FLIGHTS, "parallelism": 8}
+PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
 
 
 @dataclass(frozen=True, slots=True)
