@@ -7,6 +7,7 @@ import pytest
 from benchmarks import state_files, value_state
 
 
+@pytest.mark.no_cover  # the measuring of coverage would be what is measured
 def test_a_read_modify_write_costs_at_most_6_of_a_dict_and_10_with_a_time_to_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
