@@ -9,6 +9,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -46,8 +47,10 @@ def direct(s3_url: str) -> FileStore:
 
 
 @pytest.fixture
-def new_client() -> Iterator[None]:
+def new_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process has one client; with this, the test has another one, made of the environment as it is then."""
+    # boto3 waits up to seconds before it tries again; nobody needs to here.
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda seconds: None))
     s3_client._client_of.cache_clear()
     yield
     s3_client._client_of.cache_clear()
