@@ -21,6 +21,7 @@ from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
+from statecore.operations.job_check_requests import ask_check
 from statecore.supervisor import Supervisor
 
 DRIVER = """
@@ -299,6 +300,12 @@ def test_what_a_dead_driver_started_is_ended_with_it(
     until(supervisor, lambda: len(session_members(spawned[0])) == 3)
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: states(slow_catalog) == ["failed"] and not session_members(spawned[0]))
+
+
+def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
+    request = ask_check(catalog, "j", str(tmp_path / "none.py"))
+    until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.get_request(request).state == "failed")
+    assert "found no job file" in str(catalog.get_request(request).error)
 
 
 def test_a_driver_that_cannot_be_started_fails_its_generation(

@@ -19,6 +19,13 @@ from statecore_airflow.operators.verify import VerifyOperator
 
 from statecore.catalog import Catalog
 
+JOB_FILE = """
+from statecore import ProcessFunction
+
+def build(job):
+    job.source("flights", read=None).process(ProcessFunction(), output="a int", uid="same")
+"""
+
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -49,7 +56,7 @@ def upgrade(job: str, artifact: str) -> None:
 @pytest.fixture
 def job_file(tmp_path: Path) -> str:
     path = tmp_path / "new.py"
-    path.write_text("def build(job):\n    pass\n")
+    path.write_text(JOB_FILE)
     return str(path)
 
 
@@ -174,10 +181,10 @@ def test_runs_of_two_dags_with_one_id_are_two(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "found no job file"), ("def build(job:", "no Python file"), ("x = 1", r"expected build\(job\)")],
+    [(None, "found no job file"), ("def build(job:", r"wrong\.py:1: SyntaxError"), ("x = 1", r"no build\(job\)")],
 )
-def test_a_file_that_is_no_job_file_is_refused_before_the_job_is_stopped(
-    catalog: Catalog, job: str, tmp_path: Path, content: str | None, message: str
+def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
+    catalog: Catalog, job: str, driver: ScriptedDriver, tmp_path: Path, content: str | None, message: str
 ) -> None:
     path = tmp_path / "wrong.py"
     if content is not None:
@@ -187,3 +194,12 @@ def test_a_file_that_is_no_job_file_is_refused_before_the_job_is_stopped(
     with pytest.raises(AirflowFailException, match="expected an absolute path or a URL"):
         upgrade(job, "wrong.py")
     assert catalog.lease(job) is None and catalog.job(job).desired_state == "running"
+
+
+def test_an_upgrade_without_a_supervisor_to_check_the_job_file_is_refused(
+    catalog: Catalog, job: str, job_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statecore_airflow.operators.upgrade._CHECK_S", 0)
+    with pytest.raises(AirflowFailException, match="expected the supervisor to make it"):
+        upgrade(job, job_file)
+    assert catalog.lease(job) is None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import ast
+import time
 
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog
-from statecore.errors import ConfigurationError, JobDefinitionError, MissingFileError
-from statecore.storage import open_store, split_url
+from statecore.errors import ConfigurationError, JobDefinitionError, RequestFailedError
+from statecore.operations.job_check_requests import ask_check, is_checked
 from statecore_airflow.operators.lease import LeaseOperator
 from statecore_airflow.operators.step import JobStep, change_id, out_of_order
 from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.triggers.catalog import POLL_S
+
+_CHECK_S = 60
+"""The supervisor gives a job file half a minute."""
 
 
 class BeginUpgradeOperator(LeaseOperator):
@@ -23,14 +27,14 @@ class BeginUpgradeOperator(LeaseOperator):
     """
 
     def check(self, catalog: Catalog, context: Context) -> None:
-        """Refuse a job file that cannot be one, and a job that does not run."""
+        """Refuse a job file that cannot run, and a job that does not run."""
         job = catalog.job(self.job)
         if job.desired_state != "running":
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because an upgrade proves itself by running; "
                 "start it first, or register it again with the new job file"
             )
-        check_job_file(str(context["params"]["artifact"]))
+        check_job_file(catalog, job.name, str(context["params"]["artifact"]))
 
     def begin(self, catalog: Catalog, context: Context) -> None:
         """Start the run in the catalog."""
@@ -76,12 +80,12 @@ class ReplaceArtifactOperator(JobStep):
         catalog.update_rescale_run(run.run_id, rescaled=run.savepoint)
 
 
-def check_job_file(artifact: str) -> None:
-    """Check that a path or URL leads to a Python file that defines ``build``; it is read and not run.
+def check_job_file(catalog: Catalog, job: str, artifact: str) -> None:
+    """Have the supervisor check a job file, where drivers run and this worker's environment does not count.
 
     Raises:
-        JobDefinitionError: It does not.
-        StorageError: Its store cannot be reached.
+        JobDefinitionError: It is wrong; the message has the line and the reason.
+        RequestFailedError: The supervisor does not answer.
 
     """
     if "://" not in artifact and not artifact.startswith("/"):
@@ -89,23 +93,12 @@ def check_job_file(artifact: str) -> None:
             f"found the job file {artifact!r}; expected an absolute path or a URL, because drivers are started "
             "elsewhere; give the whole path"
         )
-    folder, name = split_url(artifact)
-    try:
-        tree = ast.parse(open_store(folder).read(name))
-    except MissingFileError:
-        raise JobDefinitionError(
-            f"found no job file {artifact}; expected a Python file that defines build(job); correct the path"
-        ) from None
-    except (SyntaxError, ValueError) as error:
-        raise JobDefinitionError(
-            f"found {artifact}, which is no Python file ({error}); expected one that defines build(job); correct it"
-        ) from error
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    imported = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    if "build" not in names | imported:
-        raise JobDefinitionError(
-            f"found {artifact}, which defines {sorted(names) or 'no function'}; expected build(job); add it, or "
-            "correct the path"
-        )
+    request = ask_check(catalog, job, artifact)
+    deadline = time.monotonic() + _CHECK_S
+    while not is_checked(catalog, request):
+        if time.monotonic() > deadline:
+            raise RequestFailedError(
+                f"found no check of {artifact} after {_CHECK_S} s; expected the supervisor to make it; check that it "
+                "runs, then trigger a new run"
+            )
+        time.sleep(POLL_S)
