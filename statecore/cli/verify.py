@@ -11,7 +11,7 @@ from statecore.snapshot.verify import verify
 
 
 def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
-    """Read every file of a savepoint and compare it with size and checksum in the manifest."""
+    """Read every file of a savepoint and compare its size and checksum with the manifest."""
     store, manifest_path = open_savepoint(path)
     manifest = store.manifest(manifest_path)
     with progress("checking files") as report:
@@ -25,4 +25,4 @@ def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     if problems:
         raise typer.Exit(1)
     if not as_json:
-        print(f"whole: {files:,} files, {size:,} bytes")
+        print(f"verified: {files:,} files, {size:,} bytes")
