@@ -216,6 +216,7 @@ def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
     slow_catalog.set_desired("j", state="running")
     for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
         until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)
+        assert "the driver ended with exit code 1" in str(newest(slow_catalog).error)
         clock.ms += pause_ms - 1
         supervisor.step()
         assert newest(slow_catalog).generation == number

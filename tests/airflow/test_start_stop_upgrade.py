@@ -22,8 +22,12 @@ from statecore.catalog import Catalog
 JOB_FILE = """
 from statecore import ProcessFunction
 
+class Same(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
 def build(job):
-    job.source("flights", read=None).process(ProcessFunction(), output="a int", uid="same")
+    job.source("flights", read=None).process(Same(), output="a int", uid="same")
 """
 
 pytestmark = pytest.mark.usefixtures("quick")
