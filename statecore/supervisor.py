@@ -149,7 +149,14 @@ class Supervisor:
         """
         newest = self._catalog.newest_generation(job)
         if newest is None or newest.generation != generation or newest.ended:
-            log.info("job %r: driver of generation %d exited with %d", job, generation, exit_code)
+            why = newest.error if newest is not None and newest.generation == generation else None
+            log.info(
+                "job %r: driver of generation %d exited with %d%s",
+                job,
+                generation,
+                exit_code,
+                f": {why}" if why else "",
+            )
             return
         error = f"{_exit_words(exit_code)}; see the end of {newest.log_path}"
         self._catalog.end_generation(job, generation, state="failed", error=error)
