@@ -23,7 +23,7 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
-from statecore.operations.job_check_requests import JobFileChecks
+from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
 

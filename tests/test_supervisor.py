@@ -21,7 +21,6 @@ from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
-from statecore.operations.job_check_requests import ask_check
 from statecore.supervisor import Supervisor
 
 DRIVER = """
@@ -304,7 +303,7 @@ def test_what_a_dead_driver_started_is_ended_with_it(
 
 
 def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
-    request = ask_check(catalog, "j", str(tmp_path / "none.py"))
+    request = catalog.request("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
     until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.get_request(request).state == "failed")
     assert "found no job file" in str(catalog.get_request(request).error)
 

@@ -13,7 +13,7 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
-from statecore.operations.job_check import check_job_file
+from statecore.operations.job_file_check import check_job_file
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."

@@ -90,8 +90,8 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, An
     """
     own = CheckpointStore.at(job.store)
     # Where it lies is settled here, by the directory of whoever asked.
-    store, path = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
-    asked, newest = store.manifest(path), own.newest()
+    store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
+    newest = own.newest()
     if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
         raise ConfigurationError(
             f"found epoch {newest.epoch} of lineage {newest.lineage} committed in {job.store}; expected the job to "

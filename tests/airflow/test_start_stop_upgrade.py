@@ -9,13 +9,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from running import RUN, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.operators.lease import LeaseOperator
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.start import StartOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
-from statecore_airflow.operators.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.rescale import (
+    RestartOperator,
+    RollbackOperator,
+    StartOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
 
 from statecore.catalog import Catalog
 
@@ -198,12 +199,3 @@ def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
     with pytest.raises(AirflowFailException, match="expected an absolute path or a URL"):
         upgrade(job, "wrong.py")
     assert catalog.lease(job) is None and catalog.job(job).desired_state == "running"
-
-
-def test_an_upgrade_without_a_supervisor_to_check_the_job_file_is_refused(
-    catalog: Catalog, job: str, job_file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("statecore_airflow.operators.upgrade._CHECK_S", 0)
-    with pytest.raises(AirflowFailException, match="expected the supervisor to make it"):
-        upgrade(job, job_file)
-    assert catalog.lease(job) is None

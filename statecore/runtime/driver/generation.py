@@ -209,7 +209,7 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
         return job
     if job.claims_savepoint and job.start_from is not None and manifest.generation > job.start_after_generation:
         with suppress(MissingFileError):
-            _drop_claimed(*store.open(job.start_from))
+            _drop_claimed(store, job.start_from)
     if manifest.max_parallelism != job.max_parallelism:
         # A wish for another one ends with the wish to start from the savepoint that has it.
         log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)

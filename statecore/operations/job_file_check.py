@@ -19,7 +19,7 @@ from statecore.storage import open_store, split_url
 _PASSED_ON = (
     "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR",
 )  # fmt: skip
-_CHILD = ("-m", "statecore.runtime.job_check")
+_CHILD = ("-m", "statecore.runtime.job_file_check")
 _OWN = ("statecore", "pyspark")
 
 

@@ -1,42 +1,16 @@
-"""Checks of job files on the supervisor's machine, which has the environment that drivers run in.
-
-::
-
-    ask_check ──request──► catalog ◄──JobFileChecks.answer── supervisor
-    is_checked ◄──────────────┘
-"""
+"""The supervisor's answers to requests to check a job file: its machine has the environment that drivers run in."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Mapping
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import JobDefinitionError, StatecoreError
-from statecore.operations.job_check import check_job_file
+from statecore.errors import StatecoreError
+from statecore.operations.job_file_check import check_job_file
 
 log = logging.getLogger(__name__)
-
-
-def ask_check(catalog: Catalog, job: str, artifact: str) -> int:
-    """Ask the supervisor to check a new job file with the settings of a job; return the request's id."""
-    # Asked again, it is another request: the file may have been corrected since.
-    return catalog.request(job, "check_job_file", {"artifact": artifact}, f"{job}/{uuid.uuid4().hex}").id
-
-
-def is_checked(catalog: Catalog, request_id: int) -> bool:
-    """Tell whether the supervisor has found the job file sound; False while there is no answer.
-
-    Raises:
-        JobDefinitionError: The job file is wrong; the message has the line and the reason.
-
-    """
-    request = catalog.get_request(request_id)
-    if request.state == "failed":
-        raise JobDefinitionError(str(request.error))
-    return request.state == "done"
 
 
 class JobFileChecks:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import JobDefinitionError
-from statecore.operations import job_check
-from statecore.operations.job_check import check_job_file
-from statecore.operations.job_check_requests import JobFileChecks, ask_check, is_checked
-from statecore.runtime import job_check as child
+from statecore.operations import job_file_check
+from statecore.operations.job_file_check import check_job_file
+from statecore.operations.job_file_checks import JobFileChecks
+from statecore.runtime import job_file_check as child
 
 SOUND = """
 import os
@@ -70,7 +70,7 @@ def test_a_wrong_job_file_is_refused_with_its_line(tmp_path: Path, text: str, re
 
 def test_one_that_does_not_return_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert child.TIMEOUT_S <= 30
-    monkeypatch.setattr(job_check, "_CHILD", ["-c", "import signal; signal.alarm(1); signal.pause()"])
+    monkeypatch.setattr(job_file_check, "_CHILD", ["-c", "import signal; signal.alarm(1); signal.pause()"])
     with pytest.raises(JobDefinitionError, match="did not return in time"):
         check(tmp_path, SOUND)
 
@@ -102,21 +102,21 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-def answered(catalog: Catalog, path: Path) -> bool:
-    request, checks = ask_check(catalog, "j", str(path)), JobFileChecks(catalog)
+def answer(catalog: Catalog, path: Path, key: str) -> RequestRecord:
+    request = catalog.request("j", "check_job_file", {"artifact": str(path)}, key).id
     # It is the supervisor's; a driver would take what it does not know for a request to stop.
-    assert catalog.next_request("j") is None and not is_checked(catalog, request)
-    deadline = time.monotonic() + 60
+    assert catalog.next_request("j") is None
+    checks, deadline = JobFileChecks(catalog), time.monotonic() + 60
     while time.monotonic() < deadline and catalog.get_request(request).state == "pending":
         checks.answer()
         time.sleep(0.05)
-    return is_checked(catalog, request)
+    return catalog.get_request(request)
 
 
 def test_the_supervisor_checks_with_the_settings_of_the_job(catalog: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "new.py"
     path.write_text(SOUND)
-    assert answered(catalog, path)
+    assert answer(catalog, path, "1").state == "done"
     path.write_text("import not_installed_here\n")
-    with pytest.raises(JobDefinitionError, match=r"new\.py:1 imports not_installed_here.*install it on the supervisor"):
-        answered(catalog, path)
+    refused = str(answer(catalog, path, "2").error)
+    assert "new.py:1 imports not_installed_here" in refused and "install it on the supervisor's machine" in refused

@@ -1,0 +1,88 @@
+"""The steps of an upgrade that a rescale does not have: check the new job file, and replace the old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statecore.catalog import RequestRecord
+from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.operations.rescaling.change import out_of_order
+from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.lease import TakeLease
+from statecore.operations.rescaling.step import Step
+from statecore.operations.rescaling.stop import StopWithSavepoint
+
+
+@dataclass(kw_only=True)
+class BeginUpgrade(TakeLease):
+    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked.
+
+    Attributes:
+        artifact: The new job file: an absolute path or a URL.
+        reason: Why, for the history.
+
+    """
+
+    expected = "the supervisor to check the job file"
+
+    artifact: str
+    reason: str = ""
+
+    def check(self) -> None:
+        """Refuse a relative path, and a job that does not run."""
+        job = self.change.catalog.job(self.change.job)
+        if job.desired_state != "running":
+            raise ConfigurationError(
+                f"found job {job.name!r} stopped; expected it to run, because an upgrade is verified on the running "
+                "job; start it first, or register it again with the new job file"
+            )
+        if "://" not in self.artifact and not self.artifact.startswith("/"):
+            raise JobDefinitionError(
+                f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers are "
+                "started elsewhere; give the whole path"
+            )
+
+    def ask(self) -> None:
+        """Record the run, and ask the supervisor to check the job file where drivers run."""
+        job = self.change.catalog.job(self.change.job)
+        reason = f"upgrade to {self.artifact}"
+        reason = f"{reason}: {self.reason}" if self.reason else reason
+        self.record_run(job, job.parallelism, None, "by_reference", reason)
+        self._check()
+
+    def look(self) -> Finding:
+        """Wait for the supervisor's answer."""
+        check = self._check()
+        if check.state == "failed":
+            return Finding(Status.REFUSED, str(check.error))
+        return Finding(
+            Status.DONE if check.state == "done" else Status.WAITING, f"check of {self.artifact} {check.state}"
+        )
+
+    def _check(self) -> RequestRecord:
+        key = f"{self.change.run_id}/check_job_file"
+        return self.change.catalog.request(self.change.job, "check_job_file", {"artifact": self.artifact}, key)
+
+
+@dataclass(kw_only=True)
+class ReplaceArtifact(Step):
+    """Has the stopped job run the new job file from its savepoint on.
+
+    Attributes:
+        artifact: The new job file.
+
+    """
+
+    name = "replace_artifact"
+
+    artifact: str
+
+    def finish(self) -> None:
+        """Record the new job file; the restart takes the savepoint as it is."""
+        run, catalog = self.required_run(), self.change.catalog
+        if run.savepoint is None:
+            raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
+        old = catalog.job(self.change.job).artifact
+        self.change.log.info("Job %s: %s replaces %s", self.change.job, self.artifact, old)
+        # The permission to leave state behind was given to the old job file, perhaps by a rollback.
+        catalog.set_desired(self.change.job, artifact=self.artifact, allow_non_restored_state=False)
