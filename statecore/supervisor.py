@@ -158,7 +158,7 @@ class Supervisor:
                 f": {why}" if why else "",
             )
             return
-        error = f"{_exit_words(exit_code)}; see the end of {newest.log_path}"
+        error = _exit_words(exit_code)
         self._catalog.end_generation(job, generation, state="failed", error=error)
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
@@ -284,12 +284,12 @@ def run_supervisor(
 
 
 def _exit_words(code: int) -> str:
-    """Return how a driver ended: a negative code is the signal that ended its JVM."""
-    if code >= 0:
-        return f"found the driver ended with exit code {code}; expected it to run until the job is stopped"
-    name = signal.Signals(-code).name
-    hint = "; see whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
-    return f"found the driver's JVM killed by {name}; expected it to run until the job is stopped{hint}"
+    """Return how a driver ended; a negative code is the signal that ended its JVM."""
+    how, also = f"ended with exit code {code}", ""
+    if code < 0:
+        how = f"ended, its JVM killed by {signal.Signals(-code).name}"
+        also = ", and whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
+    return f"found the driver {how}; expected it to run until the job is stopped; see the end of its log{also}"
 
 
 def _has_exited(driver: subprocess.Popen[bytes]) -> bool:

@@ -9,8 +9,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from running import RUN, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator
 from statecore_airflow.operators.rescale import (
+    ReplaceArtifactOperator,
     RestartOperator,
     RollbackOperator,
     StartOperator,
