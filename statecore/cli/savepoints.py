@@ -21,16 +21,16 @@ from statecore.snapshot.checkpoints import CheckpointStore
 def create_savepoint(
     name: JobName,
     catalog: CatalogUrl,
-    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint; by default the time.")] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever finds it.")] = "by hand",
+    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint. Default: the time.")] = None,
+    reason: Annotated[str, typer.Option(help="Why it was taken.")] = "by hand",
     copy_to: Annotated[
         str | None,
-        typer.Option("--copy-to", help="Folder, path or URL, for a self-contained copy; by default nothing is copied."),
+        typer.Option("--copy-to", help="Folder for a self-contained copy: a path or a URL. Default: no copy."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 600.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take a savepoint of a running job, which runs on, and print where it is."""
+    """Take a savepoint of a running job and print its path; the job keeps running."""
     arguments = {"name": savepoint or unique_name("manual"), "reason": reason}
     path = CheckpointStore.savepoint_path(arguments["name"])
     if copy_to is not None:
@@ -42,7 +42,7 @@ def create_savepoint(
             "sparkjobs/copy_savepoint.py"
         )
         live_driver(opened, name, "to take a savepoint", remedy)
-        # A key of its own: the same name again is another savepoint, and the driver refuses it.
+        # The key is unique: the same name again is another savepoint, which the driver refuses.
         request = opened.request(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
         with _shown(job, path, arguments.get("target")):
             result = answer(opened, request, timeout_s, f"no savepoint of {name} was taken")
