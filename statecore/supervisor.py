@@ -252,7 +252,7 @@ def run_supervisor(
     Args:
         catalog_url: Catalog to watch; in a new database its tables are created.
         logs_dir: Directory for the drivers' output.
-        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
+        entry_point: The driver's program; None for that of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
 
     Raises:

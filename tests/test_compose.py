@@ -35,7 +35,7 @@ REPO = Path(__file__).resolve().parent.parent
 RAW = (REPO / "docker-compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(RAW)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = f"statecore:{metadata.version('statecore')}"
+OURS = "statecore:local"
 CATALOG_URL = SERVICES["supervisor"]["environment"]["STATECORE_CATALOG"]
 REQUIRED = re.compile(r"\$\{([A-Z0-9_]+):\?[^}]+\}")
 
@@ -104,8 +104,8 @@ def test_the_command_line_takes_the_supervisors_arguments(monkeypatch: pytest.Mo
     supervisor = SERVICES["supervisor"]
     for name in supervisor["environment"]:
         monkeypatch.setenv(name, "sqlite:///catalog.db")
-    _, _, module, name, *arguments = supervisor["command"]
-    assert module == "statecore"
+    program, name, *arguments = supervisor["command"]
+    assert program == "statecore"
     typer.main.get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
@@ -114,7 +114,7 @@ def test_airflow_takes_its_commands_and_knows_its_settings(tmp_path: Path) -> No
     assert len(commands) == 8
     names = [name.split("__")[1:] for name in SERVICES["airflow-scheduler"]["environment"] if "AIRFLOW__" in name]
     names += [name.split("__")[1:] for name in re.findall(r"AIRFLOW__\w+", (REPO / "Dockerfile").read_text())]
-    assert len(names) > 10
+    assert len(names) >= 10
     program = (
         "import json, sys; from airflow.cli.cli_parser import get_parser; from airflow.configuration import conf\n"
         "commands, names = json.loads(sys.argv[1])\n"

@@ -11,10 +11,9 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError
-from statecore.operations import submit as submit_module
-from statecore.operations.submit import SparkSubmit
+from statecore.operations.submit import PROGRAMS, SparkSubmit
 
-STREAM = Path(submit_module.__file__).parents[1] / "sparkjobs" / "stream.py"
+STREAM = PROGRAMS / "stream.py"
 DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 # Spark asks for it before it looks at anything else.
 ENVIRONMENT = {"HADOOP_CONF_DIR": "/etc/hadoop"}

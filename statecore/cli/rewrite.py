@@ -11,7 +11,7 @@ from statecore.catalog import JobRecord
 from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import RequestFailedError
-from statecore.operations.submit import SPARKJOBS, submit_command
+from statecore.operations.submit import PROGRAMS, submit_command
 
 LEAST_TIMEOUT_S = 7_200.0
 """What a rewrite may take in any case: it reads and writes all state."""
@@ -38,7 +38,7 @@ def rewritten(
     arguments = ["--savepoint", savepoint, "--name", name, "--parallelism", str(parallelism)]
     if max_parallelism is not None:
         arguments += ["--max-parallelism", str(max_parallelism)]
-    command = submit_command(job, f"rewrite-{job.name}", SPARKJOBS / "rewrite.py", *arguments)
+    command = submit_command(job, f"rewrite-{job.name}", PROGRAMS / "rewrite.py", *arguments)
     log = Path(tempfile.mkstemp(prefix=f"statecore-rewrite-{job.name}-", suffix=".log")[1])
     with (
         log.open("wb") as errors,

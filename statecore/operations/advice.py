@@ -37,11 +37,11 @@ def _driver(found: Standing) -> Iterator[str]:
         return
     if newest is None or found.driver == "stopped":
         if found.now_ms - job.updated_ms > _STARTS_WITHIN_MS:
-            yield "it should run and nothing starts it: run `python -m statecore supervisor --logs …`"
+            yield "it should run and nothing starts it: run `statecore supervisor --logs …`"
     elif found.driver == "lost":
         yield (
             f"its driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago: the supervisor starts the "
-            "next one from the newest epoch; if none comes, see that `python -m statecore supervisor` runs"
+            "next one from the newest epoch; if none comes, see that `statecore supervisor` runs"
         )
     elif found.failures >= _MANY_FAILURES:
         yield (
@@ -59,7 +59,7 @@ def _lease(found: Standing) -> Iterator[str]:
     if found.now_ms >= lease.expires_ms:
         yield (
             f"the lease of {lease.owner} has expired: the supervisor takes it back and brings the job up from its "
-            "newest epoch; if nothing happens, see that `python -m statecore supervisor` runs"
+            "newest epoch; if nothing happens, see that `statecore supervisor` runs"
         )
     else:
         yield f"{lease.owner} is changing the job: leave it alone until that has ended"

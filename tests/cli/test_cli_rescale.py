@@ -108,7 +108,7 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     assert recorded.rescaled == wanted.start_from
     assert recorded.rescaled in [savepoint.path for savepoint in catalog.savepoints(sized)]
     arguments = (tmp_path / "arguments").read_text().split()
-    program = next(index for index, each in enumerate(arguments) if each.endswith("sparkjobs/rewrite.py"))
+    program = next(index for index, each in enumerate(arguments) if each.endswith("programs/rewrite.py"))
     options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
     assert (options["--master"], options["--name"]) == ("local[2]", "rewrite-orders")
     assert options["--conf"] == "spark.cores.max=2"

@@ -132,7 +132,7 @@ def test_when_all_is_well_there_is_nothing_to_do(healthy: Standing) -> None:
 def test_a_driver_that_is_missing_or_fails_is_the_supervisors(healthy: Standing) -> None:
     (one,) = healthy.generations
     failed = dataclasses.replace(one, state="failed", ended_ms=1, error="x")
-    assert "run `python -m statecore supervisor" in advice(later(healthy, 61_000, generations=(), alive=False))[0]
+    assert "run `statecore supervisor" in advice(later(healthy, 61_000, generations=(), alive=False))[0]
     assert advice(later(healthy, 1_000, generations=(), alive=False)) == []
     assert "last heard of 1 min" in advice(later(healthy, 61_000, alive=False))[0]
     assert "starts the next one; if it fails again, read /logs/1.log" in advice(

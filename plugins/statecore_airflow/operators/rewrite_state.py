@@ -15,7 +15,7 @@ from statecore.catalog import Catalog, JobRecord, RescaleRunRecord
 from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError
-from statecore.operations.submit import SPARKJOBS, submit_command
+from statecore.operations.submit import PROGRAMS, submit_command
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore_airflow.hooks.settings import lease_renewal_ms, lease_ttl_ms
 from statecore_airflow.operators.step import JobStep, change_id, out_of_order
@@ -24,7 +24,7 @@ from statecore_airflow.params.rescale import RescaleRequest
 
 
 class RewriteStateOperator(JobStep):
-    """Submits ``sparkjobs/rewrite.py`` to the job's own Spark, with the job's own configuration, and waits for it.
+    """Submits the program ``rewrite.py`` to the job's own Spark, with the job's own configuration, and waits for it.
 
     The job's driver has stopped, so its executors are free. The result is the path of the new manifest in the job's
     store. A rewrite whose worker was killed may still end well: the next try takes its savepoint when it is there.
@@ -74,7 +74,7 @@ class RewriteStateOperator(JobStep):
             kill_session(self._submitted.pid)
 
     def _submit(self, catalog: Catalog, run: str, job: JobRecord, name: str, arguments: list[str]) -> None:
-        command = submit_command(job, name, SPARKJOBS / "rewrite.py", *arguments)
+        command = submit_command(job, name, PROGRAMS / "rewrite.py", *arguments)
         deadline = time.monotonic() + self.timeout.total_seconds()
         with subprocess.Popen(
             command,
