@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions, version
 from importlib.util import find_spec
 
 from statecore.errors import ConfigurationError, MissingExtraError
@@ -27,21 +27,17 @@ def require(package: str, *, extra: str) -> None:
         )
 
 
-def require_pyspark() -> None:
-    """Make sure that PySpark is there, and that no other distribution has overwritten its files.
+def refuse_pyspark_client() -> None:
+    """Make sure that no other distribution has overwritten PySpark's files.
 
     Raises:
-        MissingExtraError: PySpark is not installed.
         ConfigurationError: ``pyspark-client`` is installed, too; Airflow's Spark provider asks for it.
 
     """
-    require("pyspark", extra="spark")
-    try:
-        found = distribution("pyspark-client")
-    except PackageNotFoundError:
+    if not list(distributions(name="pyspark-client")):
         return
     raise ConfigurationError(
-        f"found pyspark-client {found.version} installed for {sys.executable}; expected pyspark alone: both write "
-        "the same files; run `pip uninstall --yes pyspark-client`, then "
-        "`pip install --force-reinstall --no-deps pyspark==4.3.0`"
+        f"found pyspark-client installed for {sys.executable}; expected pyspark alone: both write the same files; "
+        "run `pip uninstall --yes pyspark-client`, then "
+        f"`pip install --force-reinstall --no-deps pyspark=={version('pyspark')}`"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from statecore.catalog import GenerationRecord, JobRecord
 from statecore.cluster.spark_home import spark_home
 from statecore.errors import ConfigurationError
-from statecore.extras import require_pyspark
+from statecore.extras import refuse_pyspark_client
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
@@ -51,7 +51,7 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
         arguments: Its arguments.
 
     Raises:
-        ConfigurationError: The job's configuration asks for another deploy mode, or there is no PySpark to trust.
+        ConfigurationError: The configuration asks for another deploy mode, Spark is missing, or pyspark-client is in.
 
     """
     mode = job.conf.get(_DEPLOY_MODE, "client")
@@ -62,7 +62,7 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
             f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
     # Here, too: the driver would refuse, but only its log would say why.
-    require_pyspark()
+    refuse_pyspark_client()
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
     command += ["--name", name]
     # Keys that are not Spark's are the driver's: it reads them from the catalog.

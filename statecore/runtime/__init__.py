@@ -5,7 +5,8 @@ import typing
 from statecore import extras
 
 # Before the first import of pyspark, whose files may be missing or mixed up.
-extras.require_pyspark()
+extras.require("pyspark", extra="spark")
+extras.refuse_pyspark_client()
 
 from statecore.runtime.job import Job
 from statecore.runtime.offline.bootstrap import write_savepoint
