@@ -15,7 +15,7 @@ RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
 COPY LICENSE README.md pyproject.toml /usr/src/statecore/
 COPY statecore /usr/src/statecore/statecore
 COPY plugins /usr/src/statecore/plugins
-RUN pip install --no-cache-dir --no-deps --no-build-isolation /usr/src/statecore
+RUN pip install --no-cache-dir --no-index --no-deps --no-build-isolation /usr/src/statecore
 
 COPY dags dags
 COPY examples examples

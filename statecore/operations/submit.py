@@ -51,7 +51,7 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
         arguments: Its arguments.
 
     Raises:
-        ConfigurationError: The configuration asks for another deploy mode, Spark is missing, or pyspark-client is in.
+        ConfigurationError: The job wants another deploy mode, Spark is missing, or pyspark-client is installed.
 
     """
     mode = job.conf.get(_DEPLOY_MODE, "client")
