@@ -64,17 +64,21 @@ def build(folder: Path) -> Path:
 def install(folder: Path) -> Installed:
     """Build the wheel and install it into a new virtual environment.
 
-    Other packages are those of this interpreter: a line of a ``.pth`` file adds a folder, but no ``.pth`` file in it is
-    read, so an editable installation of statecore there is not found.
+    All other packages are links to those of this interpreter, so nothing is fetched. An installation of statecore that
+    is there, perhaps an editable one, stays out of sight, and so do its metadata and entry points.
     """
     wheel = build(folder / "dist")
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = folder / "venv" / "lib" / version / "site-packages"
-    (site / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    for shared in (Path(path) for path in sys.path if path.endswith("site-packages")):
+        for entry in shared.iterdir():
+            ours = entry.name.startswith("statecore") or entry.suffix == ".pth"
+            if not ours and not (site / entry.name).is_symlink():
+                (site / entry.name).symlink_to(entry)
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    command = [*pip, "--no-deps", "--no-index", "--no-compile", "--ignore-installed", str(wheel)]
+    command = [*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     empty = folder / "empty"
     empty.mkdir()

@@ -136,7 +136,8 @@ def test_the_first_job_of_the_readme_runs_from_a_wheel_through_a_live_rescale_to
 
     feed(source, range(400))
     wait(lambda: published(sink) == totals(range(400)), "the first 400 orders")
-    (driver,) = naming(psutil.process_iter(), str(installed.site / "statecore" / "runtime" / "programs"), "python")
+    program = str(installed.site / "statecore" / "runtime" / "programs" / "stream.py")
+    (driver,) = [each for each in naming(psutil.process_iter(), program) if each.name() != "java"]
     assert str(REPO) not in driver.environ().get("PYTHONPATH", "").split(os.pathsep)
 
     statecore("rescale", JOB, "--parallelism", "4")
