@@ -33,11 +33,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def test_the_wheel_holds_both_packages_with_their_files_and_nothing_else(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(build(tmp_path)).namelist())
     assert {name.split("/")[0] for name in names} == {"statecore", "statecore_airflow", "statecore-0.1.0.dist-info"}
-    tracked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "statecore", "plugins/statecore_airflow"],
-        cwd=REPO, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    expected = {name.removeprefix("plugins/") for name in tracked if (REPO / name).is_file()}
+    packages = {REPO / "statecore": REPO, REPO / "plugins" / "statecore_airflow": REPO / "plugins"}
+    expected = {
+        str(file.relative_to(root))
+        for package, root in packages.items()
+        for file in package.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert {"statecore/py.typed", "statecore/catalog/migrations/script.py.mako"} <= names
     assert "statecore-0.1.0.dist-info/licenses/LICENSE" in names
