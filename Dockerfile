@@ -12,15 +12,14 @@ WORKDIR /opt/statecore
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
 
-COPY pyproject.toml README.md ./
-COPY statecore statecore
-COPY sparkjobs sparkjobs
-COPY examples examples
+COPY LICENSE README.md pyproject.toml /usr/src/statecore/
+COPY statecore /usr/src/statecore/statecore
+COPY plugins /usr/src/statecore/plugins
+RUN pip install --no-cache-dir --no-index --no-deps --no-build-isolation /usr/src/statecore
+
 COPY dags dags
-COPY plugins plugins
+COPY examples examples
 COPY docker docker
-# Editable, because the supervisor starts the sparkjobs/ that lie beside the package.
-RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable .
 
 # The folders exist in the image, so that new volumes mounted there belong to this user.
 RUN useradd --create-home --uid 1000 statecore \
@@ -29,10 +28,8 @@ RUN useradd --create-home --uid 1000 statecore \
 USER statecore
 
 ENV PYTHONUNBUFFERED=1 \
-    PYTHONPATH=/opt/statecore \
     PYSPARK_PYTHON=/usr/local/bin/python \
     PYSPARK_DRIVER_PYTHON=/usr/local/bin/python \
     AIRFLOW_HOME=/opt/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/statecore/dags \
-    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/statecore/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False

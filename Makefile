@@ -38,7 +38,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@echo "installing into $(VENV); this takes a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
 java:

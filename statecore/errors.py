@@ -6,6 +6,7 @@ Each message has three parts: what was found, what was expected, what to do.
 
     StatecoreError
     ├── ConfigurationError            a setting, argument or job file is wrong
+    │   ├── MissingExtraError         a package is missing that an extra of statecore installs
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
@@ -50,6 +51,10 @@ class StatecoreError(Exception):
 
 class ConfigurationError(StatecoreError, ValueError):
     """A setting, argument or job file is wrong."""
+
+
+class MissingExtraError(ConfigurationError):
+    """A package is missing that an extra of statecore installs."""
 
 
 class InvalidParallelismError(ConfigurationError):

@@ -129,20 +129,18 @@ class AirflowServer:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
             "PATH": os.pathsep.join([str(binaries), os.environ.get("PATH", "")]),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")])),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             JOBS_VARIABLE: str(self._jobs_file),
             **json.loads(self._settings_file.read_text()),
         }
-        command = [str(binaries / "airflow"), *arguments]
+        command = [sys.executable, "-m", "airflow", *arguments]
         self._processes.start(name, command, environment=environment, log=self.log(name))
 
     def _settings(self, url: str, api_port: int, worker_log_port: int, trigger_log_port: int) -> dict[str, str]:
         return {
             "AIRFLOW_HOME": str(self._home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),

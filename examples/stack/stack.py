@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from examples.stack.airflow_client import AirflowClient
-from examples.stack.airflow_server import REPO, USER, AirflowServer
+from examples.stack.airflow_server import USER, AirflowServer
 from examples.stack.processes import MARK, Processes, StackError, tail
 from statecore.catalog import Catalog
 from statecore.catalog.job_names import JOBS_VARIABLE
@@ -261,5 +261,4 @@ class Stack:
 
     @staticmethod
     def _environment() -> dict[str, str]:
-        path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
-        return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        return {**os.environ, "PYSPARK_PYTHON": sys.executable}

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from statecore.cluster.base import Cluster, ClusterDefinition
-from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
 from statecore.errors import ClusterError
+from statecore.extras import require
 
 
 def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
@@ -18,6 +18,9 @@ def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
 
 
 def _ec2(name: str, settings: Mapping[str, Any]) -> Cluster:
+    require("boto3", extra="s3")
+    from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
+
     return Ec2Cluster(name, msgspec.convert(settings, Ec2Settings))
 
 

@@ -26,7 +26,7 @@ def spark_home() -> Path:
         if spec is None or spec.origin is None:
             raise ConfigurationError(
                 f"the package pyspark is not installed for {sys.executable} and SPARK_HOME is not set; "
-                "expected one of them; install pyspark or set SPARK_HOME"
+                "expected one of them; run `pip install 'statecore[spark]'` or set SPARK_HOME"
             )
         home = Path(spec.origin).parent
     if not (home / "bin" / "spark-class").is_file():
@@ -37,13 +37,10 @@ def spark_home() -> Path:
 
 
 def spark_environment() -> dict[str, str]:
-    """Return this process's environment, completed so that every Python is this one and finds statecore."""
-    package_root = str(Path(__file__).resolve().parents[2])
-    path = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Return this process's environment, completed so that every Python is this one."""
     return {
         **os.environ,
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
     }

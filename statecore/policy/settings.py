@@ -73,7 +73,7 @@ def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
     except msgspec.ValidationError as error:
         raise ConfigurationError(
             f"found policy settings that do not fit: {error}; expected {', '.join(PolicySettings.__struct_fields__)}; "
-            "set them with `python -m statecore policy set`"
+            "set them with `statecore policy set`"
         ) from error
     if settings.min_parallelism > settings.max_parallelism:
         raise ConfigurationError(

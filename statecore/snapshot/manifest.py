@@ -33,6 +33,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from enum import StrEnum
+from importlib.metadata import version
 from typing import Literal
 
 import msgspec
@@ -43,7 +44,7 @@ from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
 VERSION = 3
-WRITER = "statecore 0.1.0"
+WRITER = f"statecore {version('statecore')}"
 _READABLE = (1, 2, VERSION)
 _VERSIONS = " or ".join(map(str, _READABLE))
 _NO_CHECKSUM = "0" * 64

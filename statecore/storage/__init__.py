@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statecore.extras import require
 from statecore.storage.base import FileEntry, FileStore, safe_path
 from statecore.storage.local import LocalFileStore
 from statecore.storage.urls import parse_url, resolve_url, split_url
@@ -20,6 +21,7 @@ def open_store(url: str) -> FileStore:
     """
     place = parse_url(url)
     if place.scheme == "s3":
+        require("boto3", extra="s3")
         # boto3 takes a while to import; a process that stays with local files shall not pay for it.
         from statecore.storage.s3 import S3FileStore
 

@@ -72,7 +72,7 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
                 raise ConfigurationError(
                     f"found neither a parallelism to drain job {self.job!r} with nor a policy of it; expected one or "
                     "the other, because as many as needed may be very many; give a parallelism, or set limits with "
-                    f"`python -m statecore policy set {self.job} --off --max-parallelism …`"
+                    f"`statecore policy set {self.job} --off --max-parallelism …`"
                 )
             settings = policy_settings(policy.settings)
             if settings.subtasks_per_worker > 1:

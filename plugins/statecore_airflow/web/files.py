@@ -8,6 +8,8 @@ from pathlib import Path
 from fastapi import APIRouter, HTTPException, Response, status
 from fastapi.responses import FileResponse
 
+from statecore.extras import require
+
 router = APIRouter()
 
 _HERE = Path(__file__).resolve().parent
@@ -55,6 +57,7 @@ def _page(name: str) -> FileResponse:
 
 @cache
 def _plotly() -> bytes:
+    require("plotly", extra="plots")
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs()).encode()

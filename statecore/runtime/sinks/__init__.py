@@ -7,6 +7,5 @@ visible. Publishing may be repeated after a restart, so a sink must do nothing t
 from statecore.runtime.sinks.base import Sink, StagedEpoch
 from statecore.runtime.sinks.function import FunctionSink
 from statecore.runtime.sinks.parquet import ParquetSink
-from statecore.runtime.sinks.postgres import PostgresSink
 
-__all__ = ["FunctionSink", "ParquetSink", "PostgresSink", "Sink", "StagedEpoch"]
+__all__ = ["FunctionSink", "ParquetSink", "Sink", "StagedEpoch"]

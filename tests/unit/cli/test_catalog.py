@@ -20,7 +20,7 @@ class TestUpgrade:
         path = tmp_path / "catalog.db"
         url = f"sqlite:///{path}"
         done = run("jobs", "--catalog", url)
-        assert_refused(done, "no catalog in it", "`python -m statecore catalog upgrade`")
+        assert_refused(done, "no catalog in it", "`statecore catalog upgrade`")
         done = run("catalog", "upgrade", "--catalog", url)
         assert done == (0, f"migrated the catalog from revision none to {schema.head()}\n", "")
         done = run("catalog", "upgrade", "--catalog", url)

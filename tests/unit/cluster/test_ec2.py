@@ -15,8 +15,9 @@ import pytest
 from botocore.stub import Stubber
 
 from statecore.catalog import ClusterRecord
-from statecore.cluster import ClusterSize, Ec2Cluster, Ec2Settings, cluster_for
+from statecore.cluster import ClusterSize, cluster_for
 from statecore.cluster import ec2 as ec2_module
+from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.errors import ClusterError
 
 REGION = "us-east-1"

@@ -93,7 +93,7 @@ function decisionRows(decisions) {
 }
 
 function policyWords(policy) {
-  if (policy === null) return ["It has no policy: nobody rescales it unasked. ", make("code", {}, "python -m statecore policy --help"), " says how to give it one."];
+  if (policy === null) return ["It has no policy: nobody rescales it unasked. ", make("code", {}, "statecore policy --help"), " says how to give it one."];
   if (!policy.enabled) return ["Its policy is turned off."];
   if (policy.looked_ms === null) return ["Its policy has not looked at it yet: see that the DAG autoscale is not paused."];
   return ["Looked at ", age(policy.looked_ms), `: ${policy.finding}`];

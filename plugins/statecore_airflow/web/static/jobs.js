@@ -29,7 +29,7 @@ function row(job) {
 }
 
 function none() {
-  const command = make("code", {}, "python -m statecore register --help");
+  const command = make("code", {}, "statecore register --help");
   const cell = make("td", { colspan: "9", class: "placeholder" }, "No job is registered. From a shell, ", command, " says how.");
   return [make("tr", {}, cell)];
 }
