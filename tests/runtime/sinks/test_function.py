@@ -61,7 +61,7 @@ def test_a_function_that_fails_is_called_again_when_the_epoch_is_published_again
     calls.failures = 1
     sink = FunctionSink(calls)
     committed = epochs.committed(epochs.staged(sink, [(1, "a")]))
-    with pytest.raises(SinkError, match=r"found ValueError .* sink 'seen' .*far side is down; expected .*; .*mend"):
+    with pytest.raises(SinkError, match=r"found ValueError .* sink 'seen' .*far side is down; expected .*; .*fix"):
         epochs.publish(sink, committed)
     for _ in range(2):
         epochs.publish(sink, committed)

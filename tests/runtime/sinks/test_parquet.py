@@ -126,7 +126,7 @@ def test_a_job_that_starts_anew_is_not_mixed_with_what_another_run_published(
 ) -> None:
     epochs.run(sink, [(1, "a")])
     epochs.forget()
-    with pytest.raises(SinkError, match=r"found epoch 5 of lineage 1 .*expected .*; .*give the sink another place"):
+    with pytest.raises(SinkError, match=r"found epoch 5 of lineage 1 .*expected .*; .*give the sink another path"):
         epochs.run(sink, [(1, "again")], epoch=epoch)
     assert visible(folder) == [{"n": 1, "k": "a"}]
 
