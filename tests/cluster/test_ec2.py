@@ -79,7 +79,7 @@ def group(s3_endpoint: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ec2_module, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(ec2_module, "_DESCRIBE_INTERVAL_S", 0.0)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_cluster_grows_and_shrinks_and_workers_count_when_the_master_counts_on
 def test_a_group_is_asked_only_every_few_seconds(
     cluster: Ec2Cluster, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ec2_module, "_LOOK_EVERY_S", 60.0)
+    monkeypatch.setattr(ec2_module, "_DESCRIBE_INTERVAL_S", 60.0)
     asked: list[str] = []
     call = cluster._call
     monkeypatch.setattr(cluster, "_call", lambda action, **rest: asked.append(action) or call(action, **rest))
@@ -125,7 +125,9 @@ def test_a_group_is_asked_only_every_few_seconds(
 
 @pytest.mark.parametrize("workers", [0, 5])
 def test_a_size_beyond_the_groups_limits_is_refused_and_nothing_changes(cluster: Ec2Cluster, workers: int) -> None:
-    with pytest.raises(ClusterError, match=f"found {workers} workers wanted; expected 1 to 4.*MinSize or MaxSize"):
+    with pytest.raises(
+        ClusterError, match=f"found a request for {workers} workers; expected 1 to 4.*MinSize or MaxSize"
+    ):
         cluster.resize(workers)
     assert cluster.size().running == 1
 
@@ -246,7 +248,7 @@ def test_why_an_instance_cannot_be_launched_is_said_with_a_remedy(
     ("code", "remedy"),
     [
         ("AccessDenied", "grant these credentials autoscaling:DescribeAutoScalingGroups"),
-        ("ScalingActivityInProgress", "wait until the group has ended"),
+        ("ScalingActivityInProgress", "wait for the group's current activity"),
         ("ExpiredToken", "renew the credentials"),
     ],
 )
