@@ -105,8 +105,8 @@ def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:
     ("found", "said"),
     [
         ({"hindrance": "run-7 has the lease on the job"}, "run-7 has the lease"),
-        ({"epochs": ()}, "too little has been measured"),
-        ({"arriving": None}, "too little has been measured"),
+        ({"epochs": ()}, "too few measurements"),
+        ({"arriving": None}, "too few measurements"),
         ({"waiting": 10**9, "busy": 0.2}, "would not help"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
 
 def test_a_job_outside_of_its_limits_is_brought_back() -> None:
     made = decide(figures(20), NO_WAIT, NOTHING)
-    assert (made.action, made.parallelism) == ("in", 16) and "outside of the limits 1 to 16" in made.reason
+    assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason
 
 
 def test_sizes_are_whole_workers_within_the_limits() -> None:

@@ -160,7 +160,7 @@ class Story:
         policy = self._catalog.set_policy(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
         reason = (
             f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, event-time lag 2,800 s, epochs run 99% of the time; "
-            "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling taken for linear)"
+            "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling assumed linear)"
         )
         decision = self._catalog.reach_decision(
             policy, {}, from_parallelism=2, to_parallelism=4, from_workers=1, to_workers=2, method="by_reference",
