@@ -312,7 +312,7 @@ class TestBacklog:
     def test_a_listing_that_does_not_come_back_holds_up_neither_an_epoch_nor_the_end(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backlog_module, "_FAREWELL_S", 0.1)
+        monkeypatch.setattr(backlog_module, "_JOIN_TIMEOUT_S", 0.1)
         stuck = Scripted()
         stuck.blocked.clear()
         backlog = BacklogMonitor(Notes(), "orders", 1, {"in": stuck}, None)  # type: ignore[arg-type]
