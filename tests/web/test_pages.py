@@ -75,10 +75,10 @@ def test_what_a_job_without_figures_has_not_is_said_and_not_drawn(page: Page, se
     page.goto(f"{server.url}/statecore/job?name=orders")
     expect(page.locator("#advice")).to_contain_text("db:5432 refusing")
     for chart in CHARTS:
-        expect(page.locator(f"#{chart}").get_by_text("nothing known in this time")).to_be_visible()
+        expect(page.locator(f"#{chart}").get_by_text("no data in this time range")).to_be_visible()
         expect(page.locator(f"#{chart} .ytick")).to_have_count(0)
-    expect(page.locator("#spread")).to_contain_text("Nothing is counted yet")
-    expect(page.locator("#savepoints")).to_contain_text("There is none.")
+    expect(page.locator("#spread")).to_contain_text("No counts yet")
+    expect(page.locator("#savepoints")).to_contain_text("No savepoint yet.")
 
 
 def test_of_a_job_that_is_not_there_only_that_is_said(page: Page, server: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""What a run of the DAG ``rescale`` was asked for."""
+"""Parameters of the DAG ``rescale``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class RescaleRequest(DagParams, frozen=True, kw_only=True):
 
     Attributes:
         job: Name of the job.
-        parallelism: Subtasks to be.
-        workers: Workers to be; None leaves the cluster as it is.
-        method: How the state gets to its new subtasks.
-        max_parallelism: Key groups to be, of a rewrite; None keeps their number.
-        dry_run: Whether to show the plan and change nothing.
-        approval: Whether somebody has to approve the plan first.
-        reason: Why.
+        parallelism: New parallelism.
+        workers: New number of workers; None keeps it.
+        method: Rescale method.
+        max_parallelism: New max parallelism of a rewrite; None keeps it.
+        dry_run: Show the plan and change nothing.
+        approval: Wait for a person to approve the plan.
+        reason: Reason recorded with savepoint and run.
 
     """
 
@@ -35,26 +35,26 @@ class RescaleRequest(DagParams, frozen=True, kw_only=True):
     reason: str = ""
 
     def checked(self, catalog: Catalog) -> JobRecord:
-        """Return the job, if it can be rescaled like this; called before anything is stopped.
+        """Validate the request and return the job; called before anything is stopped.
 
         Raises:
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
-            ConfigurationError: What is asked for does not fit together, or the job is to be stopped.
-            RequestFailedError: A live rescale needs a live driver, and there is none.
+            ConfigurationError: The parameters contradict each other, or the job's desired state is stopped.
+            RequestFailedError: The method is live and the job has no live driver.
 
         """
         job = catalog.job(self.job)
         self._check_sizes(job)
         if job.desired_state != "running":
             raise ConfigurationError(
-                f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; trigger the "
+                f"found job {job.name!r} stopped; expected a running job, because a rescale restarts it; trigger the "
                 "DAG start, which takes a parallelism"
             )
         if self.method == "live" and not catalog.is_alive(catalog.newest_generation(job.name)):
             raise RequestFailedError(
-                f"found no live driver of job {job.name!r}; expected one to take up parallelism {self.parallelism}; "
-                "choose the method by_reference, which needs none"
+                f"found no live driver of job {job.name!r}; expected one for a live rescale to parallelism "
+                f"{self.parallelism}; choose the method by_reference, which needs no driver"
             )
         return job
 
@@ -62,21 +62,22 @@ class RescaleRequest(DagParams, frozen=True, kw_only=True):
         groups = job.max_parallelism if self.max_parallelism is None else self.max_parallelism
         if groups != job.max_parallelism and self.method != "rewrite":
             raise ConfigurationError(
-                f"found max parallelism {groups} with the method {self.method} for job {job.name!r}; expected its "
-                f"{job.max_parallelism}, which a rewrite alone can change; leave it empty, or choose the method rewrite"
+                f"found max parallelism {groups} with the method {self.method} for job {job.name!r}; expected the "
+                f"job's {job.max_parallelism}, because only a rewrite changes it; leave the field empty, or choose the "
+                "method rewrite"
             )
         if not 1 <= groups <= _MAX_PARALLELISM_LIMIT:
             raise InvalidParallelismError(
                 f"found max parallelism {groups} for job {job.name!r}; expected 1 to {_MAX_PARALLELISM_LIMIT}; choose "
-                "one in between"
+                "a value in that range"
             )
         if not 1 <= self.parallelism <= groups:
             raise InvalidParallelismError(
                 f"found parallelism {self.parallelism} for job {job.name!r}; expected 1 to its max parallelism "
-                f"{groups}; choose one in between, or lay the state out anew with the method rewrite"
+                f"{groups}; choose a value in that range, or raise max parallelism with the method rewrite"
             )
         if self.workers is not None and self.workers < 1:
             raise ConfigurationError(
-                f"found {self.workers} workers for job {job.name!r}; expected at least 1; without any nothing runs"
+                f"found {self.workers} workers for job {job.name!r}; expected at least 1; give 1 or more"
             )
         check_workers(job, self.workers)

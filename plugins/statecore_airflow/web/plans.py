@@ -1,4 +1,4 @@
-"""Route: what a rescale would do."""
+"""Route: the plan of a rescale."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ router = APIRouter(dependencies=[Depends(may_rescale)])
 
 _SHOWN = 256
 _EARLIER_RUNS = 50
-# Counting rows reads every state file's statistics: Airflow's own requests need threads, too.
-_under_way = threading.BoundedSemaphore(2)
+# A plan reads the statistics of every state file: leave threads for Airflow's own requests.
+_slots = threading.BoundedSemaphore(2)
 
 
 @router.get("/api/plan")
 def get_plan(
     name: JobName,
     catalog: CatalogDep,
-    parallelism: Annotated[int, Query(ge=1, description="Subtasks to be.")],
-    workers: Annotated[int | None, Query(ge=1, description="Workers to be.")] = None,
-    method: Annotated[RescaleMethod, Query(description="How the state gets there.")] = "by_reference",
-    max_parallelism: Annotated[int | None, Query(ge=1, description="Key groups to be.")] = None,
+    parallelism: Annotated[int, Query(ge=1, description="New parallelism.")],
+    workers: Annotated[int | None, Query(ge=1, description="New number of workers.")] = None,
+    method: Annotated[RescaleMethod, Query(description="Rescale method.")] = "by_reference",
+    max_parallelism: Annotated[int | None, Query(ge=1, description="New max parallelism.")] = None,
 ) -> PlanAnswer:
-    """Return what a rescale of the newest epoch would do; nothing is changed."""
+    """Return the plan of a rescale from the newest epoch; changes nothing."""
     request = RescaleRequest(
         job=name, parallelism=parallelism, workers=workers, method=method, max_parallelism=max_parallelism
     )
@@ -55,7 +55,7 @@ def get_plan(
         fixed=dict(plan.fixed),
         rows=plan.rows,
         bytes=size,
-        # A rewrite for the same max parallelism writes everything, too, though nothing else changes.
+        # plan_rescale does not count a rewrite at the same max parallelism, which writes all state as well.
         bytes_written=plan.bytes_written or (size if method == "rewrite" else 0),
         average_rows=plan.rows / len(plan.subtasks),
         skew=plan.skew,
@@ -65,25 +65,25 @@ def get_plan(
 
 
 def _plan(job: JobRecord, request: RescaleRequest) -> RescalePlan:
-    if not _under_way.acquire(blocking=False):
+    if not _slots.acquire(blocking=False):
         raise HTTPException(
             status.HTTP_503_SERVICE_UNAVAILABLE,
-            "found two plans being counted already; expected one to be done; try again in a moment",
+            "found two plans being computed already; expected a free slot; retry in a moment",
         )
     try:
         store = CheckpointStore.at(job.store)
         return plan_rescale(store, newest_to_plan(store, job.name), request.parallelism, request.max_parallelism)
     finally:
-        _under_way.release()
+        _slots.release()
 
 
 def _refusal(catalog: Catalog, request: RescaleRequest) -> str | None:
-    """Return why the DAG's first step would refuse, so that nobody waits for it in vain."""
+    """Return why the DAG's first step would refuse the request; None when it would not."""
     try:
         request.checked(catalog)
     except StatecoreError as error:
         return str(error)
     lease = catalog.lease(request.job)
     if lease is not None and SystemClock().now_ms() < lease.expires_ms:
-        return f"found run {lease.owner!r} changing the job; expected nobody to; wait until that run has ended"
+        return f"found run {lease.owner!r} changing the job; expected no other run; wait until that run has ended"
     return None
