@@ -173,7 +173,7 @@ store.write("state/small", b"small")
             messages
             == [
                 f"found File too large at {tmp_path}/root/state/new; expected to write it; "
-                "free space there, or raise the quota, and try again"
+                "free space there or raise the quota, then retry"
             ]
             * 2
         )
