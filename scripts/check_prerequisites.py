@@ -1,4 +1,4 @@
-"""Says in one line what is missing on this machine and how to get it."""
+"""Checks Python and Java; prints what is missing and how to install it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLDEST_JAVA = 17
 
 
 def missing() -> str | None:
-    """Return what is missing and how to get it, or None."""
+    """Return what is missing and how to install it; None when nothing is."""
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         found = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return f"found Python {found}, need 3.11 to 3.13: install one and run make PYTHON=python3.11"
