@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, in a temporary folder and on a free port.
+"""A PostgreSQL server for the tests, in a temporary folder and on a free port.
 
 A ``conftest.py`` imports what it needs: ``from tests.postgres import database, postgres_server``.
 """
@@ -128,7 +128,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     _running.append(server)
     yield server
     _running.clear()
-    # At once: what it would still write to its files goes with them.
+    # Immediate shutdown: the data is deleted anyway.
     server.stop(signal.SIGQUIT)
     shutil.rmtree(folder)
 

@@ -1,4 +1,4 @@
-"""A real master and real workers."""
+"""A standalone cluster with a real master and real workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter of a source follows from the query's plan, and sees what Spark's own source sees."""
+"""The meter of a source is picked from the query's plan and sees the same files as Spark's own source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_files_wait_as_sparks_source_lists_and_logs_them(
         meter.measure()
         assert meter.pending() == Pending(bytes=(FILES - read) * 9, files=FILES - read, files_read=read)
 
-    # Of what a query has written, the files of its committed batches count.
+    # In a folder that a query has written, only files of committed batches count.
     written = {file.name: file.stat().st_size for file in output.glob("*.parquet")}
     (output / "stray.parquet").write_bytes(b"x" * 100)
     of_a_sink = spark.readStream.schema("n bigint").parquet(str(output))

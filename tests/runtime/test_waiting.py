@@ -1,4 +1,4 @@
-"""What waits in a source, from what Spark has written down of it; a source that cannot tell says so."""
+"""Meters of pending input, from Spark's logs and progress; a source that does not report is unknown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ S3 = (
 
 
 class Folder:
-    """A file source: the files that are there, and Spark's log of those that were read."""
+    """A file source: its files, and Spark's log of the files read."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -109,7 +109,7 @@ class TestFiles:
         for n in range(13):
             folder.take(f"f{n}", compact=n == 9)
         if resumed_at >= 9:
-            # What a compaction holds, Spark removes after a while.
+            # Spark deletes entries that a compaction contains.
             for n in range(9):
                 (folder.log / str(n)).unlink()
         meter = folder.meter()
@@ -228,7 +228,7 @@ class TestProgress:
 
 
 class Notes:
-    """A catalog that takes backlogs."""
+    """A catalog that records backlogs."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[SourceBacklog, ...]] = []
@@ -241,7 +241,7 @@ class Notes:
 
 
 class Scripted:
-    """A meter that measures what it is told, or fails."""
+    """A meter that returns given figures, or fails."""
 
     def __init__(self) -> None:
         self.there: int | None = 5

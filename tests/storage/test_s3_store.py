@@ -1,4 +1,4 @@
-"""What only the store in S3 promises: what networks, credentials and buckets do to it."""
+"""Promises of the S3 store alone: networks, credentials and buckets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 @pytest.fixture
 def direct(s3_url: str) -> FileStore:
-    """A store that holds one file."""
+    """A store with one file."""
     store = open_store(s3_url)
     store.write("a/x", b"old content")
     return store
@@ -47,7 +47,7 @@ def direct(s3_url: str) -> FileStore:
 
 @pytest.fixture
 def new_client() -> Iterator[None]:
-    """A process has one client; with this, the test has another one, made of the environment as it is then."""
+    """Give the test its own S3 client, made from the environment at that time."""
     s3_client._client_of.cache_clear()
     yield
     s3_client._client_of.cache_clear()
@@ -63,12 +63,12 @@ def proxy(s3_endpoint: str, direct: FileStore, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.fixture
 def store(direct: FileStore, proxy: Proxy) -> FileStore:
-    """The same store, but everything that this process asks for goes through the proxy."""
+    """The same store, with all requests of this process through the proxy."""
     return open_store(direct.url)
 
 
 def complaint(use: Callable[[], Any]) -> str:
-    """Return what a use fails with: a StorageError of three parts that holds no secret."""
+    """Return the StorageError of a use; check its three parts, and that it contains no secret."""
     with pytest.raises(StorageError, match=r"(?s)found .*; expected .*; ") as raised:
         use()
     assert not isinstance(raised.value, MissingFileError)

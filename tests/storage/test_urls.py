@@ -1,4 +1,4 @@
-"""URLs of stores: which are known, and how they are taken apart."""
+"""URLs of stores: supported schemes and parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, and how a person logs in with it."""
+"""A headless Chromium, and a login to Airflow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.web.server import ApiServer
 
-# The machine's browser; Playwright's own would have to be fetched.
+# The machine's browser; Playwright would download its own.
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# Without these flags it asks its maker for news.
+# These flags prevent Chromium's background requests.
 _QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -55,7 +55,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def log_in(page: Page, server: ApiServer, user: str, path: str) -> None:
-    """Go to a page as somebody who is not logged in, and do what Airflow's form asks for."""
+    """Open a page without a login, and fill in Airflow's login form."""
     page.goto(f"{server.url}{path}")
     page.wait_for_url(re.compile("/auth/login"))
     page.locator("input[name=username]").fill(user)

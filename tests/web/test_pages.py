@@ -56,7 +56,7 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     epoch = page.locator(".tile", has_text="Newest epoch").locator(".value")
     before = epoch.inner_text()
     expect(epoch).not_to_have_text(before)
-    # People's words come as text.
+    # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
     expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 class Calls:
-    """A function that takes note of what it was called with."""
+    """A function that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Counter[tuple[Any, ...]], int, int]] = []

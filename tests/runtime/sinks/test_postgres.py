@@ -56,7 +56,7 @@ class TestOnce:
         committed = epochs.run(sink, [(1, "a"), (2, "b")])
         assert epochs.store.files.list("_staged") == []
         epochs.publish(sink, committed)
-        # Also when the table alone knows of it.
+        # Also when only the table has a record of it.
         epochs.forget()
         epochs.publish(sink, committed)
         assert rows(database) == [(1, "a"), (2, "b")]
@@ -83,7 +83,7 @@ class TestOnce:
         assert rows(database) == [(1, "a"), (2, "b")]
 
     def test_two_publishers_at_once_publish_once(self, epochs: Epochs, sink: PostgresSink, database: Database) -> None:
-        """As when a driver wakes up whose successor is at work; neither table is there yet."""
+        """A paused driver resumes while its successor publishes; neither table exists yet."""
         committed = epochs.committed(epochs.staged(sink, [(n, "x") for n in range(1000)]))
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: epochs.publish(sink, committed), range(4)))
