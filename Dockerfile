@@ -1,5 +1,5 @@
-# One image for Airflow, Spark and the supervisor, so that all of them run the same packages and the same Spark.
-# bookworm, because later Debian releases have no OpenJDK 17.
+# One image for Airflow, Spark and the supervisor, so that all run the same packages and the same Spark.
+# Debian bookworm, because later releases have no OpenJDK 17.
 FROM python:3.11-slim-bookworm
 
 RUN apt-get update \
@@ -21,7 +21,7 @@ COPY dags dags
 COPY examples examples
 COPY docker docker
 
-# The folders exist in the image, so that new volumes mounted there belong to this user.
+# Create the folders in the image, so that new volumes mounted there belong to this user.
 RUN useradd --create-home --uid 1000 statecore \
     && mkdir -p /data /var/lib/statecore /opt/airflow/logs \
     && chown -R statecore: /data /var/lib/statecore /opt/airflow

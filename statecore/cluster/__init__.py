@@ -1,4 +1,4 @@
-"""Resizing a cluster: one Protocol, one file per kind."""
+"""Resizes Spark clusters: one Protocol, one module per kind of cluster."""
 
 from statecore.cluster.base import Cluster, ClusterDefinition, ClusterSize
 from statecore.cluster.factory import cluster_for

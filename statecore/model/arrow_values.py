@@ -1,7 +1,7 @@
-"""Python values to Arrow columns and back.
+"""Converts Python values to Arrow columns and back.
 
-pyarrow turns a struct into a dict; state and rows hold named tuples instead (cheaper, and readable as ``v.field``),
-so structs are taken apart by column here, at any depth. Primitive columns go through pyarrow's own fast paths.
+pyarrow converts a struct to a dict. State and rows use named tuples instead, which are cheaper and read as ``v.field``;
+so this module converts structs column by column, at any depth. Primitive columns use pyarrow's own fast paths.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         if not (value is None or isinstance(value, container)):
             raise TypeError(f"found {value!r}; expected a value of type {data_type}")
         offsets.append(offsets[-1] + (0 if value is None else len(value)))
-    # A null offset marks a null list; Arrow wants the mask that way round.
+    # from_arrays takes a null list as a null offset.
     marks = pa.array(
         [None if gone else at for gone, at in zip(missing, offsets, strict=False)] + offsets[-1:], pa.int32()
     )
@@ -97,7 +97,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _refuse_loss(values: Iterable[Any], data_type: pa.DataType) -> None:
-    """Refuse what pyarrow would convert by throwing a part away, or by taking one thing for another."""
+    """Refuse values that pyarrow would truncate or reinterpret without an error."""
     if pa.types.is_list(data_type):
         lists = [value for value in values if value is not None]
         _refuse(set(map(type, lists)), (str, bytes), data_type)

@@ -1,4 +1,4 @@
-"""A job's store and what a committed epoch leaves in it for the sinks, without a job."""
+"""A job's store and staged epochs for the sinks, without a job."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Epochs:
         return committed
 
     def forget(self) -> None:
-        """Lose the job's markers, as a driver does that is killed before it writes them."""
+        """Remove the job's markers, as after a driver that was killed before it wrote them."""
         for entry in self.store.files.list("_published"):
             self.store.files.delete(entry.path)
 

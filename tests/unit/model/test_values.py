@@ -1,4 +1,4 @@
-"""What may be stored, and in which form: the one that a restore from Arrow gives."""
+"""Stored values: accepted inputs, and the stored form, which equals that of a restore from Arrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pair = row_class(("a", "b"))
 UTC_OF_ARROW = ZoneInfo("UTC")
 NAN = float("nan")
 LATE = datetime(2013, 7, 1, 23, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-4)))
-# The second of the two half past two, when the clock was set back.
+# The second 2:30 of the night in which the clock goes back.
 TWICE = datetime(2013, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
 
 
@@ -339,7 +339,7 @@ def test_a_struct_with_fields_that_are_not_null_may_itself_be_none(ddl: str) -> 
 
 
 def spoil(value: Any) -> None:
-    """Change everything in the value that can be changed."""
+    """Mutate everything mutable in the value."""
     parts = list(value.values()) + list(value) if isinstance(value, dict) else value
     if isinstance(parts, list | tuple):
         for part in list(parts):
