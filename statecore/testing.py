@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -33,12 +34,14 @@ from statecore.model import (
     canonical_key,
     key_group_for,
     key_group_range,
+    parse_row,
     redistribute_operator_state,
 )
 from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
+from statecore.state.fitting import fitted_batch, fitted_rows
 from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.process import MAIN_OUTPUT
 from statecore.state.tables import Key, split_scope
@@ -113,22 +116,38 @@ class HarnessSnapshot:
 
 
 class _Outputs:
-    """Keeps what a function puts out."""
+    """Keeps what a function puts out, and refuses what a job would: a row that its schema or tag does not fit."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: str | None) -> None:
+        self._schema = None if schema is None else parse_row(schema)
         self._values: dict[str, list[Any]] = {}
 
     def of(self, tag: str) -> list[Any]:
         return self._values.setdefault(tag, [])
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
-        self.of(tag).append(value)
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
+        fitted_rows([value], tag.fields, _purpose(tag))
+        self.of(tag.name).append(value)
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        self.of(MAIN_OUTPUT).extend(values)
+        for value in values:
+            if self._schema is not None:
+                fitted_rows([value], self._schema, _MAIN)
+            self.of(MAIN_OUTPUT).append(value)
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        self.of(tag).extend(from_arrow(rows.to_struct_array()))
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        if tag is not None:
+            rows = fitted_batch(rows, tag.fields, _purpose(tag))
+        elif self._schema is not None:
+            rows = fitted_batch(rows, self._schema, _MAIN)
+        self.of(MAIN_OUTPUT if tag is None else tag.name).extend(from_arrow(rows.to_struct_array()))
+
+
+_MAIN = "for the main output"
+
+
+def _purpose(tag: OutputTag) -> str:
+    return f"for side output {tag.name!r}"
 
 
 class _Harness:
@@ -145,6 +164,7 @@ class _Harness:
         key_types: Sequence[str] | None,
         allow_non_restored_state: bool,
         late: OutputTag | None,
+        output: str | None,
     ) -> None:
         self.clock = ManualClock()
         self._function = function
@@ -154,7 +174,7 @@ class _Harness:
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._subtask = subtask
-        self._outputs = _Outputs()
+        self._outputs = _Outputs(output)
         self._epoch = 0
         own = key_group_range(max_parallelism, parallelism, subtask)
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
@@ -170,9 +190,10 @@ class _Harness:
             parallelism=parallelism,
             broadcast=broadcast,
             watermark=watermark,
-            late=None if late is None else late.name,
+            late=late,
         )
-        self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
+        with self._naming():
+            self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
 
     @property
     def keyed_backend(self) -> HeapKeyedStateBackend:
@@ -215,20 +236,24 @@ class _Harness:
                 "this one takes batches; use BatchOperatorHarness and its process_batch"
             )
         key, key_group = ((), 0) if self._key is None else self._place(self._key(value))
-        self._operator.process([(key, key_group, value, timestamp_ms)])
+        with self._naming():
+            self._operator.process([(key, key_group, value, timestamp_ms)])
 
     def watermark(self, timestamp_ms: int) -> None:
         """Let event time go on, and fire the timers that it reaches."""
-        self._operator.advance_watermark(timestamp_ms)
+        with self._naming():
+            self._operator.advance_watermark(timestamp_ms)
 
     def set_processing_time(self, timestamp_ms: int) -> None:
         """Set the epoch's time, which state with a time to live follows too, and fire the timers that it reaches."""
         self.clock.set(timestamp_ms)
-        self._operator.fire_processing_time()
+        with self._naming():
+            self._operator.fire_processing_time()
 
     def snapshot(self) -> HarnessSnapshot:
         """Take a snapshot; the harness may go on, and be changed, without changing it."""
-        self._operator.snapshot(self._epoch)
+        with self._naming():
+            self._operator.snapshot(self._epoch)
         self._epoch += 1
         return HarnessSnapshot(
             self._subtask,
@@ -242,7 +267,18 @@ class _Harness:
 
     def close(self) -> None:
         """End the function."""
-        self._operator.close()
+        with self._naming():
+            self._operator.close()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Add to a function's own error what a job would say with it."""
+        try:
+            yield
+        except Exception as error:
+            if self._operator.failed_on:
+                error.add_note(f"subtask {self._subtask}, epoch {self._epoch}, {self._operator.failed_on}")
+            raise
 
     def _place(self, key: Key) -> tuple[Key, int]:
         if not isinstance(key, tuple):
@@ -282,6 +318,7 @@ class KeyedOperatorHarness(_Harness):
         key_types: Spark DDL per key field; by default read off each key's Python values.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
         late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
+        output: Schema of the main output, as in ``process(…, output=…)`` of a job; without it any output is taken.
 
     Raises:
         ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
@@ -302,6 +339,7 @@ class KeyedOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -314,6 +352,7 @@ class KeyedOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
 
 
@@ -324,8 +363,8 @@ class BroadcastOperatorHarness(_Harness):
         function: What to run.
         broadcast: The broadcast states that the function may use.
         key: Returns a record's key as a tuple; None for a stream without keys.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As for
-            ``KeyedOperatorHarness``.
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late, output: As
+            for ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError: ``broadcast`` is no list of descriptors; or as for ``KeyedOperatorHarness``.
@@ -346,6 +385,7 @@ class BroadcastOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -358,11 +398,13 @@ class BroadcastOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
 
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record of the broadcast stream, which every subtask gets."""
-        self._operator.process_broadcast(value, timestamp_ms)
+        with self._naming():
+            self._operator.process_broadcast(value, timestamp_ms)
 
 
 class BatchOperatorHarness(_Harness):
@@ -373,8 +415,8 @@ class BatchOperatorHarness(_Harness):
     Args:
         function: What to run.
         key: The key's columns.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As
-            for ``KeyedOperatorHarness``.
+        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late, output:
+            As for ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
@@ -393,6 +435,7 @@ class BatchOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -405,6 +448,7 @@ class BatchOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
         self._columns = list(key)
 
@@ -421,7 +465,9 @@ class BatchOperatorHarness(_Harness):
         """
         if batch.num_rows:
             times = None if timestamps_ms is None else pa.array(timestamps_ms, pa.int64())
-            self._operator.process_batch(batch, self._keys(batch.select(self._columns)), times)
+            keys = self._keys(batch.select(self._columns))
+            with self._naming():
+                self._operator.process_batch(batch, keys, times)
 
     def _keys(self, fields: pa.RecordBatch) -> BatchKeys | None:
         if not self._columns:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from statecore.functions import UserFunction
-from statecore.model import Field, MapStateDescriptor
+from statecore.model import Field, MapStateDescriptor, OutputTag
 from statecore.snapshot.manifest import FieldRef, KeyedFile, OperatorFile, StagedOutput, StateSchema
 from statecore.storage import FileStore
 
@@ -58,7 +58,7 @@ class OperatorSpec:
         key_fields: Empty for an operator without a key.
         broadcast: The broadcast states, none without a broadcast input.
         broadcast_event_time: As ``event_time``, of the broadcast input.
-        late: Name of the tag that takes late records instead of the function, or None.
+        late: The tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
         ordered: Whether the records of an epoch were sorted, so that their order must be kept across keys.
@@ -72,7 +72,7 @@ class OperatorSpec:
     key_fields: tuple[FieldRef, ...]
     broadcast: tuple[MapStateDescriptor, ...]
     broadcast_event_time: str | None
-    late: str | None
+    late: OutputTag | None
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
     crossings: tuple[Crossing, ...]

@@ -68,7 +68,7 @@ def operator_spec(
         key_fields=tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.key_columns),
         broadcast=() if broadcast is None else broadcast.states,
         broadcast_event_time=None if broadcast is None else _event_time(broadcast.input, schemas),
-        late=None if plan.late is None else plan.late.name,
+        late=plan.late,
         max_parallelism=max_parallelism,
         sinks=staged_sinks(plan.sinks, store),
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),
