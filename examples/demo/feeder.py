@@ -73,13 +73,10 @@ class Feeder:
     """Delivers tables of flights into an input directory, each delivery all at once.
 
     Args:
-        input_dir: Directory the job reads; made if missing, and expected to be empty.
+        input_dir: Directory the job reads; made if missing. Deliveries that are there already are gone on from.
 
     Attributes:
-        history: The deliveries so far.
-
-    Raises:
-        FileExistsError: ``input_dir`` holds deliveries already.
+        history: The deliveries of this feeder.
 
     """
 
@@ -88,13 +85,10 @@ class Feeder:
         self._staging_dir = input_dir.with_name(f"{input_dir.name}.staging")
         self._input_dir.mkdir(parents=True, exist_ok=True)
         self._staging_dir.mkdir(exist_ok=True)
-        if any(self._input_dir.iterdir()):
-            raise FileExistsError(
-                f"found deliveries in {input_dir}; expected an empty directory, because file times must "
-                "increase strictly over all deliveries; remove it, or feed another directory"
-            )
         self.history: list[Fed] = []
-        self._newest_file_ms = 0
+        self._earlier = len(list(self._input_dir.iterdir()))
+        times_ms = (file.stat().st_mtime_ns // 1_000_000 for file in self._input_dir.glob("*/*"))
+        self._newest_file_ms = max(times_ms, default=0)
 
     def feed(self, rows: pa.Table) -> Path:
         """Deliver the rows as one file, and return its directory."""
@@ -102,7 +96,7 @@ class Feeder:
 
     def feed_backlog(self, rows: pa.Table, rows_per_file: int) -> Path:
         """Deliver the rows as files of at most ``rows_per_file``, all at once, and return their directory."""
-        name = f"b{len(self.history) + 1:05d}"
+        name = f"b{self._earlier + len(self.history) + 1:05d}"
         staged = self._staging_dir / name
         staged.mkdir()
         for number, start in enumerate(range(0, rows.num_rows, rows_per_file)):

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from examples.demo import trickle
 from examples.demo.feeder import Feeder
 from examples.demo.table import epoch_table, step_table
 from examples.demo.verdict import judge
@@ -122,6 +123,29 @@ class Demo:
         savepoint = self._stop_job()
         self._ended.set()
         return self._judge(savepoint)
+
+    def go_on(self) -> None:
+        """Start the job again after the verdict, with flights that trickle in, and say how to rescale it.
+
+        Raises:
+            DemoError: It does not commit an epoch.
+
+        """
+        done = self._rows_done()
+        with self._stack.catalog() as catalog:
+            catalog.set_desired(JOB, state="running")
+        self._stack.start_beside("feeder", "examples.demo.trickle", str(self._input))
+        self._wait("the job to go on", lambda: self._rows_done() > done, 120)
+        user, password = self._stack.airflow_login
+        self._say(
+            f"the job runs on at parallelism 2, 1 worker; {trickle.ROWS:,} flights arrive every {trickle.SECONDS:g} s"
+        )
+        self._console.print(
+            f"Open       {self._stack.airflow_url}/statecore/job?name={JOB}\n"
+            f"Log in     user {user}, password {password}\n"
+            "Then       press Rescale…, enter parallelism 4 and 2 workers, and watch\n"
+            "To end it  make stop"
+        )
 
     def close(self) -> None:
         """End the progress line."""

@@ -150,6 +150,11 @@ class Stack:
             log=self.logs / "supervisor.log",
         )
 
+    def start_beside(self, name: str, module: str, *arguments: str) -> None:
+        """Start a Python module as one more part of the stack, which ends with it."""
+        command = [sys.executable, "-m", module, *arguments]
+        self._processes.start(name, command, environment=self._environment(), log=self.logs / f"{name}.log")
+
     def kill_airflow_part(self, part: str, *, children_too: bool = False) -> None:
         """End a part of Airflow as a power cut does.
 

@@ -1,9 +1,9 @@
-"""What a rescale will do, without doing it: only counts of rows are read, nothing is written or moved."""
+"""What a rescale will do, without doing it: only manifest and statistics are read, nothing is written or moved."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,10 +17,11 @@ from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import rows_per_key_group
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest
+from statecore.snapshot.manifest import FileKind, Manifest, OperatorState
 from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
 
 _Counts = npt.NDArray[np.int64]
+_Amounts = npt.NDArray[np.float64]  # two rows, of state rows and of bytes, with a column for each key group
 # What pyarrow raises for bytes that are not checked before it looks at them.
 _UNREADABLE = (pa.ArrowException, OSError, LookupError, TypeError, ValueError)
 
@@ -32,15 +33,23 @@ class SubtaskPlan:
     Attributes:
         key_groups: First and last key group.
         files: Files it will read.
-        rows: Rows of keyed state and elements of operator state in them that are its own; a row that was written over
-            in a later changelog counts each time.
-        bytes: Its share of these files' bytes.
+        rows: Rows of keyed state and elements of operator state; of key groups that part from others, an estimate.
+        bytes: What these rows take, at the average size of a row in their files.
 
     """
 
     subtask: int
     key_groups: tuple[int, int]
     files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """The state of one operator: rows of keyed state and elements of operator state, and the bytes they take."""
+
+    uid: str
     rows: int
     bytes: int
 
@@ -53,6 +62,7 @@ class RescalePlan:
         method: ``by_reference``, or ``rewrite`` when max parallelism changes.
         subtasks: What each will have of the operators that follow the job's parallelism; of keyed state an even share
             in a rewrite, because only hashing every key anew could tell.
+        operators: All of them, in the job's order.
         fixed: The operators whose parallelism the job file fixes, with that parallelism.
         bytes_written: State that the rescale itself writes: nothing by reference, all keyed state in a rewrite.
 
@@ -67,6 +77,7 @@ class RescalePlan:
     from_max_parallelism: int
     to_max_parallelism: int
     subtasks: tuple[SubtaskPlan, ...]
+    operators: tuple[OperatorPlan, ...]
     fixed: tuple[tuple[str, int], ...]
     bytes_written: int
 
@@ -125,16 +136,21 @@ def plan_rescale(
     check_parallelism(parallelism, groups)
     rehashed = groups != manifest.max_parallelism
     counted = _counted(store, manifest, progress)
-    stored_bytes = sum(_keyed_share(files, counted).bytes for files in _keyed_files(manifest))
+    keyed = {each.uid: _keyed_amounts(each, counted, manifest.max_parallelism) for each in manifest.operators}
+    operators = tuple(_operator_plan(each, keyed[each.uid]) for each in manifest.operators)
     fixed = tuple((each.uid, each.own_parallelism) for each in manifest.operators if each.own_parallelism is not None)
     follow = tuple(operator for operator in manifest.operators if operator.own_parallelism is None)
     manifest = msgspec.structs.replace(manifest, operators=follow)
+    amounts = sum((keyed[each.uid] for each in follow), np.zeros((2, manifest.max_parallelism)))
     if rehashed:
         rescaled = rescale_operator_state(manifest, parallelism, groups)
-        keyed = _even_shares(manifest, counted, parallelism, groups)
+        amounts = np.repeat(amounts.sum(axis=1, keepdims=True) / groups, groups, axis=1)
+        states = {(each.uid, item.state) for each in follow for subtask in each.subtasks for item in subtask.keyed}
+        files = [len(states)] * parallelism
     else:
         rescaled = rescale_by_reference(manifest, parallelism)
-        keyed = [_keyed_share(files, counted) for files in _keyed_files(rescaled)]
+        files = [sum(len(each.subtasks[index].keyed) for each in rescaled.operators) for index in range(parallelism)]
+    shares = _dealt_out(amounts, files, groups)
     return RescalePlan(
         job=manifest.job,
         lineage=manifest.lineage,
@@ -144,30 +160,11 @@ def plan_rescale(
         to_parallelism=parallelism,
         from_max_parallelism=manifest.max_parallelism,
         to_max_parallelism=groups,
-        subtasks=_subtasks(rescaled, keyed, _operator_shares(manifest, rescaled)),
+        subtasks=_subtasks(rescaled, shares, _operator_shares(manifest, rescaled)),
+        operators=operators,
         fixed=fixed,
-        bytes_written=stored_bytes if rehashed else 0,
+        bytes_written=round(sum(of_operator[1].sum() for of_operator in keyed.values())) if rehashed else 0,
     )
-
-
-def rows_by_key_group(store: CheckpointStore, manifest: Manifest) -> dict[str, list[int]]:
-    """Return per operator the rows of each of its key groups, ``max_parallelism`` numbers.
-
-    Raises:
-        MissingFileError: A file of the state is not there.
-        CorruptFileError: A file of the state cannot be read.
-
-    """
-    counted = _counted(store, manifest, None)
-    totals = {}
-    for operator in manifest.operators:
-        total = np.zeros(manifest.max_parallelism, np.int64)
-        for subtask in operator.subtasks:
-            for item in subtask.keyed:
-                start, end = item.key_groups
-                total[start : end + 1] += counted[item.file.path][start : end + 1]
-        totals[operator.uid] = total.tolist()
-    return totals
 
 
 class _Share(NamedTuple):
@@ -182,7 +179,12 @@ def _counted(
     store: CheckpointStore, manifest: Manifest, progress: Callable[[int, int], None] | None
 ) -> dict[str, _Counts]:
     """Return the rows per key group of each keyed file."""
-    files = {item.file.path: item.kind for of_subtask in _keyed_files(manifest) for item in of_subtask}
+    files = {
+        item.file.path: item.kind
+        for operator in manifest.operators
+        for subtask in operator.subtasks
+        for item in subtask.keyed
+    }
     counted: dict[str, _Counts] = {}
     for done, (path, kind) in enumerate(files.items(), start=1):
         with store.files.open_input(path) as file:
@@ -198,50 +200,47 @@ def _counted(
     return counted
 
 
-def _keyed_files(manifest: Manifest) -> list[list[KeyedFile]]:
-    """Return the keyed files of each subtask, over all operators."""
-    subtasks = max((len(operator.subtasks) for operator in manifest.operators), default=0)
-    files: list[list[KeyedFile]] = [[] for _ in range(max(subtasks, manifest.parallelism))]
-    for operator in manifest.operators:
-        for index, subtask in enumerate(operator.subtasks):
-            files[index] += subtask.keyed
-    return files
+def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_groups: int) -> _Amounts:
+    """Return rows and bytes of an operator's keyed state per key group.
+
+    Files hold a row for each write. How many rows of a state live is known per subtask, so what its files hold of each
+    key group is taken in proportion; files alone, without that number, count in full.
+    """
+    amounts = np.zeros((2, key_groups))
+    for subtask in operator.subtasks:
+        in_files: dict[str, _Amounts] = defaultdict(lambda: np.zeros((2, key_groups)))
+        for item in subtask.keyed:
+            start, end = item.key_groups
+            rows = counted[item.file.path][start : end + 1]
+            in_files[item.state][:, start : end + 1] += rows, rows * (item.file.size / max(item.rows, 1))
+        for state, found in in_files.items():
+            written = found[0].sum()
+            amounts += found * (subtask.state_rows.get(state, written) / max(written, 1))
+    return amounts
 
 
-def _keyed_share(files: Iterable[KeyedFile], counted: dict[str, _Counts]) -> _Share:
+def _dealt_out(amounts: _Amounts, files: Sequence[int], max_parallelism: int) -> list[_Share]:
+    """Return each subtask's share of what the key groups have; together they are the whole, to the row."""
+    up_to = np.rint(np.cumsum(amounts, axis=1, dtype=np.float64)).astype(np.int64)
+    rows, size = np.concatenate([np.zeros((2, 1), np.int64), up_to], axis=1)
     shares = []
-    for item in files:
-        start, end = item.key_groups
-        rows = int(counted[item.file.path][start : end + 1].sum())
-        shares.append((rows, item.file.size * rows // max(item.rows, 1)))
-    return _Share(len(shares), sum(rows for rows, _ in shares), sum(size for _, size in shares))
-
-
-def _even_shares(
-    manifest: Manifest, counted: dict[str, _Counts], parallelism: int, max_parallelism: int
-) -> list[_Share]:
-    of_subtasks = _keyed_files(manifest)
-    _, rows, size = (
-        sum(column) for column in zip(*(_keyed_share(files, counted) for files in of_subtasks), strict=True)
-    )
-    states = {
-        (operator.uid, item.state)
-        for operator in manifest.operators
-        for subtask in operator.subtasks
-        for item in subtask.keyed
-    }
-    shares = []
-    for index in range(parallelism):
-        own = key_group_range(max_parallelism, parallelism, index)
-        start, end = own.start, own.end + 1
-        shares.append(
-            _Share(
-                len(states),
-                rows * end // max_parallelism - rows * start // max_parallelism,
-                size * end // max_parallelism - size * start // max_parallelism,
-            )
-        )
+    for index, count in enumerate(files):
+        own = key_group_range(max_parallelism, len(files), index)
+        end = own.end + 1
+        shares.append(_Share(count, int(rows[end] - rows[own.start]), int(size[end] - size[own.start])))
     return shares
+
+
+def _operator_plan(operator: OperatorState, keyed: _Amounts) -> OperatorPlan:
+    listed = {item.file.path: item.file.size for subtask in operator.subtasks for item in subtask.operator}
+    elements = {
+        (item.file.path, offset)
+        for subtask in operator.subtasks
+        for item in subtask.operator
+        for offset in item.partitions.offsets
+    }
+    rows, size = keyed.sum(axis=1)
+    return OperatorPlan(operator.uid, round(rows) + len(elements), round(size) + sum(listed.values()))
 
 
 def _operator_shares(manifest: Manifest, rescaled: Manifest) -> list[_Share]:

@@ -191,6 +191,8 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
         keyed=commit.keyed if commit.replaces else (*with_merged(restored.keyed, merged), *commit.keyed),
         operator=restored.operator if commit.operator is None else commit.operator,
         operator_token=commit.operator_token,
+        # What an epoch did not count is what it was.
+        state_rows={**restored.state_rows, **commit.state_rows},
     )
 
 

@@ -36,7 +36,7 @@ from statecore.runtime.worker.input import Part, SubtaskInput
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.writing import StateWriter
-from statecore.snapshot.live_rows import count_rows
+from statecore.snapshot.live_rows import count_rows, count_state
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
@@ -196,7 +196,8 @@ class _Attempt:
             next_processing_timer_ms=self._process.next_processing_timer_ms,
             key_groups=0 if keyed is None else len(keyed.key_groups),
             cached_key_groups=self._loader.cached_key_groups,
-            state_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
+            state_rows={} if keyed is None else _state_rows(keyed, maps=epoch.counts_state or epoch.restores),
+            key_group_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
             load_ms=_ms(self._loaded - self._started),
             process_ms=_ms(self._processed - self._loaded),
             write_ms=_ms(time.monotonic() - self._processed),
@@ -273,6 +274,10 @@ def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOpe
         yield StateSchema(
             name=name, scope="operator", kind=kind, type=state.type, strategy=state.strategy, mode=state.mode
         )
+
+
+def _state_rows(keyed: HeapKeyedStateBackend, *, maps: bool) -> dict[str, int]:
+    return {name: count_state(table) for name, table in keyed.tables.items() if maps or table.kind is not StateKind.MAP}
 
 
 def _counted(keyed: HeapKeyedStateBackend) -> dict[str, tuple[int, ...]]:
