@@ -87,6 +87,11 @@ class RescalePlan:
         return sum(subtask.rows for subtask in self.subtasks)
 
     @property
+    def bytes(self) -> int:
+        """Bytes in all subtasks."""
+        return sum(subtask.bytes for subtask in self.subtasks)
+
+    @property
     def skew(self) -> float:
         """Rows of the fullest subtask per rows of the average one; 1.0 is even."""
         return max(subtask.rows for subtask in self.subtasks) * len(self.subtasks) / self.rows if self.rows else 1.0
