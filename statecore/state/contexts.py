@@ -328,9 +328,14 @@ class KeyedElementContext(ElementContext):
 
 
 class BatchElementContext(ElementContext):
-    """Given to ``process_batch``; the backend is None for a function without keys."""
+    """Given to ``process_batch``; the backend is None for a function without keys.
 
-    __slots__ = ("_backend", "_times")
+    Attributes:
+        last_key: Where a walk through the keys is, or was left; None before it and after its end.
+
+    """
+
+    __slots__ = ("_backend", "_times", "last_key")
 
     def __init__(
         self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend | None
@@ -338,10 +343,12 @@ class BatchElementContext(ElementContext):
         super().__init__(moment, emitter, timers)
         self._backend = backend
         self._times: pa.Array | None = None
+        self.last_key: Key | None = None
 
     def begin(self, times: pa.Array | None) -> None:
         """Go to the next batch, with its rows' event times."""
         self._times = times
+        self.last_key = None
         self._moment.timestamp = None if times is None else pc.max(times).as_py()
 
     def timestamps(self) -> pa.Array | None:
@@ -359,7 +366,9 @@ class BatchElementContext(ElementContext):
         try:
             for scope, key_group in zip(keys.scopes, keys.key_groups.tolist(), strict=True):
                 backend.set_current_key(scope, key_group)
+                self.last_key = scope
                 yield scope
+            self.last_key = None
         finally:
             backend.forget_current_key()
 

@@ -186,7 +186,7 @@ class ProcessOperator:
                 put_out, own_times = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
                 context.emit_rows(None, put_out, own_times)
         except Exception:
-            self._fail(None if keyed is None else keyed.current_key, f"batch of {rows.num_rows:,} rows")
+            self._fail(context.last_key, f"batch of {rows.num_rows:,} rows", "last key")
             raise
         finally:
             if keyed is not None:
@@ -238,8 +238,8 @@ class ProcessOperator:
             self._fail(None, what)
             raise
 
-    def _fail(self, key: Key | None, what: str) -> None:
-        self.failed_on = what if key is None else f"key {shortened(key)}, {what}"
+    def _fail(self, key: Key | None, what: str, which: str = "key") -> None:
+        self.failed_on = what if key is None else f"{which} {shortened(key)}, {what}"
 
     def _in_time(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the records that event time has not passed; the others go to the side output."""

@@ -128,7 +128,9 @@ class _Attempt:
                     raise
                 # Outputs are checked many at a time: the record that filled the buffer need not be the one to blame.
                 place += f", {self._process.failed_on}"
-            raise FunctionError(f"{place}: {type(error).__name__}: {error}") from error
+            named = FunctionError(f"{place}: {type(error).__name__}: {error}")
+            # Spark drops the cause when it simplifies a traceback, and with it the line of the job file.
+            raise named.with_traceback(error.__traceback__) from error
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the function over the epoch's rows; yield what goes on to other operators."""
