@@ -372,6 +372,23 @@ class TestErrors:
         assert note.startswith(f"subtask {subtask_of('a', 2)}, epoch 1, key ('a',), record Row(k='a', n='xxx")
         assert len(note) < 300
 
+    @pytest.mark.parametrize(
+        ("walks", "told"), [(True, "batch of 2 rows"), (False, "last key ('b',), batch of 2 rows")]
+    )
+    def test_a_batch_is_told_with_the_key_that_a_walk_stopped_at(self, walks: bool, told: str) -> None:
+        class Failing(BatchProcessFunction):
+            def process_batch(self, batch: Any, ctx: Any) -> Iterator[Any]:
+                for key in ctx.each_key():
+                    if key == ("b",) and not walks:
+                        raise LookupError(key)
+                raise LookupError
+                yield
+
+        tested = BatchOperatorHarness(Failing())
+        with pytest.raises(LookupError) as raised:
+            tested.process_batch(pa.RecordBatch.from_pydict({"k": ["a", "b"], "n": [1, 2]}))
+        assert raised.value.__notes__ == [f"subtask 0, epoch 0, {told}"]
+
     def test_what_the_harness_refuses_is_no_failure_of_the_function(self) -> None:
         tested = KeyedOperatorHarness(Summing())
         with pytest.raises(ConfigurationError) as raised:
