@@ -1,4 +1,4 @@
-"""Harnesses that run any function without Spark, for the tests of those who write functions.
+"""Harnesses that run a function without Spark, for its author's tests.
 
 ::
 
@@ -81,7 +81,7 @@ class ManualClock:
 
 
 def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
-    """Return what is stored of a keyed state, expired or not.
+    """Return the stored form of a keyed state, expired rows included.
 
     Returns:
         Per key tuple, or (key tuple, window) for state of a window: the value or accumulator; a list of elements; a
@@ -97,10 +97,10 @@ def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HarnessSnapshot:
-    """State of one subtask, to be given to ``restore_from``.
+    """State of one subtask, for ``restore_from``.
 
     Attributes:
-        subtask, parallelism, max_parallelism: Of the harness that it was taken from.
+        subtask, parallelism, max_parallelism: Of the harness that took it.
         watermark: Where event time stood, in ms.
         now_ms: Where processing time stood, in ms.
 
@@ -116,7 +116,7 @@ class HarnessSnapshot:
 
 
 class _Outputs:
-    """Keeps what a function puts out, and refuses what a job would: a row that its schema or tag does not fit."""
+    """Keeps a function's outputs; refuses rows that do not fit their schema or tag, as a job does."""
 
     def __init__(self, schema: str | None) -> None:
         self._schema = None if schema is None else parse_row(schema)
@@ -211,11 +211,11 @@ class _Harness:
 
     @property
     def output(self) -> list[Any]:
-        """What the function yielded so far."""
+        """All outputs so far."""
         return self._outputs.of(MAIN_OUTPUT)
 
     def side_output(self, tag: OutputTag) -> list[Any]:
-        """Return what the function sent to a side output so far."""
+        """Return all rows of a side output so far."""
         return self._outputs.of(tag.name)
 
     def process(self, value: Any, timestamp_ms: int | None = None) -> None:
@@ -240,18 +240,18 @@ class _Harness:
             self._operator.process([(key, key_group, value, timestamp_ms)])
 
     def watermark(self, timestamp_ms: int) -> None:
-        """Let event time go on, and fire the timers that it reaches."""
+        """Advance event time and fire the timers that it reaches."""
         with self._naming():
             self._operator.advance_watermark(timestamp_ms)
 
     def set_processing_time(self, timestamp_ms: int) -> None:
-        """Set the epoch's time, which state with a time to live follows too, and fire the timers that it reaches."""
+        """Set the epoch's time, which TTL follows too, and fire the timers that it reaches."""
         self.clock.set(timestamp_ms)
         with self._naming():
             self._operator.fire_processing_time()
 
     def snapshot(self) -> HarnessSnapshot:
-        """Take a snapshot; the harness may go on, and be changed, without changing it."""
+        """Take a snapshot; later writes do not change it."""
         with self._naming():
             self._operator.snapshot(self._epoch)
         self._epoch += 1
@@ -272,7 +272,7 @@ class _Harness:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Add to a function's own error what a job would say with it."""
+        """Add a note to a function's own error: where it was and on what."""
         try:
             yield
         except Exception as error:
@@ -290,7 +290,7 @@ class _Harness:
         return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
 
     def _restore(self, snapshots: Sequence[HarnessSnapshot]) -> int:
-        # Time goes on from where it was, since state that is restored may be stamped with it.
+        # Time continues from the snapshot: restored state may carry its timestamps.
         self.clock.set(max(taken.now_ms for taken in snapshots))
         keyed = [taken.keyed for taken in snapshots if taken.keyed is not None]
         if self._keyed is not None:
@@ -308,17 +308,16 @@ class KeyedOperatorHarness(_Harness):
     """Runs one subtask of a function on a keyed stream; ``key=None`` runs a ``ProcessFunction``.
 
     Args:
-        function: What to run; a function object lives as long as its harness.
+        function: The function; the object lives as long as its harness.
         key: Returns a record's key as a tuple.
         max_parallelism: Number of key groups.
         parallelism: Number of subtasks.
-        subtask: Which of them this is.
-        restore_from: Snapshots of the old subtasks, at whatever parallelism they were taken; one that is missing had no
-            state.
-        key_types: Spark DDL per key field; by default read off each key's Python values.
-        allow_non_restored_state: Whether restored state that the function leaves out is no error.
+        subtask: Index of this subtask.
+        restore_from: Snapshots of the old subtasks, of any parallelism; a missing subtask had no state.
+        key_types: Spark DDL per key field; by default derived from each key's Python values.
+        allow_non_restored_state: Whether the function may leave restored state unregistered.
         late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
-        output: Schema of the main output, as in ``process(…, output=…)`` of a job; without it any output is taken.
+        output: Schema of the main output, as in ``process(…, output=…)`` of a job; None accepts any output.
 
     Raises:
         ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
@@ -402,7 +401,7 @@ class BroadcastOperatorHarness(_Harness):
         )
 
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
-        """Push a record of the broadcast stream, which every subtask gets."""
+        """Push a record of the broadcast stream; every subtask gets it."""
         with self._naming():
             self._operator.process_broadcast(value, timestamp_ms)
 
@@ -523,7 +522,7 @@ def _checked_snapshots(
 def _operator_share(
     snapshots: Sequence[HarnessSnapshot], parallelism: int, subtask: int
 ) -> Iterator[Mapping[str, OperatorStateSnapshot]]:
-    """Yield what one new subtask gets of the old ones' operator state, in order."""
+    """Yield one new subtask's share of the old operator state, in order."""
     previous: list[list[OperatorStateHandle]] = [[] for _ in range(snapshots[0].parallelism)]
     taken_from = {}
     strategies: dict[str, str] = {}
@@ -560,7 +559,7 @@ _KEY_TYPES: tuple[tuple[type, str], ...] = (
 
 def _key_type(value: object) -> str:
     if value is None:
-        # Null hashes to nothing, whatever its column's type.
+        # Null hashes the same for every column type.
         return "string"
     found = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
     if found is None:

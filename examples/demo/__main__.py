@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: the whole story on real parts, with a verdict; exit code 0 only when it is exact."""
+"""``python -m examples.demo``: the whole story on real parts. The exit code is 0 only for an exact verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="let the job go on afterwards; make stop ends it")
     parser.add_argument("--sabotage", action="store_true", help="delete a state file between stop and restart")
     arguments = parser.parse_args()
-    # Spark's workers run this very Python, and bind where everything here is.
+    # Spark's workers run this Python and bind to this machine's own address.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_START)

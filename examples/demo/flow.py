@@ -97,7 +97,7 @@ class Demo:
         self._say(f"{flights.num_rows:,} flights of 2013; starting catalog, Spark, supervisor and Airflow")
         self._stack.start(airflow=False)
         self._start_job()
-        # Both take a while, and neither needs the other yet.
+        # The job starts while Airflow does.
         self._stack.start_airflow()
         self._wait("the job's driver", lambda: self._generation_state() == "running", 120)
         self._progress.start()
@@ -172,7 +172,7 @@ class Demo:
                     "spark.executor.memory": "512m",
                     "spark.ui.enabled": "false",
                     "spark.driver.host": "127.0.0.1",
-                    # The demo restarts JVMs more than it runs them: the time to start counts.
+                    # The demo's JVMs live for seconds: startup time counts.
                     "spark.driver.extraJavaOptions": QUICK_START,
                     "spark.executor.extraJavaOptions": QUICK_START,
                 },
@@ -205,7 +205,7 @@ class Demo:
 
         def on_change(run: DagRun) -> None:
             nonlocal to_sabotage
-            # That it ran says nothing: it has something to do only where another step failed.
+            # `rollback` always runs, but acts only after a failed step.
             hidden = () if run.failed_tasks else ("rollback",)
             states = {
                 task.task_id: task.state
@@ -280,7 +280,7 @@ class Demo:
             )
             verdict.print(self._console)
         finally:
-            # A program that has one already goes on with it.
+            # A caller's own session stays.
             if found is None:
                 spark.stop()
         self._say("exact: nothing lost, nothing twice" if verdict.exact else "[bold red]NOT exact[/]")
@@ -308,7 +308,7 @@ class Demo:
         return result
 
     def _report(self) -> None:
-        """Print a line every few seconds: where the stream is."""
+        """Print the stream's position every few seconds."""
         while not self._ended.wait(5):
             with self._stack.catalog() as catalog:
                 epochs = catalog.epochs(JOB, limit=1)

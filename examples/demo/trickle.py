@@ -1,4 +1,4 @@
-"""``python -m examples.demo.trickle INPUT``: flights go on trickling in until the process is ended."""
+"""``python -m examples.demo.trickle INPUT``: flights trickle in until the process ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 def later_flights(flights: pa.Table) -> Iterator[pa.Table]:
-    """Yield the same flights again, a few at a time: as if a year later, then two years later, without an end."""
+    """Yield the flights again, a few at a time: one year later, then two years later, without end."""
     column = flights.schema.get_field_index("sched_dep")
     for years in count(1):
         year = pa.scalar(years * 365 * 86_400 * 1_000_000, pa.duration("us"))
@@ -28,7 +28,7 @@ def later_flights(flights: pa.Table) -> Iterator[pa.Table]:
 
 
 def main(input_dir: Path) -> None:
-    """Feed a directory that may hold deliveries already."""
+    """Feed a directory, after the deliveries in it."""
     feeder = Feeder(input_dir)
     for flights in later_flights(load_flights()):
         feeder.feed(flights)

@@ -1,4 +1,4 @@
-"""What a rescale will do, without doing it: only manifest and statistics are read, nothing is written or moved."""
+"""Plans a rescale from the manifest and the files' statistics; writes and moves nothing."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_st
 
 _Counts = npt.NDArray[np.int64]
 _Amounts = npt.NDArray[np.float64]  # two rows, of state rows and of bytes, with a column for each key group
-# What pyarrow raises for bytes that are not checked before it looks at them.
+# What pyarrow raises for damaged bytes.
 _UNREADABLE = (pa.ArrowException, OSError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskPlan:
-    """What one subtask will have, over all operators.
+    """The share of one new subtask, over all operators.
 
     Attributes:
         key_groups: First and last key group.
-        files: Files it will read.
-        rows: Rows of keyed state and elements of operator state; of key groups that part from others, an estimate.
-        bytes: What these rows take, at the average size of a row in their files.
+        files: Files that it reads at its start.
+        rows: Rows of keyed state and elements of operator state; an estimate when a subtask's key groups are divided.
+        bytes: Size of these rows, at the average size of a row in their files.
 
     """
 
@@ -60,11 +60,11 @@ class RescalePlan:
 
     Attributes:
         method: ``by_reference``, or ``rewrite`` when max parallelism changes.
-        subtasks: What each will have of the operators that follow the job's parallelism; of keyed state an even share
-            in a rewrite, because only hashing every key anew could tell.
+        subtasks: Each one's share of the operators that follow the job's parallelism. For a rewrite, keyed state is
+            divided evenly: the real shares are known only after hashing every key again.
         operators: All of them, in the job's order.
-        fixed: The operators whose parallelism the job file fixes, with that parallelism.
-        bytes_written: State that the rescale itself writes: nothing by reference, all keyed state in a rewrite.
+        fixed: Operators with a parallelism of their own in the job file, and that parallelism.
+        bytes_written: State that the rescale writes: none by reference, all keyed state in a rewrite.
 
     """
 
@@ -98,7 +98,7 @@ class RescalePlan:
 
 
 def newest_to_plan(store: CheckpointStore, job: str) -> Manifest:
-    """Return the newest committed epoch of a job, which a rescale would go on from.
+    """Return the newest committed epoch of a job, where a rescale starts.
 
     Raises:
         MissingFileError: None is committed yet.
@@ -121,18 +121,18 @@ def plan_rescale(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> RescalePlan:
-    """Return what a rescale of a savepoint or checkpoint will do.
+    """Plan a rescale of a savepoint or checkpoint.
 
     Args:
-        store: Where its files lie.
+        store: The store of its files.
         manifest: What to rescale.
-        parallelism: Subtasks to be.
-        max_parallelism: Key groups to be; None keeps their number.
-        progress: Called with the files read so far and their number.
+        parallelism: Number of new subtasks.
+        max_parallelism: New number of key groups; None keeps it.
+        progress: Called with the number of files read so far and in all.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
-        MissingFileError: A file of the state is not there.
+        MissingFileError: A file of the state is missing.
         CorruptFileError: A file of the state cannot be read.
 
     """
@@ -208,8 +208,8 @@ def _counted(
 def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_groups: int) -> _Amounts:
     """Return rows and bytes of an operator's keyed state per key group.
 
-    Files hold a row for each write. How many rows of a state live is known per subtask, so what its files hold of each
-    key group is taken in proportion; files alone, without that number, count in full.
+    Files hold a row per write; ``state_rows`` holds the number of live rows. The files' rows of each key group are
+    scaled to that number. Without it they count in full.
     """
     amounts = np.zeros((2, key_groups))
     for subtask in operator.subtasks:
@@ -225,7 +225,7 @@ def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_gro
 
 
 def _dealt_out(amounts: _Amounts, files: Sequence[int], max_parallelism: int) -> list[_Share]:
-    """Return each subtask's share of what the key groups have; together they are the whole, to the row."""
+    """Return each subtask's share of the key groups; the shares add up to the whole, to the row."""
     up_to = np.rint(np.cumsum(amounts, axis=1, dtype=np.float64)).astype(np.int64)
     rows, size = np.concatenate([np.zeros((2, 1), np.int64), up_to], axis=1)
     shares = []
