@@ -28,7 +28,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows that are measured on the same state."""
+    """Rows measured on the same state."""
 
     rows: tuple[str, ...]
     measure: Callable[[Bench], Sequence[Figure]]
