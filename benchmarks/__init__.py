@@ -1,1 +1,1 @@
-"""Benchmarks; the documentation's figures come from here."""
+"""Measurements; figures in the documentation come from here."""

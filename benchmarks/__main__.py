@@ -49,7 +49,7 @@ def _print_configurations(console: Console) -> None:
 
 
 def _measured(families: list[Family], console: Console, only: str | None) -> tuple[list[Figure], list[str]]:
-    """Return figures, and the names of failed rows; a failed row does not lose the others."""
+    """Return figures, and the names of rows that failed: the others are not lost with them."""
     folder = (RUN / "bench").absolute()
     figures: list[Figure] = []
     failed: list[str] = []

@@ -1,4 +1,4 @@
-"""The cluster of all rows: two standalone workers of one core on this machine, and one application."""
+"""The cluster that all rows share: two standalone workers of one core on this machine, and one application on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         "spark.sql.session.timeZone": "UTC",
-        # Our jobs set this themselves. One application has one setting, so both sides get it.
+        # What jobs of ours set themselves; one application has one setting, so both sides have it.
         "spark.shuffle.reduceLocality.enabled": "false",
     }
 )

@@ -10,19 +10,19 @@ from benchmarks.cluster import until
 
 
 def epochs_of(query: StreamingQuery) -> list[Any]:
-    """Return the progress of each finished epoch; triggers without an epoch are left out."""
+    """Return the progress of each epoch that is over; triggers without one are left out."""
     return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
 
 def seconds_of(query: StreamingQuery, epochs: int, *, timeout_s: float = 600) -> list[float]:
-    """Wait for this number of epochs, and return how long each took from trigger to end.
+    """Wait until so many epochs are over, and return how long each took from trigger to end.
 
     Raises:
         StreamingQueryException: The query failed.
         TimeoutError: They are not over in time.
 
     """
-    # Rarely, because reading all progress takes CPU time from the epochs.
+    # Seldom, because reading all progress takes time that the epochs need.
     over = f"{epochs} epochs"
     until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, over, timeout_s=timeout_s, every_s=0.25)
     failure = query.exception()

@@ -1,4 +1,4 @@
-"""What all rows share: a target, a ratio, and rounds in which both sides take turns."""
+"""What all rows have in common: a target, a ratio, rounds in which both sides take turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a row measures, and its target.
+    """What a row measures and what it has to reach.
 
     Attributes:
         name: Of the row.
@@ -36,7 +36,7 @@ class Target:
     at_least: bool
 
     def met(self, ratio: float) -> bool:
-        """Tell whether a ratio meets the target."""
+        """Tell whether a ratio is good enough."""
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The result of a row.
+    """What a row came to.
 
     Attributes:
         name: Of the row.
@@ -82,12 +82,12 @@ class Bench:
         self._folder = folder
 
     def wants(self, *rows: str) -> bool:
-        """Tell whether any of these rows was asked for."""
+        """Tell whether one of these rows is to be measured."""
         return self._wanted is None or any(row in self._wanted for row in rows)
 
     @contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
-        """Yield a folder; the end of the block removes it."""
+        """Give a folder that is removed after the block."""
         folder = self._folder / "rows" / name
         folder.mkdir(parents=True)
         try:
@@ -100,7 +100,7 @@ class Bench:
         return python_workers(self._folder)
 
     def forget_state(self) -> None:
-        """End the Python workers and with them the state in memory; Spark starts new ones on demand."""
+        """End the Python workers, and with them all state in their memory; Spark starts new ones when it needs them."""
         for worker in self.python_workers():
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
@@ -133,7 +133,7 @@ class Bench:
 
 
 def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the median over rounds of one side's figure divided by the other's."""
+    """Return the median over rounds of what one side has for each that the other has."""
     return statistics.median(one / other for one, other in zip(first, second, strict=True))
 
 
@@ -142,5 +142,5 @@ def _written(figure: float) -> str:
 
 
 def in_seconds(figures: Sequence[float]) -> str:
-    """Format the median of seconds."""
+    """Write the median of seconds."""
     return f"{statistics.median(figures):.2f} s"

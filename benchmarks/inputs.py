@@ -1,4 +1,4 @@
-"""Input of both sides: folders of Parquet files, one file per epoch."""
+"""Input of both sides: folders of Parquet files, each of them one epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 _SPLITS = 4
-"""Row groups per file: both cores read it."""
+"""Row groups in a file, so that both cores read it."""
 
 
 class Input:
@@ -31,20 +31,20 @@ class Input:
         folder.mkdir(parents=True)
 
     def feed(self, rows: int, keys: int, *, files: int = 1) -> None:
-        """Make files visible, each with this number of records; keys are drawn with a fixed seed."""
+        """Make files visible, each with so many records of keys drawn at random; the same in every run."""
         for _ in range(files):
             drawn = np.random.default_rng(self.files).integers(0, keys, rows)
             self._add(drawn)
 
     def feed_each_key(self, keys: int) -> None:
-        """Make one file visible with each key once, unordered."""
+        """Make one file visible that has each key once, in no order."""
         self._add(np.random.default_rng(self.files).permutation(keys))
 
     def _add(self, drawn: np.ndarray) -> None:
         table = pa.table({"k": key_names(pa.array(drawn)), "n": pa.array(drawn % 1000, pa.int64())})
         staged = self.folder.parent / f"{self.folder.name}-{self.files}.staged"
         pq.write_table(table, staged, row_group_size=max(1, len(drawn) // _SPLITS))
-        # The file source orders files by modification time, so it must grow from file to file.
+        # The file source goes by modification time, which must grow from file to file.
         stamp = time.time_ns() // 1_000_000_000 - 10_000 + self.files
         os.utime(staged, (stamp, stamp))
         staged.rename(self.folder / f"{self.files:05d}.parquet")
@@ -52,7 +52,7 @@ class Input:
 
 
 def key_names(numbers: pa.Array) -> pa.Array:
-    """Return a string key per number, all of one length."""
+    """Return a string key for each number, all of one length."""
     digits = pc.utf8_lpad(pc.cast(numbers, pa.string()), 8, "0")
     return pc.binary_join_element_wise("customer-", digits, "")
 

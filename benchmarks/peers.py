@@ -1,4 +1,4 @@
-"""The other side: Spark's own stateful operators, set up as an expert would."""
+"""The other side: Spark's own stateful operators, as someone who knows them would run them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def peer_session(spark: SparkSession) -> SparkSession:
 def running(
     spark: SparkSession, operator: Operator, source: Path, folder: Path, *, published: Callable[[], None] | None = None
 ) -> Iterator[StreamingQuery]:
-    """Run a query; the end of the block stops it.
+    """Run a query; it is stopped when the block ends.
 
     Args:
         spark: Of ``peer_session``.

@@ -1,4 +1,4 @@
-"""Reports results: a table and a plot for people, JSON for programs."""
+"""What came of it: a table and a plot for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 100
 
 
 def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
-    """Return the measured rows beside their targets."""
+    """Return the rows measured beside their targets."""
     drawn = Table(title="Benchmark", box=box.SIMPLE_HEAD)
     drawn.add_column("row", no_wrap=True)
     for heading in ("ratio", "target"):
@@ -32,7 +32,7 @@ def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
 
 
 def notes(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Iterator[str]:
-    """Yield the two sides of each row's ratio, and where time went."""
+    """Yield what each row's ratio is of, and where time went."""
     for figure in figures:
         yield f"{figure.name}: {targets[figure.name].what}"
         yield from (f"  {line}" for line in figure.note.splitlines())
@@ -45,7 +45,7 @@ def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
 
 
 def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
-    """Draw each row's ratio to its target on a logarithmic axis; right of 1 the target is met."""
+    """Draw how far each row is beyond its target, on a logarithmic axis: to the right of 1 it is met."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -66,5 +66,5 @@ def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
 
 
 def _share(figure: Figure, target: Target) -> float:
-    # A ratio to zero gets the longest bar.
+    # A ratio of nothing to something is as good as a bar can show.
     return figure.ratio / target.bound if target.at_least else target.bound / max(figure.ratio, target.bound / _LONGEST)

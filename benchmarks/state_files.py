@@ -1,4 +1,4 @@
-"""Measures state files on one core: live state into the bytes of a base, and back into a backend.
+"""State files, measured on one core: live state to a base's bytes, and back into a backend.
 
 python -m benchmarks.state_files
 """
@@ -24,7 +24,7 @@ SCHEMA = TableSchema(StateKind.VALUE, "bigint")
 
 
 def filled_table() -> StateTable:
-    """Return live state, each key once."""
+    """Return live state with every key once."""
     table = StateTable("total", SCHEMA.kind, SCHEMA.type)
     for number in range(ROWS):
         table.groups[number * KEY_GROUPS // ROWS][f"customer-{number * 7919 % ROWS:08d}",] = number * 31
@@ -32,13 +32,13 @@ def filled_table() -> StateTable:
 
 
 def snapshot(table: StateTable) -> bytes:
-    """Return the base of a table; writes may go on meanwhile."""
+    """Return the base of a table that may be written to meanwhile."""
     isolated = StateTable(table.name, table.kind, table.type, groups=table.snapshot_groups(now_ms=0))
     return encode_base(rows_table(base_rows(isolated), KEYS, SCHEMA, table.name))
 
 
 def restore(data: bytes) -> StateTable:
-    """Return live state restored from a base."""
+    """Return live state as a base has it."""
     table = StateTable("total", SCHEMA.kind, SCHEMA.type)
     everything = KeyGroupRange(0, KEY_GROUPS - 1)
     apply_rows(table, decode_base(data, everything), range(KEY_GROUPS), key_encoder(["string"]))
@@ -56,7 +56,7 @@ def rows_per_second(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Check that a restore equals what was written, then measure both."""
+    """Check that what is restored is what was written, then measure both."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     table = filled_table()

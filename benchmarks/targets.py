@@ -28,7 +28,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows measured on the same state."""
+    """Rows that are measured on the same state."""
 
     rows: tuple[str, ...]
     measure: Callable[[Bench], Sequence[Figure]]

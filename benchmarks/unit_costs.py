@@ -1,4 +1,4 @@
-"""Unit costs of a row, a key, an epoch and a subtask, and what they add up to for a terabyte of state.
+"""What a row, a key, an epoch and a subtask cost, and what that comes to for a terabyte of state.
 
 python -m benchmarks.unit_costs
 
@@ -81,11 +81,11 @@ class Cluster:
 
 
 def projected(costs: UnitCosts, cluster: Cluster) -> list[tuple[str, str, str]]:
-    """Return (figure, formula, result) for state of this size in memory."""
+    """Return (what, how it is computed, what it comes to) for state that fills so many bytes of memory."""
     keys = cluster.state_bytes / costs.key_bytes
     keys_each = keys / cluster.subtasks
     fixed_s = (costs.epoch_ms + costs.subtask_ms + cluster.subtasks * costs.subtask_driver_ms) / 1000
-    # The fixed part of an epoch processes no rows; in an epoch ten times as long it is a tenth.
+    # Of each epoch, the fixed part is lost to rows; at ten times its length a tenth is.
     rows_per_s = 0.9 * cluster.subtasks / costs.row_us * 1e6
     changelog_per_s = rows_per_s * costs.row_changelog_bytes
     return [
@@ -169,7 +169,7 @@ def _with_keys(bench: Bench, keys: int) -> _Keys:
         records = Input(folder / "input")
         savepoint = written_savepoint(bench.spark, folder / "savepoint", keys)
         job = OurJob(bench.spark, folder / "job", records.folder, start_from=savepoint)
-        # Once to copy the state into the job's own store, and once to load it from there.
+        # Once to take the state over into the job's own store, and once to load it from there.
         for _ in range(2):
             bench.forget_state()
             records.feed(FEW_ROWS, keys)
@@ -213,7 +213,7 @@ def _with_subtasks(bench: Bench, subtasks: int) -> _Subtasks:
 
 
 def _driver_cpu_s(bench: Bench) -> float:
-    """Return the CPU seconds of this process and its JVM; executors are other processes."""
+    """Return the seconds that this process and its JVM have worked; executors are other processes."""
     jvm = bench.spark.sparkContext._gateway.proc.pid
     taken = [psutil.Process(pid).cpu_times() for pid in (None, jvm)]
     return sum(each.user + each.system for each in taken)

@@ -1,4 +1,4 @@
-"""The cost of a read-modify-write of value state, in read-modify-writes of a plain dict in the same run.
+"""What a read-modify-write of value state costs, in read-modify-writes of a plain dict of the same run.
 
     python -m benchmarks.value_state
 

@@ -1,4 +1,4 @@
-"""A running sum per key: yields the current sum for each record."""
+"""A running sum per key: every record gives the sum so far."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _epoch_growth(bench: Bench, few: _Job, many: _Job) -> Figure:
 
 
 class _Job:
-    """A job that starts with this number of keys."""
+    """A job that begins with so many keys."""
 
     def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
         self._bench, self._keys = bench, keys
@@ -74,7 +74,7 @@ class _Job:
         self._input.feed(ROWS, self._keys)
         with self._job.running() as query:
             seconds_of(query, 1)
-            # A driver polls for requests with each heartbeat: this makes the wait equal in all rounds.
+            # A driver looks for requests with each heartbeat: the wait for the next one is the same in all rounds.
             self._job.wait_heartbeat()
             started = time.monotonic()
             self._job.rescale(self._job.stop(), 2 * PARALLELISM)

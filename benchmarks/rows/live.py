@@ -1,4 +1,4 @@
-"""How long output pauses when a stream is rescaled during catch-up, live and with a restart."""
+"""How long output stops when a stream that is catching up goes to another parallelism, live and with a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = 2 * PARALLELISM
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The effect of a rescale on output.
+    """What a change of parallelism does to output.
 
     Attributes:
         gap_s: Seconds from the last output before it to the first after it.
@@ -38,7 +38,7 @@ class Outage:
 
     @property
     def stopped_s(self) -> float:
-        """Seconds without output that was due."""
+        """Seconds for which output that was due did not come."""
         return max(self.gap_s - self.usual_s, 0)
 
     @classmethod
@@ -97,11 +97,11 @@ class _Stream:
             raise RuntimeError(f"found no live rescale: {answer.error}; expected one; see the logs")
 
     def restarted_s(self) -> float:
-        """Return the seconds without output of a stop and a start that loads state from its files."""
+        """Return the seconds without output of a stop and a start, in which state is loaded from its files."""
         return self.outage(self._restart).stopped_s - self._forgetting_s
 
     def outage(self, rescale: Callable[[], None]) -> Outage:
-        """Rescale during a backlog."""
+        """Go to the other parallelism amid a backlog."""
         before = self._job.epochs_done()
         self._input.feed(ROWS, KEYS, files=BEFORE + AFTER)
         self._job.wait_epochs(before + BEFORE)

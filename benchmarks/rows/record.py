@@ -30,7 +30,7 @@ def batch_against_spark(bench: Bench) -> list[Figure]:
 
 
 def against_tws_row(bench: Bench) -> list[Figure]:
-    """Measure against ``transformWithState``, once, because it is slow."""
+    """Measure against ``transformWithState``, once: it takes its time."""
     return _against_slow(bench, "record_vs_tws_row", peers.tws_row)
 
 
@@ -58,7 +58,7 @@ def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Fig
 
 
 class _Sides:
-    """Runs each side over the same epochs; the first one is a warm-up and does not count."""
+    """Runs each side over the same epochs; the first of them warms up and does not count."""
 
     def __init__(self, bench: Bench, folder: Path, epochs: int) -> None:
         self._bench, self._folder, self._epochs = bench, folder, epochs

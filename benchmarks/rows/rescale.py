@@ -1,4 +1,4 @@
-"""A rescale on both sides, with stop and start, and a rewrite of the state alone, on the same state."""
+"""Another parallelism on both sides, with a stop and a start, and laying state out anew alone; on the same state."""
 
 from __future__ import annotations
 

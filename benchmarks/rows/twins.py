@@ -1,4 +1,4 @@
-"""One stream on both sides, with the same keys in state."""
+"""One stream on both sides, with the same keys in their states."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OurTwin:
         return savepoint
 
     def rescale_s(self) -> float:
-        """Switch between two parallelisms, loading state from files each time.
+        """Go to the other parallelism and back in turns, with state loaded from its files.
 
         Returns:
             Seconds from the request to the first epoch that is published there.
@@ -87,13 +87,13 @@ class SparkTwin:
         self._run.close()
 
     def repartition(self) -> None:
-        """Repartition the state for the other parallelism; the query must not be running."""
+        """Lay the state out anew for the other parallelism; the query must not be running."""
         self._parallelism = MOST if self._parallelism == PARALLELISM else PARALLELISM
         manager = self._spark._streamingCheckpointManager
         manager.repartition(f"{self._folder}/checkpoint", self._parallelism)
 
     def rescale_s(self) -> float:
-        """Switch between two parallelisms.
+        """Go to the other parallelism and back in turns.
 
         Returns:
             Seconds from the request to the first epoch that is published there.
