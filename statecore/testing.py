@@ -41,8 +41,8 @@ from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
-from statecore.state.fitting import fitted_batch, fitted_rows
 from statecore.state.operator_state import OperatorStateSnapshot
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
 from statecore.state.tables import Key, split_scope
 
@@ -126,20 +126,20 @@ class _Outputs:
         return self._values.setdefault(tag, [])
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
-        fitted_rows([value], tag.fields, _purpose(tag))
+        convert_to_schema([value], tag.fields, _purpose(tag))
         self.of(tag.name).append(value)
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
         for value in values:
             if self._schema is not None:
-                fitted_rows([value], self._schema, _MAIN)
+                convert_to_schema([value], self._schema, _MAIN)
             self.of(MAIN_OUTPUT).append(value)
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         if tag is not None:
-            rows = fitted_batch(rows, tag.fields, _purpose(tag))
+            rows = cast_to_schema(rows, tag.fields, _purpose(tag))
         elif self._schema is not None:
-            rows = fitted_batch(rows, self._schema, _MAIN)
+            rows = cast_to_schema(rows, self._schema, _MAIN)
         self.of(MAIN_OUTPUT if tag is None else tag.name).extend(from_arrow(rows.to_struct_array()))
 
 

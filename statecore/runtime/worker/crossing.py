@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statecore.model import Field, OutputTag, StructType, arrow_schema
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, SUBTASK, TIMESTAMP, OperatorSpec, crossing_column
-from statecore.state.fitting import fitted_batch, fitted_rows
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
 
 _PURPOSE = "for another operator"
@@ -69,7 +69,7 @@ class CrossingRows:
         name = MAIN_OUTPUT if tag is None else tag.name
         if name in self._values:
             self._close(name)
-            fitting = fitted_batch(rows, self._fields[name], _PURPOSE)
+            fitting = cast_to_schema(rows, self._fields[name], _PURPOSE)
             self._made[name].append((fitting.to_struct_array(), timestamps_ms))
 
     def batches(self, phase: int) -> list[pa.RecordBatch]:
@@ -85,7 +85,7 @@ class CrossingRows:
     def _close(self, tag: str) -> None:
         """Make columns of the rows taken so far."""
         if self._values[tag]:
-            rows = fitted_rows(self._values[tag], self._fields[tag], _PURPOSE)
+            rows = convert_to_schema(self._values[tag], self._fields[tag], _PURPOSE)
             self._made[tag].append((rows, pa.array(self._times[tag], pa.int64())))
             self._values[tag], self._times[tag] = [], []
 

@@ -20,7 +20,7 @@ from statecore.model import OutputTag, arrow_schema
 from statecore.runtime.messages import StagedSink
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import StagedOutput
-from statecore.state.fitting import fitted_batch, fitted_rows
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
 
 STAGED = "_staged"
@@ -110,7 +110,7 @@ class _OutputBuffer:
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
         self.flush()
-        self._batches.append(fitted_batch(rows, self.sink.fields, self._purpose))
+        self._batches.append(cast_to_schema(rows, self.sink.fields, self._purpose))
 
     def stage(self, path: str) -> StagedOutput | None:
         self.flush()
@@ -125,6 +125,6 @@ class _OutputBuffer:
 
     def flush(self) -> None:
         if self.pending:
-            rows = fitted_rows(self.pending, self.sink.fields, self._purpose)
+            rows = convert_to_schema(self.pending, self.sink.fields, self._purpose)
             self._batches.append(pa.RecordBatch.from_struct_array(rows))
             self.pending = []

@@ -1,4 +1,4 @@
-"""Brings what functions put out into the form that was declared; jobs and harnesses refuse the same."""
+"""Brings outputs of functions into the declared columns; jobs and harnesses refuse the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.model.arrow_values import to_arrow
 _MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 
-def fitted_rows(values: Sequence[Any], fields: Sequence[Field], purpose: str) -> pa.StructArray:
+def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: str) -> pa.StructArray:
     """Return outputs as rows of the declared columns; with one column, the value alone is a row as well.
 
     Raises:
@@ -30,7 +30,7 @@ def fitted_rows(values: Sequence[Any], fields: Sequence[Field], purpose: str) ->
         _refuse_first(values, row_type, fields, purpose)
 
 
-def fitted_batch(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
+def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
     """Return rows with exactly the declared columns; nothing of a value may be lost.
 
     Raises:
