@@ -10,10 +10,12 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
+    ├── FunctionError                 a user's function failed; its own error is the cause
     ├── StateError                    wrong use of state from a function
     │   ├── NoCurrentKeyError         keyed state used where no key is
     │   ├── StateConflictError        one name, two kinds, types or modes
     │   ├── StateTypeError            a value does not fit the declared type
+    │   │   └── OutputTypeError       an output does not fit the declared columns
     │   └── StateMigrationError       restored state does not fit what the program declares
     ├── RedistributionError           state handles that cannot be given to new subtasks
     │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
@@ -44,6 +46,16 @@ Each message has three parts: what was found, what was expected, what to do.
 
 from __future__ import annotations
 
+import reprlib
+
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 200
+
+
+def shortened(value: object) -> str:
+    """Return the ``repr`` of a value, short enough for a message."""
+    return _SHORT.repr(value)
+
 
 class StatecoreError(Exception):
     """Root of the tree; catch it to catch everything raised on purpose."""
@@ -69,6 +81,10 @@ class JobDefinitionError(ConfigurationError):
     """``build(job)`` describes an impossible job."""
 
 
+class FunctionError(StatecoreError):
+    """A user's function failed; the message says where and on what, the function's own error is the cause."""
+
+
 class StateError(StatecoreError):
     """Wrong use of state from a function."""
 
@@ -83,6 +99,10 @@ class StateConflictError(StateError):
 
 class StateTypeError(StateError, TypeError):
     """A value does not fit the declared type of its state."""
+
+
+class OutputTypeError(StateTypeError):
+    """An output does not fit the columns of its output schema or tag."""
 
 
 class StateMigrationError(StateError):

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statecore.model.values import row_class
+from statecore.errors import shortened
+from statecore.model.values import fields_off, row_class
 
 __all__ = ["from_arrow", "row_class", "to_arrow"]
 
@@ -74,7 +75,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     if pa.types.is_struct(data_type):
         columns = _struct_columns(values, data_type)
         fields = [data_type.field(i) for i in range(data_type.num_fields)]
-        arrays = [to_arrow(column, field.type) for column, field in zip(columns, fields, strict=True)]
+        arrays = [_field_array(column, field) for column, field in zip(columns, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
     container = dict if pa.types.is_map(data_type) else list | tuple
     offsets = [0]
@@ -94,6 +95,13 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         return pa.MapArray.from_arrays(marks, keys, items).cast(data_type)
     flat = to_arrow([item for value in values if value is not None for item in value], data_type.value_type)
     return pa.ListArray.from_arrays(marks, flat).cast(data_type)
+
+
+def _field_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return to_arrow(values, field.type)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"field {field.name!r}: {error}") from error
 
 
 def _refuse_loss(values: Iterable[Any], data_type: pa.DataType) -> None:
@@ -125,12 +133,11 @@ def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Seq
         if value is None:
             rows.append(empty)
         elif isinstance(value, dict):
-            unknown = value.keys() - set(names)
-            if unknown:
-                raise ValueError(f"found the fields {sorted(unknown)}; expected {names}")
+            if value.keys() - set(names):
+                raise ValueError(fields_off(value, names))
             rows.append(tuple(value.get(name) for name in names))
         elif isinstance(value, tuple | list) and len(value) == width:
             rows.append(tuple(value))
         else:
-            raise TypeError(f"found {value!r}; expected a tuple or dict with the fields {names}")
+            raise TypeError(fields_off(value, names) or f"{shortened(value)} is no tuple or dict of fields")
     return list(zip(*rows, strict=True)) if rows else [()] * width

@@ -27,6 +27,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from statecore.errors import shortened
 from statecore.model.types import AtomicType, DataType, DecimalType, StringType
 
 Check = Callable[[Any], Any]
@@ -49,19 +50,28 @@ class MisfitError(Exception):
         value: The part that does not fit.
         expected: DDL of that part, followed by ``not null`` if None does not fit.
         path: Path of the part in the whole value, e.g. ``a.b[3]``; empty for the whole value.
+        fields: Fields that the part lacks, or has too many; empty for other misfits.
 
     """
 
-    def __init__(self, value: object, expected: str, path: str = "") -> None:
-        super().__init__(value, expected, path)
+    def __init__(self, value: object, expected: str, path: str = "", fields: str = "") -> None:
+        super().__init__(value, expected, path, fields)
         self.value = value
         self.expected = expected
         self.path = path
+        self.fields = fields
+
+    @property
+    def details(self) -> str:
+        """The part and its fields in brackets, for a message; empty when there is no more to say than the value."""
+        part = f"{self.path} is {shortened(self.value)}, not {self.expected}" if self.path else ""
+        said = "; ".join(filter(None, (part, self.fields)))
+        return f" ({said})" if said else ""
 
     def within(self, step: str) -> MisfitError:
         """Return the error with ``step`` (``a`` or ``[3]``) put before its path."""
         dot = "." if self.path and not self.path.startswith("[") else ""
-        return MisfitError(self.value, self.expected, f"{step}{dot}{self.path}")
+        return MisfitError(self.value, self.expected, f"{step}{dot}{self.path}", self.fields)
 
 
 def leaf_check(data_type: DataType) -> Check:

@@ -138,13 +138,24 @@ def _struct_conform(data_type: StructType) -> Check:
         elif value is None:
             return None
         else:
-            raise MisfitError(value, ddl)
+            raise MisfitError(value, ddl, fields=fields_off(value, names))
         try:
             return make([part(item) for part, item in zip(parts, items, strict=True)])
         except MisfitError:
             _locate(zip(names, parts, items, strict=True))
 
     return conform
+
+
+def fields_off(value: object, names: Sequence[str]) -> str:
+    """Return which fields a value lacks and which it has too many, in words; empty for what is no row."""
+    if not isinstance(value, (tuple, list, dict)):
+        return ""
+    # A dict may leave fields out; they are missed only when another has a name that is not known.
+    found = list(value) if isinstance(value, dict) else getattr(value, "_fields", names[: len(value)])
+    missing, unknown = [name for name in names if name not in found], [name for name in found if name not in names]
+    said = [f"{what} field {name!r}" for what, off in (("missing", missing), ("unknown", unknown)) for name in off]
+    return ", ".join(said) or f"{len(value)} values for {len(names)} fields"
 
 
 def _field_conform(field: Field) -> Check:

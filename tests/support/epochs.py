@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from statecore import OutputTag
 from statecore.runtime import Sink
 from statecore.runtime.epoch.publishing import publish, staged_sinks
 from statecore.runtime.job import SinkBinding
@@ -37,8 +38,8 @@ class Epochs:
         self.tokens += 1
         outputs = Outputs(staged_sinks([SinkBinding(name, "", schema, sink)], self.store))
         for row in rows:
-            outputs.emit("", tuple(row))
-            outputs.emit("elsewhere", tuple(row))
+            outputs.emit_all([tuple(row)])
+            outputs.emit(OutputTag("elsewhere", schema), tuple(row))
         return list(outputs.stage(f"{lineage}-{epoch}", f"00000-t{self.tokens}"))
 
     def committed(self, outputs: Sequence[StagedOutput], lineage: int = 1, epoch: int = 5) -> Manifest:

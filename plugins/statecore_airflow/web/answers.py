@@ -275,6 +275,14 @@ class SubtaskShare(Answer):
     bytes: int
 
 
+class OperatorShare(Answer):
+    """The state of an operator."""
+
+    uid: str
+    rows: int
+    bytes: int
+
+
 class DowntimeRange(Answer):
     """Downtime of earlier rescales."""
 
@@ -304,6 +312,7 @@ class PlanAnswer(Answer):
     from_max_parallelism: int
     to_max_parallelism: int
     subtasks: list[SubtaskShare]
+    operators: list[OperatorShare]
     fixed: dict[str, int]
     rows: int
     bytes: int

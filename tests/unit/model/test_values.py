@@ -232,6 +232,27 @@ def test_a_part_that_does_not_fit_is_named_with_its_type_and_the_way_to_it(
 
 
 @pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        ({"a": 1, "typo": 2}, "missing field 'b', unknown field 'typo'"),
+        ((1,), "missing field 'b'"),
+        (row_class(("a", "typo", "c"))([1, 2, 3]), "missing field 'b', unknown field 'typo', unknown field 'c'"),
+        ((1, 2, 3), "3 values for 2 fields"),
+        (5, ""),
+    ],
+    ids=repr,
+)
+def test_missing_and_unknown_fields_are_named_at_any_depth(value: Any, fields: str) -> None:
+    with pytest.raises(MisfitError) as whole:
+        value_type("struct<a:int,b:int>").conform(value)
+    assert whole.value.details == (f" ({fields})" if fields else "")
+    with pytest.raises(MisfitError) as part:
+        value_type("array<struct<a:int,b:int>>").conform([value])
+    assert part.value.details.startswith(" ([0] is ")
+    assert part.value.details.endswith(f"; {fields})" if fields else "not struct<a:int,b:int>)")
+
+
+@pytest.mark.parametrize(
     "ddl", ["bigint", "string", "boolean", "double", "date", "struct<a:int not null>", "map<int,int>"]
 )
 def test_none_is_stored_as_none(ddl: str) -> None:

@@ -176,10 +176,12 @@ function planned(plan, isPaused) {
   const groups = plan.from_max_parallelism === plan.to_max_parallelism ? "" : `, max parallelism ${plan.from_max_parallelism} → ${plan.to_max_parallelism}`;
   const written = plan.bytes_written ? `${bytes(plan.bytes_written)} rewritten` : "no state is copied";
   parts.push(
-    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}, ${plan.method}`), `: ${count(plan.rows)} rows, ${bytes(plan.bytes)}; ${written}. As of epoch ${plan.epoch} of lineage ${plan.lineage}.`),
+    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}, ${plan.method}`), `: ${count(plan.rows)} rows of state, ${bytes(plan.bytes)}; ${written}. As of epoch ${plan.epoch} of lineage ${plan.lineage}.`),
     make("p", { class: "downtime" }, make("strong", {}, "Expected downtime: "), downtime(plan)),
     make("p", {}, make("strong", {}, "Skew: "), `the fullest subtask has ${plan.skew.toFixed(2)} times the rows of the average one.`),
   );
+  const states = plan.operators.map(({ uid, rows, bytes: size }) => `${uid} ${count(rows)} rows, ${bytes(size)}`);
+  if (states.length > 1) parts.push(make("p", {}, make("strong", {}, "Operators: "), `${states.join("; ")}.`));
   const fixed = Object.entries(plan.fixed).map(([uid, parallelism]) => `${uid} (${parallelism})`);
   if (fixed.length) parts.push(make("p", {}, `The job file fixes the parallelism of ${fixed.join(", ")}.`));
   parts.push(shares(plan));

@@ -137,7 +137,7 @@ def test_no_rows_make_no_file(epochs: Epochs, sink: ParquetSink, folder: FileSto
 
 
 def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(epochs: Epochs, tmp_path: Path) -> None:
-    with pytest.raises(StateTypeError, match=r"sink 'seen' .*expected rows with the columns n int32, k string"):
+    with pytest.raises(StateTypeError, match=r"sink 'seen', .*: 3 values for 2 fields; expected .* n int, k string"):
         epochs.staged(ParquetSink(tmp_path), [(1, "a", "too many")])
 
 

@@ -253,6 +253,9 @@ def test_a_plan_is_that_of_the_newest_epoch_with_the_downtime_of_earlier_rescale
     shown = [(each["key_groups"], each["files"], each["rows"], each["bytes"]) for each in found["subtasks"]]
     assert shown == [(list(each.key_groups), each.files, each.rows, each.bytes) for each in plan.subtasks]
     assert (found["rows"], found["skew"], found["bytes_written"]) == (plan.rows, plan.skew, 0)
+    assert [(each["uid"], each["rows"], each["bytes"]) for each in found["operators"]] == [
+        (each.uid, each.rows, each.bytes) for each in plan.operators
+    ]
     assert found["downtime"] == {
         "median_ms": DOWNTIME_MS,
         "shortest_ms": 27_500,
