@@ -24,6 +24,7 @@ PAGES = [*sorted(REPO.glob("*.md")), *sorted(REPO.glob("docs/**/*.md"))]
 FENCED = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
 )
+SHELL = typer.main.get_command(app)
 PLACEHOLDERS = {"JOB": "orders", "STORE…": "store"}
 LANGUAGES = {"", "python", "sh"}
 
@@ -94,7 +95,7 @@ def test_no_import_is_without_use(block: Block) -> None:
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """Return the command that the words begin with, and the other words."""
-    command, rest = typer.main.get_command(app), list(words)
+    command, rest = SHELL, list(words)
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
     return command, rest
