@@ -140,9 +140,6 @@ class Job:
     Attributes:
         settings: The job's settings as registered, read-only.
 
-    Args:
-        settings: The job's settings as registered.
-
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
