@@ -145,7 +145,7 @@ def test_a_killed_driver_is_replaced_without_waiting_for_its_heartbeat(
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: len(spawned) == 2, timeout_s=2)
     until(supervisor, lambda: states(catalog) == ["failed", "running"])
-    assert "exited with -9" in str(catalog.generations("j")[1].error)
+    assert "the driver's JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
     assert not psutil.pid_exists(spawned[0])
 
 

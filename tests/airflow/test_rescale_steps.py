@@ -14,13 +14,17 @@ from scripted_driver import ScriptedDriver, commit_epoch
 from statecore_airflow.hooks.settings import CatalogSettings, lease_ttl_ms
 from statecore_airflow.operators import base as catalog_operator
 from statecore_airflow.operators.lease import BeginRescaleOperator
-from statecore_airflow.operators.rescale_live import RescaleLiveOperator
-from statecore_airflow.operators.rescale_state import RescaleStateOperator
-from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rewrite_state import RewriteStateOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator, savepoint_name
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.rescale import (
+    GrowClusterOperator,
+    RescaleLiveOperator,
+    RescaleStateOperator,
+    RestartOperator,
+    RewriteStateOperator,
+    ShrinkClusterOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+    savepoint_name,
+)
 from statecore_airflow.triggers import catalog as triggers
 
 from statecore.catalog import Catalog
@@ -285,7 +289,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
         store.write_savepoint(new, name, reason="", now_ms=1)
         return ["echo", "rewritten"]
 
-    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", submit)
     path = f"savepoints/{NAME}-p4-of-32/manifest.json"
     for _ in range(2):
         assert run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params) == path
@@ -306,7 +310,7 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
     params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
-    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", lambda *_: ["sh", "-c", "exit 3"])
+    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", lambda *_: ["sh", "-c", "exit 3"])
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
 
@@ -327,8 +331,8 @@ def test_a_rewrite_goes_on_while_the_catalog_is_away(
         monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
         return ["sh", "-c", "sleep 0.3; exit 3"]
 
-    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.submit_command", submit)
-    monkeypatch.setattr("statecore_airflow.operators.rewrite_state.lease_renewal_ms", lambda: 50)
+    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.operators.rescale.lease_renewal_ms", lambda: 50)
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
     assert away

@@ -13,13 +13,16 @@ from running import RUN, context_of, run_step
 from scripted_driver import ScriptedDriver
 from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.lease import BeginRescaleOperator
-from statecore_airflow.operators.rescale_live import RescaleLiveOperator
-from statecore_airflow.operators.rescale_state import RescaleStateOperator
-from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.rescale import (
+    GrowClusterOperator,
+    RescaleLiveOperator,
+    RescaleStateOperator,
+    RestartOperator,
+    RollbackOperator,
+    ShrinkClusterOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
 from statecore_airflow.triggers.catalog import RunningTrigger
 
 from statecore.catalog import Catalog

@@ -9,13 +9,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from running import RUN, run_step
 from scripted_driver import ScriptedDriver
-from statecore_airflow.operators.lease import LeaseOperator
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.start import StartOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
-from statecore_airflow.operators.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.rescale import (
+    RestartOperator,
+    RollbackOperator,
+    StartOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
 
 from statecore.catalog import Catalog
 

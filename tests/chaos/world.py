@@ -242,7 +242,7 @@ class World:
 
     def differences(self) -> list[str]:
         """Compare all that the job has left with the truth."""
-        savepoints = [Kept(*open_savepoint(url)) for url in self.kept]
+        savepoints = [Kept(*open_savepoint(url)[:2]) for url in self.kept]
         return differences(self.store, self.manifests, self.fed, self.sinks, savepoints)
 
     def _newest_epoch(self) -> int:

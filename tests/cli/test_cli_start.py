@@ -73,7 +73,9 @@ class TestStart:
             before = catalog.job(job)
             assert_refused(run("start", job, *more), "found orders running", "stop orders")
             assert catalog.job(job) == before
-            assert run("start", job).returncode == 0
+            again = run("start", job)
+            assert (again.returncode, again.stderr) == (0, "")
+            assert again.stdout.startswith("orders is running already: generation 1, since 20")
         # Its driver is gone, but the supervisor may start the next at any moment.
         assert_refused(run("start", job, *more), "found orders running")
 

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, EpochRecord, LeaseRecord, RescaleRunRecord, SourceBacklog, StepTimes
+from statecore.catalog import (
+    Catalog,
+    EpochRecord,
+    GenerationRecord,
+    LeaseRecord,
+    RescaleRunRecord,
+    SourceBacklog,
+    StepTimes,
+)
 from statecore.operations.advice import advice
-from statecore.operations.standing import Standing, standing
+from statecore.operations.standing import Standing, standing, summary
 from tests.cli.shell import assert_refused, run
 
 
@@ -59,7 +67,7 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
         "newest savepoint epoch 30, 2 h 5 min ago (before [2.0]): /",
         "/savepoints/nightly/manifest.json",
         "lease manual__1, since 0 s ago; expires in 59 s unless renewed",
-        "last rescale manual__1: parallelism 2 -> 4, workers 1 -> 2, by_reference, under way, at resize_cluster, begun",
+        "last rescale manual__1: parallelism 2 -> 4, workers 1 -> 2, by_reference, under way, at resize_cluster, ",
         "(drain)",
         "policy on, looked 0 s ago: 120 rows/s [of all] arrive",
         "last error generation 1, 0 s ago: MissingFileError: found no [file] (log: /logs/1.log)",
@@ -93,7 +101,7 @@ def test_a_job_that_never_ran_has_little_to_tell(job: str) -> None:
     told = " ".join(done.stdout.split())
     for part in (
         "newest epoch none committed yet",
-        "lease nobody's",
+        "lease none",
         "policy none",
         "last error –",
         "what to do nothing",
@@ -131,15 +139,68 @@ def test_when_all_is_well_there_is_nothing_to_do(healthy: Standing) -> None:
 
 def test_a_driver_that_is_missing_or_fails_is_the_supervisors(healthy: Standing) -> None:
     (one,) = healthy.generations
-    failed = dataclasses.replace(one, state="failed", ended_ms=1, error="x")
-    assert "run `python -m statecore supervisor" in advice(later(healthy, 61_000, generations=(), alive=False))[0]
+    failed = dataclasses.replace(one, state="failed", ended_ms=healthy.now_ms, error="x")
+    assert "run `statecore supervisor" in advice(later(healthy, 61_000, generations=(), alive=False))[0]
     assert advice(later(healthy, 1_000, generations=(), alive=False)) == []
     assert "last heard of 1 min" in advice(later(healthy, 61_000, alive=False))[0]
-    assert "starts the next one; if it fails again, read /logs/1.log" in advice(
+    assert "the supervisor starts the next driver in 1 s; if that one fails too, read /logs/1.log" in advice(
         later(healthy, 0, generations=(failed, one), alive=False)
     )[0]  # fmt: skip
-    many = advice(later(healthy, 0, generations=(failed,) * 4, alive=False))[0]
-    assert many.startswith("4 drivers failed in a row: read /logs/1.log") and "`stop orders`" in many
+
+
+def failures(healthy: Standing, count: int) -> list[GenerationRecord]:
+    """Drivers that failed without a new epoch, newest first: one a minute, the last one just now."""
+    (one,) = healthy.generations
+    return [
+        dataclasses.replace(
+            one, generation=count - n, state="failed", ended_ms=healthy.now_ms - n * 60_000,
+            error="orders.py:13: ValueError: negative\nmore", log_path=f"/logs/{count - n}.log",
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_crash_loop_is_named_with_its_reason_and_the_next_start(healthy: Standing) -> None:
+    failed = failures(healthy, 4)
+    (line,) = advice(later(healthy, 1_000, generations=failed, alive=False))
+    for part in (
+        "crash loop: 4 drivers failed in a row, the first 3 min 1 s ago",
+        "the last with orders.py:13: ValueError: negative: read /logs/4.log",
+        "`statecore register orders --artifact …`",
+        "`statecore stop orders`",
+        "the supervisor starts the next driver in 7 s",
+    ):
+        assert part in line
+    assert "no supervisor starts the next driver: run `statecore supervisor" in advice(
+        later(healthy, 100_000, generations=failed, alive=False)
+    )[0]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["launching", "running"])
+def test_a_crash_loop_goes_on_while_the_next_driver_starts(healthy: Standing, state: Any) -> None:
+    (one,) = healthy.generations
+    new = dataclasses.replace(one, generation=3, state=state, started_ms=healthy.now_ms)
+    looping = later(healthy, 10_000, generations=[new, *failures(healthy, 2)])
+    assert f"generation 3 is {state}" in advice(looping)[0]
+    assert (summary(looping).error, summary(looping).log) == ("orders.py:13: ValueError: negative\nmore", "/logs/2.log")
+    # One failure is no loop, and a new epoch ends it; so does a minute without input.
+    assert not later(healthy, 10_000, generations=[new, *failures(healthy, 1)]).crash_loops
+    committed = dataclasses.replace(new, state="running", lineage=1, epoch=0)
+    assert not later(healthy, 10_000, generations=[committed, *failures(healthy, 2)]).crash_loops
+    idle = later(healthy, 61_000, generations=[dataclasses.replace(new, state="running"), *failures(healthy, 2)])
+    assert not idle.crash_loops and summary(idle).error is None
+
+
+def test_a_crash_loop_stands_in_the_headline(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running")
+    for number in (1, 2):
+        catalog.claim_generation(job, log_path="/logs/{generation}.log")
+        catalog.end_generation(job, number, state="failed", error="orders.py:13: ValueError: negative")
+    catalog.claim_generation(job, log_path="/l")
+    assert run("status", job).stdout.startswith("orders  CRASH LOOP: 2 failures in a row, launching again")
+    listed = run("jobs").stdout
+    assert "launching (crash loop)" in listed
+    assert "orders, generation 2: orders.py:13: ValueError: negative (log: /logs/2.log)" in listed
 
 
 def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:
@@ -158,7 +219,7 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
     run = RescaleRunRecord(
         "r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {"live": StepTimes(1)}, "no quota", 1, 2
     )
-    assert "its last rescale failed (no quota)" in advice(later(healthy, 0, rescale=run))[0]
+    assert "the last rescale failed (no quota)" in advice(later(healthy, 0, rescale=run))[0]
     there = dataclasses.replace(healthy.job, parallelism=4)
     assert advice(later(healthy, 0, rescale=run, job=there)) == []
 
@@ -166,7 +227,7 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
 def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing) -> None:
     policy = catalog.set_policy("orders", {"max_parallelism": 8})
     assert advice(later(healthy, 200_000, policy=policy)) == advice(later(healthy, 200_000))
-    assert "has not looked for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
+    assert "has not looked at the job for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
     off = dataclasses.replace(policy, enabled=False)
     assert advice(later(healthy, 310_000, policy=off)) == advice(later(healthy, 310_000))
 
@@ -177,4 +238,4 @@ def test_a_stream_that_stands_still_or_fills_its_memory_is_seen(healthy: Standin
     assert healthy.figures.epoch is not None
     full = dataclasses.replace(healthy.figures.epoch, memory_share=0.9)
     (line,) = advice(later(healthy, 0, figures=dataclasses.replace(healthy.figures, epoch=full)))
-    assert "90% of its memory" in line and "`rescale orders" in line
+    assert "90% of its memory" in line and "`statecore rescale orders" in line

@@ -53,10 +53,16 @@ class TestStop:
         assert catalog.recover_expired_lease(job) is None
         assert (catalog.job(job).desired_state, catalog.job(job).parallelism) == ("stopped", 2)
 
-    def test_without_a_driver_it_is_done_at_once_and_there_is_no_path(self, catalog: Catalog, job: str) -> None:
+    def test_without_a_driver_it_is_done_at_once_and_there_is_no_path(
+        self, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
         catalog.set_desired(job, state="running")
-        assert run("stop", job) == (0, "", "orders has no live driver; nothing to stop\n")
+        done = run("stop", job)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith("orders is stopped, without a savepoint: it has not committed an epoch")
         assert catalog.job(job).desired_state == "stopped"
+        committed(store)
+        assert "epoch 7 of lineage 1 is kept" in run("stop", job).stderr
 
     def test_a_driver_that_was_silent_and_wakes_up_finds_itself_replaced(
         self, url: str, job: str, monkeypatch: pytest.MonkeyPatch
@@ -65,7 +71,7 @@ class TestStop:
         with Catalog(url) as catalog:
             catalog.claim_generation(job, log_path="/l")
             assert catalog.heartbeat(job, 1)
-            assert "nothing to stop" in run("stop", job).stderr
+            assert "orders is stopped, without a savepoint" in run("stop", job).stderr
             assert not catalog.heartbeat(job, 1)
 
     def test_before_the_first_epoch_there_is_nothing_to_keep_but_it_stops(
@@ -73,13 +79,15 @@ class TestStop:
     ) -> None:
         with running(url, store):
             done = run("stop", job)
-        assert_refused(done, "orders is to stop, but without a savepoint", "no committed epoch")
-        assert done.stdout == ""
+            assert not catalog.is_alive(catalog.newest_generation(job))
+        said = "orders is stopped, without a savepoint: it has not committed an epoch, so there is no state to keep\n"
+        assert done == (0, "", said)
         assert catalog.job(job).desired_state == "stopped"
 
     def test_a_driver_that_dies_meanwhile_is_not_waited_for_and_its_successor_is_not_stopped(
-        self, url: str, catalog: Catalog, job: str
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
     ) -> None:
+        committed(store)
         catalog.set_desired(job, state="running")
         catalog.claim_generation(job, log_path="/logs/1.log")
         asked: list[RequestRecord] = []

@@ -118,8 +118,8 @@ def test_a_job_lives_in_s3_alone(
         assert (newest.generation, newest.parallelism, newest.lineage, newest.epoch) == (3, 3, 1, 2)
     assert published(f"{folder}/output") == Counter(bench.fed)
 
-    store, path = open_savepoint(f"{folder}/elsewhere/copied")
-    assert verify(store, store.manifest(path)) == []
+    store, path, manifest = open_savepoint(f"{folder}/elsewhere/copied")
+    assert verify(store, manifest) == []
     assert drop_savepoint(store, path) > 0
     assert open_store(f"{folder}/elsewhere").list("copied") == []
 

@@ -203,9 +203,10 @@ def test_a_savepoint_is_opened_by_its_folder_by_its_file_and_a_checkpoint_by_its
         (root / checkpoint, checkpoint),
         (root / "savepoints/../savepoints/sp", savepoint),
     ]:
-        opened, path = open_savepoint(str(given))
+        opened, path, manifest = open_savepoint(str(given))
         assert (opened.files.url, path) == (str(root), expected)
-        assert opened.read_file(opened.manifest(path).files()[0])
+        assert manifest == opened.manifest(path)
+        assert opened.read_file(manifest.files()[0])
 
 
 def test_a_savepoint_is_opened_by_a_relative_path(
@@ -213,15 +214,15 @@ def test_a_savepoint_is_opened_by_a_relative_path(
 ) -> None:
     store.write_savepoint(manifest(), "sp", reason="", now_ms=0)
     monkeypatch.chdir(tmp_path / "store/savepoints")
-    opened, path = open_savepoint("sp")
+    opened, path, _ = open_savepoint("sp")
     assert (opened.files.url, path) == (str(tmp_path / "store"), "savepoints/sp/manifest.json")
 
 
 def test_a_store_moved_as_a_whole_is_still_readable(store: CheckpointStore, tmp_path: Path) -> None:
     store.write_savepoint(written(store, 2), "sp", reason="", now_ms=0)
     (tmp_path / "store").rename(tmp_path / "moved")
-    opened, path = open_savepoint(str(tmp_path / "moved/savepoints/sp"))
-    assert all(opened.read_file(ref) for ref in opened.manifest(path).files())
+    opened, _, manifest = open_savepoint(str(tmp_path / "moved/savepoints/sp"))
+    assert all(opened.read_file(ref) for ref in manifest.files())
 
 
 @pytest.mark.parametrize("path", ["nothing", "store", "store/manifests/000001-000000000007.json/below"])

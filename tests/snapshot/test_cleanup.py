@@ -112,8 +112,7 @@ def clean(
 def assert_whole(store: CheckpointStore) -> None:
     """Check that every file that any manifest names is there, and whole."""
     for path in [*(entry.path for entry in store.checkpoints()), *store.savepoints()]:
-        at, named = store.open(path)
-        found = at.manifest(named)
+        at, _, found = store.open(path)
         outputs = [output.file for output in found.outputs] if found.savepoint is None else []
         for each in [*found.files(), *outputs]:
             at.read_file(each)

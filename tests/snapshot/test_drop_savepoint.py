@@ -90,7 +90,7 @@ def test_a_self_contained_savepoint_frees_its_folder_and_leaves_what_others_put_
     folder = tmp_path / "copy"
     copy = self_contained(store, made, folder)
     (folder / "notes.txt").write_text("ours")
-    assert drop_savepoint(*open_savepoint(folder)) == size_of(made)
+    assert drop_savepoint(*open_savepoint(folder)[:2]) == size_of(made)
     assert everything(folder) == {"notes.txt"}
     assert copy.files.size("manifest.json") is None
     assert all(store.read_file(ref) for ref in made.files())
@@ -129,7 +129,7 @@ def test_a_claim_on_a_self_contained_one_keeps_it_however_it_is_named(
 ) -> None:
     folder = tmp_path / "store/savepoints/copy"
     self_contained(store, made, folder)
-    copy, path = open_savepoint(folder)
+    copy, path, _ = open_savepoint(folder)
     with claimed(copy.files, path, "job orders"):
         for at, named in [(copy, path), (store, "savepoints/copy/manifest.json")]:
             with pytest.raises(SavepointInUseError, match="job orders"):
@@ -218,8 +218,8 @@ def test_cut_off_anywhere_a_self_contained_one_can_be_dropped_again(
     with monkeypatch.context() as patch:
         cut_off_after(patch, copy, deletions)
         with pytest.raises(CutOffError):
-            drop_savepoint(*open_savepoint(folder))
-    drop_savepoint(*open_savepoint(folder))
+            drop_savepoint(*open_savepoint(folder)[:2])
+    drop_savepoint(*open_savepoint(folder)[:2])
     assert everything(folder) == set()
 
 

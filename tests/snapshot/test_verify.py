@@ -64,15 +64,15 @@ class Case:
 
     def __init__(self, url: str | Path) -> None:
         self.url = str(url)
-        store, path = open_savepoint(self.url)
+        store, path, manifest = open_savepoint(self.url)
         self.manifest_file = Path(store.describe(path))
-        self.files = [self.manifest_file, *(Path(store.describe(ref.path)) for ref in store.manifest(path).files())]
+        self.files = [self.manifest_file, *(Path(store.describe(ref.path)) for ref in manifest.files())]
 
     def verify(self) -> list[str]:
         """Return what the command line prints."""
         try:
-            store, path = open_savepoint(self.url)
-            return [str(problem) for problem in verify(store, store.manifest(path))]
+            store, _, manifest = open_savepoint(self.url)
+            return [str(problem) for problem in verify(store, manifest)]
         except StatecoreError as error:
             return [str(error)]
 
@@ -85,8 +85,7 @@ class Case:
         return []
 
     def _restore(self) -> None:
-        store, path = open_savepoint(self.url)
-        manifest = store.manifest(path)
+        store, _, manifest = open_savepoint(self.url)
         verify_presence(store, manifest)
         sources = QuerySources(("in",), ticks=False)
         lay_down_progress(manifest, store, self.manifest_file.parent.parent / "spark", sources)
@@ -170,7 +169,7 @@ class TestEveryFile:
         assert (case.verify(), case.restored()) == ([], [])
 
     def test_somebody_who_reads_it_is_no_stranger(self, case: Case) -> None:
-        store, path = open_savepoint(case.url)
+        store, path, _ = open_savepoint(case.url)
         with claimed(store.files, path, "a test"):
             assert (case.verify(), case.restored()) == ([], [])
 
@@ -185,8 +184,8 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     strangers = [case.manifest_file.parent / name for name in ("state/extra", "zz")]
     for stranger in strangers:
         stranger.write_bytes(b"x")
-    store, path = open_savepoint(case.url)
-    problems = verify(store, store.manifest(path))
+    store, _, manifest = open_savepoint(case.url)
+    problems = verify(store, manifest)
     assert {type(problem) for problem in problems[:2]} == {MissingFileError, CorruptFileError}
     assert [type(problem) for problem in problems[2:]] == [ForeignFileError] * 2
     for file in (gone, flipped, *strangers):
@@ -229,8 +228,7 @@ def test_a_folder_of_its_own_is_whole_wherever_it_is_and_however_it_is_reached(t
 class TestS3:
     def test_damage_and_strangers_are_found_by_name(self, request: pytest.FixtureRequest) -> None:
         url = self_contained(request.getfixturevalue("s3_url"))
-        store, path = open_savepoint(url)
-        manifest = store.manifest(path)
+        store, _, manifest = open_savepoint(url)
         assert verify(store, manifest) == []
         verify_presence(store, manifest)
         flipped, gone, *_ = manifest.files()
@@ -248,9 +246,9 @@ class TestS3:
 
     def test_a_bucket_that_is_a_savepoint_is_verified_and_restored(self, request: pytest.FixtureRequest) -> None:
         bucket = request.getfixturevalue("s3_url").removesuffix("/store")
-        store, path = open_savepoint(self_contained(bucket))
-        assert verify(store, store.manifest(path)) == []
-        verify_presence(store, store.manifest(path))
+        store, _, manifest = open_savepoint(self_contained(bucket))
+        assert verify(store, manifest) == []
+        verify_presence(store, manifest)
 
 
 def flip(store: CheckpointStore, path: str) -> None:
