@@ -26,7 +26,7 @@ FENCED = re.compile(
 )
 SHELL = typer.main.get_command(app)
 PLACEHOLDERS = {"JOB": "orders", "STORE…": "store"}
-LANGUAGES = {"", "python", "sh"}
+LANGUAGES = {"", "ini", "python", "sh"}
 
 
 @dataclass(frozen=True, slots=True)
