@@ -362,8 +362,8 @@ class BroadcastOperatorHarness(_Harness):
         function: What to run.
         broadcast: The broadcast states that the function may use.
         key: Returns a record's key as a tuple; None for a stream without keys.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late, output: As
-            for ``KeyedOperatorHarness``.
+
+    The other arguments are those of ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError: ``broadcast`` is no list of descriptors; or as for ``KeyedOperatorHarness``.
@@ -414,8 +414,8 @@ class BatchOperatorHarness(_Harness):
     Args:
         function: What to run.
         key: The key's columns.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late, output:
-            As for ``KeyedOperatorHarness``.
+
+    The other arguments are those of ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.

@@ -52,7 +52,7 @@ def test_the_first_help_leads_to_the_first_steps() -> None:
         assert part in told
 
 
-def test_the_readme_lists_every_command() -> None:
-    readme = (REPO / "README.md").read_text()
-    listed = re.findall(r"^\| `([a-z ]+?)(?: [A-Z|…].*?)?` \|", readme, re.M)
+def test_the_documentation_lists_every_command() -> None:
+    page = (REPO / "docs" / "commands.md").read_text()
+    listed = re.findall(r"^\| `([a-z ]+?)(?: [A-Z|…].*?)?` \|", page, re.M)
     assert [name for name in COMMANDS if name not in listed] == []
