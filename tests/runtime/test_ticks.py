@@ -31,6 +31,10 @@ def settled(bench: Bench) -> bool:
     return due_s is None or due_s > 60
 
 
+def published_kinds(bench: Bench) -> Counter[str]:
+    return Counter(what for what, *_ in bench.published("seen", OUTPUT).elements())
+
+
 def assert_as_alone(bench: Bench, manifests: list[Manifest]) -> None:
     alone = KeyedOperatorHarness(reminders.Remind())
     fed = iter(bench.fed)
@@ -59,7 +63,8 @@ def test_timers_fire_without_a_record_and_survive_restart_and_rescale(spark: Any
         wait(lambda: settled(bench), "all timers of the first file")
         newest = bench.newest()
         # Every record's timer by the clock, and by event time all that the newest record has passed.
-        kinds = Counter(what for what, *_ in bench.published("seen", OUTPUT).elements())
+        wait(lambda: published_kinds(bench)["event_time"] >= 49, "the outputs of the newest epoch")
+        kinds = published_kinds(bench)
         assert kinds == {"record": 60, "processing_time": kinds["processing_time"], "event_time": 49}
         assert (newest.rows, newest.rows_total, newest.next_event_timer_ms) == (0, 60, 59_000)
         assert [(source.name, source.positions) for source in newest.sources] == [("records", ('{"logOffset":0}',))]

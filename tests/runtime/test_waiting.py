@@ -321,6 +321,7 @@ class TestBacklog:
             began = time.monotonic()
             backlog.committed(self.after(0, 1))
             backlog.close()
-            assert time.monotonic() - began < 10
+            # It would hold up whoever waits for it for a minute.
+            assert time.monotonic() - began < 50
         finally:
             stuck.blocked.set()
