@@ -21,7 +21,7 @@ from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members
 from statecore.errors import CatalogError, ClusterError
 from statecore.supervisor import Supervisor
-from tests.waiting import wait
+from tests.waiting import PATIENCE_S, wait
 
 DRIVER = """
 import os, sys, time
@@ -425,6 +425,6 @@ def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> Non
     assert process.stderr is not None
     assert any("supervisor started" in line for line in process.stderr)
     process.terminate()
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
     assert "supervisor ends" in rest

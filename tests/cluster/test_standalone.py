@@ -14,7 +14,7 @@ from statecore.cluster import ClusterSize, StandaloneCluster, StandaloneMaster, 
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ClusterError
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait
 
 HOLD_EXECUTORS = """
 import time
@@ -41,7 +41,8 @@ def settings(master: StandaloneMaster, tmp_path: Path) -> Iterator[StandaloneSet
     )
     yield settings
     StandaloneCluster("c", settings).stop()
-    assert processes_naming(tmp_path) == []
+    # What the test itself has killed may take a moment to be gone.
+    wait(lambda: processes_naming(tmp_path) == [], "the last process to be gone")
 
 
 def processes_naming(path: Path) -> list[psutil.Process]:
@@ -116,7 +117,7 @@ def test_a_worker_that_cannot_live_is_not_started_again_at_once(settings: Standa
     cluster.resize(1)
     worker = psutil.Process(int((tmp_path / "run" / "worker-1.pid").read_text()))
     worker.kill()
-    worker.wait(10)
+    worker.wait(PATIENCE_S)
     cluster.resize(1)
     cluster.resize(1)
     assert len(list((tmp_path / "run").glob("*.pid"))) == 1

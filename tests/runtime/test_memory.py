@@ -119,9 +119,9 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
 
     try:
         hoarded(bench, 1)
-        wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch", 120)
+        wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
         assert warnings(tmp_path / "logs") == []
-        wait(warned, "the warning", 120)
+        wait(warned, "the warning", 400)
         assert bench.generation().generation == 1
     finally:
         bench.catalog.set_desired(JOB, state="stopped")

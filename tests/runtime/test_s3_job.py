@@ -56,7 +56,7 @@ def newest_of(url: str) -> Manifest | None:
 
 
 def wait_done(bench: Bench, url: str) -> Manifest:
-    wait(lambda: (found := newest_of(url)) is not None and found.rows_total >= len(bench.fed), "the records", 120)
+    wait(lambda: (found := newest_of(url)) is not None and found.rows_total >= len(bench.fed), "the records")
     found = newest_of(url)
     assert found is not None and found.rows_total == len(bench.fed)
     return found

@@ -57,7 +57,7 @@ def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Ben
 def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_module, "LEAST_PATIENCE_SECONDS", 1.0)
     with stuck_and_asked_to_stop(bench) as asked:
-        wait(lambda: bench.generation().ended, "the driver to end", 60)
+        wait(lambda: bench.generation().ended, "the driver to end")
     assert bench.generation().state == "stopped"
     assert "found no committed epoch" in str(bench.catalog.get_request(asked.id).error)
     assert bench.checkpoints.newest() is None

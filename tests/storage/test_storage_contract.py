@@ -18,6 +18,7 @@ import pytest
 
 from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
 from statecore.storage import FileStore, open_store
+from tests.waiting import PATIENCE_S
 
 RACERS, ROUNDS = 4, 25
 # Stores may send what is larger than 16 MiB in parts.
@@ -229,7 +230,7 @@ def _content(racer: int, turn: int) -> bytes:
 def _race(url: str, racer: int, barrier: Barrier, results: Any) -> None:
     store = open_store(url)
     for turn in range(ROUNDS):
-        barrier.wait(60)
+        barrier.wait(PATIENCE_S)
         try:
             store.put_if_absent(f"m/{turn}", _content(racer, turn))
         except AlreadyExistsError:
@@ -245,7 +246,7 @@ def test_of_processes_that_race_for_a_name_exactly_one_wins_and_its_content_is_w
     racers = [spawn.Process(target=_race, args=(url, racer, barrier, results)) for racer in range(RACERS)]
     for process in racers:
         process.start()
-    found = [results.get(timeout=90) for _ in range(RACERS * ROUNDS)]
+    found = [results.get(timeout=PATIENCE_S) for _ in range(RACERS * ROUNDS)]
     for process in racers:
         process.join(30)
 
@@ -272,7 +273,7 @@ def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, s
     started = spawn.Event()
     writer = spawn.Process(target=_write_until_killed, args=(url, size, started))
     writer.start()
-    assert started.wait(60)
+    assert started.wait(PATIENCE_S)
     store = open_store(url)
     seen, looks = set(), 0
     while looks < 300 or not seen:

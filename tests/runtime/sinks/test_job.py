@@ -39,7 +39,7 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     try:
-        wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills", 180)
+        wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills")
         bench.stop("after")
     finally:
         bench.catalog.set_desired(JOB, state="stopped")
