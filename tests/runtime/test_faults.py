@@ -68,14 +68,16 @@ def test_a_kill_at_every_fault_point_changes_nothing(
                 arguments = {"name": name} if target is None else {"name": name, "target": target}
                 savepoints.append(bench.catalog.request(JOB, "savepoint", arguments, name))
         if left and left <= set(_RESCALE):
-            # A kill ends the request: it was asked of the driver that ran.
-            old = manifests[-1].parallelism
+            # A kill ends the request, unless it was noted as done: it was asked of the driver that ran.
+            old, killed = manifests[-1].parallelism, bench.generation().generation
             new = 5 - old
             asked = bench.catalog.request(JOB, "rescale", {"parallelism": new}, f"{len(manifests)}")
-            wait(lambda: _is_over(bench, asked.id), "a kill, or the answer")
-            killed = next(each.generation for each in bench.catalog.generations(JOB, limit=2) if each.ended)
-            met = [point for point in left if (hits / point).exists()]
-            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_TAKEN_UP else old) for point in met)
+
+            def met() -> list[FaultPoint]:
+                return [point for point in left if (hits / point).exists()]
+
+            wait(lambda: met() or bench.catalog.get_request(asked.id).state == "failed", "a kill")
+            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_TAKEN_UP else old) for point in met())
         return not left
 
     try:
@@ -107,10 +109,6 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     if savepoints:
         store, path = open_savepoint(tmp_path / "copy")
         assert verify(store, store.manifest(path)) == []
-
-
-def _is_over(bench: Bench, request: int) -> bool:
-    return bench.catalog.get_request(request).state in ("done", "failed")
 
 
 def _is_done(bench: Bench, request: int) -> bool:
