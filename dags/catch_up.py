@@ -82,9 +82,9 @@ with DAG(
             description="How long to wait for that, before the job is taken back all the same.",
         ),
         "method": Param(
-            "by_reference",
+            "auto",
             type="string",
-            enum=["by_reference", "live"],
+            enum=["auto", "by_reference", "live"],
             title="Method",
             description="How the rescales are done.",
         ),

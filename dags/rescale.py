@@ -1,11 +1,12 @@
 """Take a job to another parallelism, and its cluster to another size.
 
-The state gets to its new subtasks by one of three methods: `by_reference` stops the job with a savepoint whose files
-are given to the new subtasks, and starts it again; `live` has the running driver take the parallelism up between two
-epochs; `rewrite` lays all state out anew with Spark, which alone can change the max parallelism.
+The method says how state gets to its new subtasks. `by_reference` stops the job with a savepoint, gives its files to
+the new subtasks, and starts the job again. `live` has the running driver adopt the parallelism between two epochs.
+`rewrite` writes all state anew with Spark in between; only it changes the max parallelism. `auto` is `live` if a driver
+runs, else `by_reference`.
 
 The cluster grows before the job does, and shrinks after it. One run at a time changes a job: a second one is refused
-with the first one's run id. Whatever fails after the lease was taken is rolled back: the job goes on at its old
+with the first one's run id. A run that fails after it took the lease is rolled back: the job goes on at its old
 parallelism, on its old workers, from its newest committed epoch. A dry run shows the plan and changes nothing.
 """
 
@@ -17,15 +18,18 @@ from airflow.sdk import DAG, Param, TriggerRule, chain
 from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.plan import PlanOperator
-from statecore_airflow.operators.rescale_live import RescaleLiveOperator
-from statecore_airflow.operators.rescale_state import RescaleStateOperator
-from statecore_airflow.operators.resize_cluster import GrowClusterOperator, ShrinkClusterOperator
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rewrite_state import RewriteStateOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.rescale import (
+    GrowClusterOperator,
+    RescaleStateOperator,
+    RestartOperator,
+    RollbackOperator,
+    ShrinkClusterOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
 from statecore_airflow.params.form import job_param, reason_param
+
+from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
 # A step that the method does not need is skipped, and those after it are not.
@@ -38,7 +42,7 @@ with DAG(
     schedule=None,
     catchup=False,
     tags=["statecore"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     params={
         "job": job_param(),
         "parallelism": Param(
@@ -56,10 +60,11 @@ with DAG(
             description="Number of Spark workers to go on with; empty leaves the cluster as it is.",
         ),
         "method": Param(
-            "by_reference",
+            "auto",
             type="string",
-            enum=["by_reference", "live", "rewrite"],
+            enum=["auto", "live", "by_reference", "rewrite"],
             values_display={
+                "auto": "auto: live if a driver runs, else by_reference",
                 "by_reference": "by_reference: stop with a savepoint, move handles only, start",
                 "live": "live: between two epochs of the running driver",
                 "rewrite": "rewrite: stop, lay all state out anew with Spark, start",
@@ -98,21 +103,18 @@ with DAG(
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
     )
-    lease = BeginRescaleOperator(task_id="lease", **STEP)
+    lease = BeginRescaleOperator(task_id="lease", method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **STEP)
     # Airflow has what follows a setup, which the lease is, wait for its success.
     stop = StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}")
     # Longer than instances take to be in service, and then `ready_timeout_s` of the cluster, whose error says more.
     grow = GrowClusterOperator(task_id="resize_cluster", timeout=timedelta(minutes=15), **STEP)
-    by_reference = RescaleStateOperator(task_id="rescale_state", **STEP)
-    rewrite = RewriteStateOperator(task_id="rewrite_state", **STEP)
-    live = RescaleLiveOperator(task_id="rescale_live", **STEP)
+    rescale = RescaleStateOperator(task_id="rescale_state", **STEP)
     restart = RestartOperator(task_id="restart", **STEP)
-    shrink = ShrinkClusterOperator(task_id="shrink_cluster", **STEP)
+    shrink = ShrinkClusterOperator(task_id="shrink_cluster", timeout=timedelta(minutes=15), **STEP)
     verify = VerifyOperator(task_id="verify", **STEP)
-    chain(plan, approval, lease, stop, grow, [by_reference, rewrite, live], restart, shrink, verify)
-    # The lease skips all that the run does not need, before what precedes it has run. So each step waits for whichever
-    # it may follow, and not only for those that may be skipped.
-    stop >> [by_reference, rewrite]
-    live >> shrink
-    [live, restart] >> verify
+    chain(plan, approval, lease, stop, grow, rescale, restart, shrink, verify)
+    # The lease skips at once the steps that the run does not need. So each step also waits for the ones before those.
+    stop >> rescale
+    rescale >> [shrink, verify]
+    restart >> verify
     verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)

@@ -5,11 +5,11 @@ A start that fails is not taken back: the supervisor goes on trying, as it does 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG, Param
-from statecore_airflow.operators.start import StartOperator
+from statecore_airflow.operators.rescale import StartOperator
 from statecore_airflow.params.form import job_param
+
+from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 with DAG(
     dag_id="start",
@@ -18,7 +18,7 @@ with DAG(
     schedule=None,
     catchup=False,
     tags=["statecore"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     params={
         "job": job_param(),
         "parallelism": Param(

@@ -6,13 +6,12 @@ result. A stop that fails is rolled back: the job goes on.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG
 from statecore_airflow.operators.lease import LeaseOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
+from statecore_airflow.operators.rescale import RollbackOperator, StopWithSavepointOperator
 from statecore_airflow.params.form import job_param, reason_param
+
+from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
 
@@ -23,7 +22,7 @@ with DAG(
     schedule=None,
     catchup=False,
     tags=["statecore"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     params={"job": job_param(), "reason": reason_param()},
 ) as dag:
     lease = LeaseOperator(task_id="lease", job=JOB)

@@ -6,15 +6,18 @@ back: the job goes on with its old file, from its newest committed epoch.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG, Param, chain
-from statecore_airflow.operators.restart import RestartOperator
-from statecore_airflow.operators.rollback import RollbackOperator
-from statecore_airflow.operators.stop_with_savepoint import StopWithSavepointOperator
-from statecore_airflow.operators.upgrade import BeginUpgradeOperator, ReplaceArtifactOperator
-from statecore_airflow.operators.verify import VerifyOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator
+from statecore_airflow.operators.rescale import (
+    ReplaceArtifactOperator,
+    RestartOperator,
+    RollbackOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
 from statecore_airflow.params.form import job_param, reason_param
+
+from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
 
@@ -25,7 +28,7 @@ with DAG(
     schedule=None,
     catchup=False,
     tags=["statecore"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     params={
         "job": job_param(),
         "artifact": Param(

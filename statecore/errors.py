@@ -37,7 +37,8 @@ Each message has three parts: what was found, what was expected, what to do.
     │   └── LeaseHeldError            somebody else is rescaling this job
     ├── ClusterError                  a cluster cannot be resized or does not get ready
     ├── UnhealthyJobError             a job that was changed will not do well
-    └── RequestFailedError            a driver reported that it could not do what was asked
+    ├── RequestFailedError            a driver reported that it could not do what was asked
+    └── StepFailedError               a step of a change failed; another attempt may succeed, or not
 """
 
 from __future__ import annotations
@@ -183,3 +184,16 @@ class UnhealthyJobError(StatecoreError):
 
 class RequestFailedError(StatecoreError):
     """A driver reported that it could not do what was asked."""
+
+
+class StepFailedError(StatecoreError):
+    """A step of a change failed.
+
+    Attributes:
+        is_retryable: Whether another attempt may succeed.
+
+    """
+
+    def __init__(self, message: str, *, is_retryable: bool) -> None:
+        super().__init__(message)
+        self.is_retryable = is_retryable

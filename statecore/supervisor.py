@@ -23,6 +23,7 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
+from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
 
 log = logging.getLogger(__name__)
@@ -33,12 +34,9 @@ Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 """Gives the command that runs a generation of a job."""
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
-_FIRST_BACKOFF_MS = 1_000
-_LONGEST_BACKOFF_MS = 30_000
 _OVERDUE_MS = 60_000
 # Drivers report every half second, and a command renews its lease every ten.
 _UNHEARD_MS = 15_000
-_HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
 
 
 class Supervisor:
@@ -135,7 +133,7 @@ class Supervisor:
 
     def _kill_overdue(self, pid: int, job: str, generation: int) -> None:
         """End a driver that does not heed its end: it would keep the executors its successor needs."""
-        mine = [each for each in self._catalog.generations(job, limit=_HISTORY) if each.generation == generation]
+        mine = [each for each in self._catalog.generations(job, limit=HISTORY) if each.generation == generation]
         if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
             log.warning("job %r: driver of generation %d is still there; killed", job, generation)
             kill_session(pid)
@@ -151,7 +149,7 @@ class Supervisor:
         if newest is None or newest.generation != generation or newest.ended:
             log.info("job %r: driver of generation %d exited with %d", job, generation, exit_code)
             return
-        error = f"the driver exited with {exit_code} before it ended its generation; see {newest.log_path}"
+        error = f"{_exit_words(exit_code)}; see the end of {newest.log_path}"
         self._catalog.end_generation(job, generation, state="failed", error=error)
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
@@ -189,13 +187,13 @@ class Supervisor:
             log.warning("job %r: lease of %r expired; brought back to what it was before", job, lease.owner)
 
     def _tend_job(self, job: JobRecord) -> None:
-        history = self._catalog.generations(job.name, limit=_HISTORY)
+        history = self._catalog.generations(job.name, limit=HISTORY)
         if history and not history[0].ended:
             if self._catalog.is_alive(history[0]) or self._was_deaf():
                 return
             self._fail_lost(job.name)
-            history = self._catalog.generations(job.name, limit=_HISTORY)
-        if job.desired_state == "running" and self._clock.now_ms() >= _not_before_ms(history):
+            history = self._catalog.generations(job.name, limit=HISTORY)
+        if job.desired_state == "running" and self._clock.now_ms() >= next_start_ms(history):
             self._start_driver(job)
 
     def _fail_lost(self, job: str) -> None:
@@ -276,30 +274,13 @@ def run_supervisor(
         supervisor.run()
 
 
-def _not_before_ms(history: Sequence[GenerationRecord]) -> int:
-    """Return when the next driver may start: later and later after failures that brought no new epoch.
-
-    Args:
-        history: The job's newest generations, newest first, all ended.
-
-    """
-    failures = 0
-    for index, generation in enumerate(history):
-        if generation.state != "failed" or _progressed(generation, history[index + 1 :]):
-            break
-        failures += 1
-    if failures == 0:
-        return 0
-    ended_ms = history[0].ended_ms or 0
-    return ended_ms + min(_FIRST_BACKOFF_MS << (failures - 1), _LONGEST_BACKOFF_MS)
-
-
-def _progressed(generation: GenerationRecord, older: Sequence[GenerationRecord]) -> bool:
-    """Return whether a generation committed anything, and not only found what an older one had committed."""
-    if generation.epoch is None:
-        return False
-    known = next(((each.lineage, each.epoch) for each in older if each.epoch is not None), None)
-    return (generation.lineage, generation.epoch) != known
+def _exit_words(code: int) -> str:
+    """Return how a driver ended: a negative code is the signal that ended its JVM."""
+    if code >= 0:
+        return f"found the driver ended with exit code {code}; expected it to run until the job is stopped"
+    name = signal.Signals(-code).name
+    hint = "; see whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
+    return f"found the driver's JVM killed by {name}; expected it to run until the job is stopped{hint}"
 
 
 def _has_exited(driver: subprocess.Popen[bytes]) -> bool:

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
-from statecore.cli.output import note, spinner
 from statecore.errors import RequestFailedError
 
 POLL_S = 0.5
@@ -31,9 +30,7 @@ def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> Gen
     return newest
 
 
-def answer(
-    catalog: Catalog, request: RequestRecord, timeout_s: float, failed: str, *, give_up: bool = False
-) -> dict[str, Any]:
+def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: str) -> dict[str, Any]:
     """Return the result of a request that a driver carries out.
 
     Args:
@@ -41,7 +38,6 @@ def answer(
         request: As it was made.
         timeout_s: Seconds to wait.
         failed: What it means that there is none, for the error.
-        give_up: Whether it must not be carried out any more when nobody waits for it.
 
     Raises:
         RequestFailedError: It did not, or not in time.
@@ -50,15 +46,10 @@ def answer(
     deadline = time.monotonic() + timeout_s
     while request.state in ("pending", "taken"):
         if time.monotonic() > deadline:
-            late = (
-                f"found no answer after {timeout_s:g} s; expected the driver to give one; look at its log "
-                f"{log_of(catalog, request.job)}"
+            raise RequestFailedError(
+                f"{failed}: found no answer after {timeout_s:g} s; expected the driver to give one; look at its log "
+                f"{log_of(catalog, request.job)}; the request stays, so the answer may still come"
             )
-            if not give_up:
-                raise RequestFailedError(f"{failed}: {late}; it was not told to give up, so it may still come")
-            # An answer that came just now counts.
-            request = catalog.finish_request(request.id, error=late)
-            break
         time.sleep(POLL_S)
         # In this order: a driver answers before it ends.
         deserted = _is_deserted(catalog, request.job)
@@ -72,17 +63,6 @@ def answer(
     if request.result is None:
         raise RequestFailedError(f"{failed}: {request.error}")
     return request.result
-
-
-def wait_until_ended(catalog: Catalog, job: str, timeout_s: float) -> None:
-    """Wait for a driver that has answered, so that what comes next finds its job stopped."""
-    deadline = time.monotonic() + timeout_s
-    with spinner(f"{job}: waiting for the driver to end"):
-        while catalog.is_alive(catalog.newest_generation(job)):
-            if time.monotonic() > deadline:
-                note(f"the driver of {job} has not ended yet; see {log_of(catalog, job)}")
-                return
-            time.sleep(POLL_S)
 
 
 def _is_deserted(catalog: Catalog, job: str) -> bool:

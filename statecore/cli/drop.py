@@ -13,7 +13,7 @@ from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
 def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_json: AsJson = False) -> None:
     """Remove a savepoint and the files that nothing else needs; no job has to run."""
     try:
-        store, manifest_path = open_savepoint(path)
+        store, manifest_path, _ = open_savepoint(path)
     except MissingFileError:
         # Somebody removed the folder, or an earlier drop was cut off here.
         if not _forget(catalog, path):

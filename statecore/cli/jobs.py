@@ -14,7 +14,7 @@ from statecore.operations.standing import Standing, standing, summary
 
 
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print all jobs: whether they should run, whether they do, their newest epoch, and whether they keep up."""
+    """Print all jobs: desired state, driver, newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
         found = [standing(opened, job) for job in opened.jobs()]
     if as_json:
@@ -25,18 +25,19 @@ def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
         made.add_row(*_cells(each))
     console().print(made)
     for each in found:
-        if each.error is not None and each.generation is not None:
-            generation = each.generation
-            print(f"{each.job.name}, generation {generation.generation}: {each.error} (log: {generation.log_path})")
+        failed = each.last_failure if each.crash_loops else each.generation
+        if each.error is not None and failed is not None:
+            print(f"{each.job.name}, generation {failed.generation}: {each.error} (log: {failed.log_path})")
 
 
 def _cells(found: Standing) -> Iterator[str]:
     told = summary(found)
-    yield from (escape(told.job), told.desired, told.driver)
+    driver = f"{told.driver} (crash loop)" if found.crash_loops else told.driver
+    yield from (escape(told.job), told.desired, driver)
     yield str(told.parallelism)
     yield NOTHING if told.epoch is None else str(told.epoch)
     yield NOTHING if told.committed_ms is None else f"{span(found.now_ms - told.committed_ms)} ago"
-    # What was measured of a driver that no longer runs is out of date.
+    # Measurements of a driver that no longer runs are out of date.
     runs = found.driver == "running"
     rate = found.figures.rows_per_second
     yield f"{rate:,.0f}" if runs and rate is not None else NOTHING

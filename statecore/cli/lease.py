@@ -1,4 +1,4 @@
-"""The lease on a job, held while a command changes it."""
+"""The lease on a job, held while a command changes the job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from statecore.catalog import Catalog
 from statecore.cli.options import unique_name
@@ -15,38 +17,37 @@ from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
 
 log = logging.getLogger(__name__)
 
-# Long enough to outlast a catalog that is away for a moment; when the command is killed, the supervisor brings the job
-# back after so long.
-_TTL_MS = 60_000
+LEASE_TTL_MS = 60_000
+"""Long enough to outlast a short outage of the catalog. The supervisor rolls a killed command back after this time."""
 _RENEW_S = 10.0
 
 
 def shell_run() -> str:
-    """Return an id for what this command changes, by which others find whoever began it."""
+    """Return an id for what this command changes; it names the user and the host."""
     return f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
 
 
 @contextmanager
 def alone(catalog: Catalog, job: str) -> Iterator[None]:
-    """Say what is wanted of a job while nobody else changes it; of no longer than a moment.
+    """Hold the lease for a change of the job's definition, which takes a moment.
 
-    A change whose lease has expired is taken back first: done later, it would undo what is said here.
+    A change whose lease has expired is rolled back first: rolled back later, it would undo this one.
 
     Raises:
         UnknownJobError: The job is not registered.
-        LeaseHeldError: Somebody is changing it; the message names them, and says how to end that.
+        LeaseHeldError: A run is changing the job; the message names it, and says how to end it.
 
     """
     owner = shell_run()
-    catalog.acquire_lease(job, owner, _TTL_MS)
+    catalog.acquire_lease(job, owner, LEASE_TTL_MS)
     try:
         yield
     finally:
         catalog.release_lease(job, owner)
 
 
-class HeldLease:
-    """A lease that a thread renews.
+class LeaseRenewal:
+    """Renews a lease in a thread.
 
     Args:
         catalog: Where it is.
@@ -61,81 +62,34 @@ class HeldLease:
         self._owner = owner
         self._ended = threading.Event()
         self._lost: StatecoreError | None = None
-        self._is_rolled_back = False
         self._thread = threading.Thread(target=self._renew, name="statecore-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
 
     def check(self) -> None:
         """Do nothing while the lease is held.
 
         Raises:
-            LeaseHeldError, UnknownRecordError: It was lost; the job is somebody else's to change now.
+            LeaseHeldError, UnknownRecordError: The lease is lost; another run may change the job now.
 
         """
         if self._lost is not None:
             raise self._lost
 
-    def take(self) -> None:
-        """Take the lease.
-
-        Raises:
-            LeaseHeldError: Somebody else has it.
-
-        """
-        self._catalog.acquire_lease(self._job, self._owner, _TTL_MS)
-        self._thread.start()
-
-    def roll_back(self, reason: str) -> None:
-        """Put the job back to what it was when the lease was taken, from its newest epoch.
-
-        Args:
-            reason: Why, for those whose request comes to nothing.
-
-        Raises:
-            LeaseHeldError, UnknownRecordError: The lease was lost; the job is somebody else's to change now.
-
-        """
-        self._catalog.roll_back(self._job, self._owner, _TTL_MS, reason)
-        self._is_rolled_back = True
-
-    def end(self, *, done: bool) -> None:
-        """Give it back, if it is still held.
-
-        Args:
-            done: Whether what it was for is done. If not, and the job was not rolled back either, the lease is left to
-                expire, so that the supervisor brings the job back.
-
-        """
-        self._ended.set()
-        self._thread.join()
-        if done or self._is_rolled_back:
-            self._catalog.release_lease(self._job, self._owner)
-
     def _renew(self) -> None:
         while not self._ended.wait(_RENEW_S):
             try:
-                self._catalog.renew_lease(self._job, self._owner, _TTL_MS)
+                self._catalog.renew_lease(self._job, self._owner, LEASE_TTL_MS)
             except (LeaseHeldError, UnknownRecordError) as error:
                 self._lost = error
                 return
             except StatecoreError as error:
-                log.warning("the lease could not be renewed, and is tried again: %s", error)
-
-
-@contextmanager
-def held(catalog: Catalog, job: str, owner: str) -> Iterator[HeldLease]:
-    """Hold the lease on a job meanwhile.
-
-    Raises:
-        LeaseHeldError: Somebody else has it; the message names them.
-
-    """
-    lease = HeldLease(catalog, job, owner)
-    lease.take()
-    done = False
-    try:
-        yield lease
-        done = True
-    finally:
-        # A catalog that is away now lets the lease expire.
-        with suppress(StatecoreError):
-            lease.end(done=done)
+                log.warning("the lease could not be renewed; trying again: %s", error)

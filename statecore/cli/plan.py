@@ -52,8 +52,8 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
 
     """
     if catalog is None or _is_path(what):
-        store, path = open_savepoint(what)
-        return store, store.manifest(path)
+        store, _, manifest = open_savepoint(what)
+        return store, manifest
     with Catalog(catalog) as opened:
         store = CheckpointStore.at(opened.job(what).store)
     return store, newest_to_plan(store, what)

@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord, RescaleMethod
-from statecore.cli.driver import live_driver
-from statecore.cli.lease import held, shell_run
+from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
-from statecore.cli.rescale_steps import Rescale, Wish
-from statecore.errors import ConfigurationError
+from statecore.cli.steps import carry_out, shell_change
 from statecore.operations.downtime import downtime_words, expected_downtime
-from statecore.operations.resizing import check_workers
+from statecore.operations.rescaling import BeginRescale, RescaleRequest, rescale_steps
 
 
 class Method(StrEnum):
     """How state gets to its new subtasks."""
 
+    auto = "auto"
     live = "live"
     by_reference = "by_reference"
     rewrite = "rewrite"
@@ -29,63 +27,60 @@ class Method(StrEnum):
 def rescale(
     name: JobName,
     catalog: CatalogUrl,
-    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks.")],
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers to be; by default the cluster stays as it is.")
+        int | None, typer.Option(min=1, help="Number of workers; by default the cluster stays as it is.")
     ] = None,
     method: Annotated[
         Method,
         typer.Option(
-            help="live: between two epochs, the driver runs on. by_reference: stop with a savepoint, start from it. "
-            "rewrite: the same, and a Spark job lays all state out anew in between.",
+            help="auto: live if a driver runs, else by_reference. live: between two epochs of the running driver. "
+            "by_reference: stop with a savepoint, start from it. rewrite: the same, and a Spark job writes all state "
+            "anew in between.",
         ),
-    ] = Method.live,
+    ] = Method.auto,
     max_parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Number of key groups to be; with --method rewrite alone.")
+        int | None, typer.Option(min=1, help="Number of key groups; only with --method rewrite.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever looks at the run.")] = "by hand",
+    reason: Annotated[str, typer.Option(help="Why, for the history.")] = "by hand",
     timeout_s: Annotated[
         float,
         typer.Option(
             "--timeout",
-            help="Seconds that each step may take; more where epochs are long, or much waits, "
-            "and two hours for a rewrite.",
+            help="Seconds that each step may take; long epochs, a large backlog and a rewrite get more.",
         ),
     ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a running job another parallelism, and wait until it keeps up at it.
+    """Give a running job another parallelism, and wait until it keeps up.
 
-    It keeps up when epochs commit, and as fast as before for its size, or what waits becomes less. When a step fails,
-    the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism the job file fixes
-    keep it. A job that is stopped takes another parallelism with `start`.
+    A job keeps up when it commits epochs and processes rows as fast as before for its size, or its backlog shrinks.
+    When a step fails, the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism
+    the job file fixes keep it. For a job that is stopped, use `start --parallelism`.
     """
     if max_parallelism is not None and method is not Method.rewrite:
-        raise typer.BadParameter(f"found --max-parallelism with the method {method}; it takes --method rewrite")
+        raise typer.BadParameter(f"found --max-parallelism with the method {method}; it needs --method rewrite")
+    request = RescaleRequest(
+        job=name,
+        parallelism=parallelism,
+        workers=workers,
+        method=method.value,
+        max_parallelism=max_parallelism,
+        reason=reason,
+    )
     with Catalog(catalog) as opened:
-        job = opened.job(name)
-        _check(job, parallelism, max_parallelism, workers)
-        live_driver(opened, name, "to take it up", f"run `start {name} --parallelism {parallelism}`")
-        run = shell_run()
-        wish = Wish(parallelism, workers, max_parallelism, reason, timeout_s)
-        how: RescaleMethod = method.value
-        if how != "live":
-            downtime = expected_downtime(opened.rescale_runs(name), how)
-            note(f"{name} will stand still; expected downtime: {downtime_words(how, downtime)}")
-        with held(opened, name, run) as lease:
-            told = Rescale(opened, job, lease, run, wish).carry_out(how)
+        job, resolved = request.checked(opened), request.resolved(opened)
+        downtime = downtime_words(resolved, expected_downtime(opened.rescale_runs(name), resolved))
+        note(f"{name}: method {resolved}; expected downtime: {downtime}")
+        change = shell_change(opened, name)
+        lease, *steps = rescale_steps(change, request)
+        assert isinstance(lease, BeginRescale)
+        results = carry_out(lease, steps, timeout_s)
+        run = opened.rescale_run(change.run_id)
     if as_json:
-        print_json({"job": name, "run": run, "method": method, "from": job.parallelism, "to": parallelism})
-    else:
-        print(told)
-
-
-def _check(job: JobRecord, parallelism: int, max_parallelism: int | None, workers: int | None) -> None:
-    """Refuse before anything is stopped."""
-    limit = job.max_parallelism if max_parallelism is None else max_parallelism
-    if parallelism > limit:
-        raise ConfigurationError(
-            f"found parallelism {parallelism} for {job.name}; expected at most {limit}, its max parallelism; "
-            "choose less, or say --method rewrite --max-parallelism"
-        )
-    check_workers(job, workers)
+        sizes = {"from": job.parallelism, "to": parallelism}
+        print_json({"job": name, "run": change.run_id, "method": run.method, **sizes})
+        return
+    savepoint = results.get("stop_with_savepoint")
+    stopped = f"; stopped with savepoint {savepoint}" if savepoint else ""
+    print(f"{name}: parallelism {job.parallelism} -> {parallelism}, {run.method}{stopped}")

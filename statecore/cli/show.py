@@ -18,8 +18,7 @@ from statecore.snapshot.manifest import Manifest, OperatorState
 
 def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     """Print what a savepoint or checkpoint holds."""
-    store, manifest_path = open_savepoint(path)
-    manifest = store.manifest(manifest_path)
+    store, manifest_path, manifest = open_savepoint(path)
     if as_json:
         print_json(_contents(store.describe(manifest_path), manifest))
         return

@@ -10,7 +10,7 @@ import typer
 from statecore.catalog import Catalog, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
-from statecore.cli.output import print_json
+from statecore.cli.output import print_json, utc
 from statecore.errors import ConfigurationError
 from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -53,6 +53,7 @@ def start_job(
         raise typer.BadParameter("found no --from; expected a savepoint with --roll-back and --claim; name it")
     with Catalog(catalog) as opened, alone(opened, name):
         job = opened.job(name)
+        newest = opened.newest_generation(name) if job.desired_state == "running" else None
         check_workers(job, workers)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
@@ -68,8 +69,13 @@ def start_job(
         )
         if job.cluster is not None and workers is not None:
             opened.set_desired_workers(job.cluster, workers)
+        is_alive = opened.is_alive(newest)
     if as_json:
         print_json({"job": name, "desired": "running", "parallelism": wanted.parallelism, "from": wanted.start_from})
+        return
+    if newest is not None and is_alive:
+        since = f"generation {newest.generation}, since {utc(newest.started_ms)} UTC"
+        print(f"{name} is {newest.state} already: {since}")
         return
     beginning = f" from {wishes['start_from']}" if wishes else ""
     print(f"{name} is to run{beginning}; the supervisor starts its driver")
@@ -84,8 +90,8 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, An
     """
     own = CheckpointStore.at(job.store)
     # Where it lies is settled here, by the directory of whoever asked.
-    store, path = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
-    asked, newest = store.manifest(path), own.newest()
+    store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
+    newest = own.newest()
     if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
         raise ConfigurationError(
             f"found epoch {newest.epoch} of lineage {newest.lineage} committed in {job.store}; expected the job to "

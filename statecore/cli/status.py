@@ -1,4 +1,4 @@
-"""``status``: everything that whoever is on call wants to know of a job, on one screen."""
+"""``status``: everything about one job, on one screen, for the person on call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "ye
 
 
 def show_status(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print how a job does, what is being done to it, what went wrong last, and what to do."""
+    """Print how a job runs, what is changing it, the last error, and what to do."""
     with Catalog(catalog) as opened:
         found = standing(opened, opened.job(name))
     if as_json:
@@ -33,7 +33,7 @@ def show_status(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
 
 
 def _contents(found: Standing) -> dict[str, Any]:
-    """Return what programs are told; of the configuration nothing, for it may hold secrets."""
+    """Return the contents for programs; the configuration is left out, because it may hold secrets."""
     return {
         **msgspec.to_builtins(summary(found)),
         "heartbeat_ms": None if found.generation is None else found.generation.heartbeat_ms,
@@ -51,9 +51,12 @@ def _contents(found: Standing) -> dict[str, Any]:
 
 
 def _headline(found: Standing) -> str:
-    state = f"[bold {_COLOURS.get(found.driver, 'default')}]{found.driver.upper()}[/]"
+    state, colour = found.driver.upper(), _COLOURS.get(found.driver, "default")
     generation = found.generation
-    parts = [f"[bold]{escape(found.job.name)}[/]", state]
+    if found.crash_loops:
+        state, colour = f"CRASH LOOP: {len(found.failures)} failures in a row", "red"
+        state += "" if found.driver == "failed" else f", {found.driver} again"
+    parts = [f"[bold]{escape(found.job.name)}[/]", f"[bold {colour}]{state}[/]"]
     if found.job.desired_state == "stopped" or found.driver in ("stopped", "never started"):
         parts.append(f"(it should be {found.job.desired_state})")
     if generation is not None:
@@ -68,8 +71,8 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     if cluster is not None:
         yield "workers", f"{cluster.ready_workers} ready of {cluster.desired_workers} (cluster {escape(cluster.name)})"
     else:
-        yield "workers", f"those of {escape(job.master_url)}, whose number is not ours to change"
-    # What was measured of a driver that no longer runs is out of date.
+        yield "workers", f"of {escape(job.master_url)}, not managed by statecore"
+    # Measurements of a driver that no longer runs are out of date.
     runs, rate = found.driver == "running", figures.rows_per_second
     yield "rows/s", f"{rate:,.0f}" if runs and rate is not None else NOTHING
     measured = "" if figures.backlog is None else f", measured {_ago(found, figures.backlog.measured_ms)}"
@@ -91,7 +94,7 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
 def _parallelism(found: Standing) -> str:
     wanted, newest = found.job.parallelism, found.generation
     if found.alive and newest is not None and newest.parallelism != wanted:
-        return f"{newest.parallelism}, {wanted} from the next start on,"
+        return f"{newest.parallelism} ({wanted} from the next start on)"
     return str(wanted)
 
 
@@ -101,7 +104,7 @@ def _epoch(found: Standing) -> str:
         took = f"{newest.rows:,} rows in {newest.duration_ms / 1000:.2f} s at parallelism {newest.parallelism}"
         return f"{newest.epoch} of lineage {newest.lineage}, {_ago(found, newest.committed_ms)}: {took}"
     if generation is not None and generation.epoch is not None:
-        # Figures of epochs are not rebuilt; what a generation knows is.
+        # A rebuilt catalog has the generations, and not the figures of their epochs.
         return f"{generation.epoch} of lineage {generation.lineage}"
     return "none committed yet"
 
@@ -117,7 +120,7 @@ def _savepoint(found: Standing) -> str:
 def _lease(found: Standing) -> str:
     lease = found.lease
     if lease is None:
-        return "nobody's"
+        return "none"
     left_ms = lease.expires_ms - found.now_ms
     expiry = f"expires in {span(left_ms)} unless renewed" if left_ms > 0 else f"expired {span(-left_ms)} ago"
     return escape(f"{lease.owner}, since {_ago(found, lease.acquired_ms)}; {expiry}")
@@ -139,7 +142,7 @@ def _rescale(found: Standing, run: RescaleRunRecord) -> str:
         sizes += f", workers {run.from_workers} -> {run.to_workers}"
     under_way = [name for name, times in run.steps.items() if times.started_ms is not None and times.ended_ms is None]
     if run.state == "running":
-        how = f"under way{', at ' + under_way[-1] if under_way else ''}, begun {_ago(found, run.created_ms)}"
+        how = f"under way{', at ' + under_way[-1] if under_way else ''}, started {_ago(found, run.created_ms)}"
     else:
         how = f"{run.state} {_ago(found, run.updated_ms)}, after {span(run.updated_ms - run.created_ms)}"
     reason = f" ({run.reason})" if run.reason else ""

@@ -7,49 +7,47 @@ from typing import Annotated
 import typer
 
 from statecore.catalog import Catalog
-from statecore.cli.driver import answer, wait_until_ended
-from statecore.cli.lease import alone
-from statecore.cli.options import AsJson, CatalogUrl, JobName, unique_name
-from statecore.cli.output import note, print_json, spinner
+from statecore.cli.options import AsJson, CatalogUrl, JobName
+from statecore.cli.output import note, print_json
+from statecore.cli.steps import carry_out, shell_change
+from statecore.errors import RequestFailedError, StepFailedError
+from statecore.operations.rescaling import StopWithSavepoint, TakeLease
+from statecore.snapshot.checkpoints import CheckpointStore
 
 
 def stop_job(
     name: JobName,
     catalog: CatalogUrl,
+    reason: Annotated[str, typer.Option(help="Why, kept with the savepoint.")] = "by hand",
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 120.0,
     as_json: AsJson = False,
 ) -> None:
     """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path.
 
-    Refused while a run changes the job, which would start it again: wait for that run, or end it first.
+    Without a live driver the savepoint is made of the newest epoch. If there can be none, the job is stopped all the
+    same, and a start goes on from its newest epoch. Refused while a run changes the job, which would start it again:
+    wait for that run, or end it first.
     """
     with Catalog(catalog) as opened:
-        with alone(opened, name):
-            opened.set_desired(name, state="stopped")
-        url = stop_with_savepoint(opened, name, timeout_s)
-    if url is None:
-        note(f"{name} has no live driver; nothing to stop")
+        was_stopped = opened.job(name).desired_state == "stopped"
+        change = shell_change(opened, name)
+        stop = StopWithSavepoint(change=change, reason=reason, for_good=True)
+        try:
+            path = carry_out(TakeLease(change=change), [stop], timeout_s, rolls_back=False)[stop.name]
+        except StepFailedError as error:
+            raise RequestFailedError(f"{name} is to stop, but without a savepoint: {error}") from error
+        store = change.store()
+        url = None if path is None else store.describe(path)
+        if url is None:
+            note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {_kept(store)}")
     if as_json:
         print_json({"job": name, "savepoint": url})
     elif url is not None:
         print(url)
 
 
-def stop_with_savepoint(catalog: Catalog, job: str, timeout_s: float, reason: str = "by hand") -> str | None:
-    """Have a job stopped, and return the savepoint's URL; None when it had no live driver.
-
-    Raises:
-        RequestFailedError: There is no savepoint, or not in time.
-
-    """
-    catalog.set_desired(job, state="stopped")
-    if not catalog.is_alive(catalog.newest_generation(job)):
-        # One that is silent and wakes up later finds itself replaced.
-        catalog.fail_lost_generation(job)
-        return None
-    savepoint = unique_name("manual")
-    request = catalog.request(job, "stop_with_savepoint", {"name": savepoint, "reason": reason}, savepoint)
-    with spinner(f"{job}: stopping with a savepoint"):
-        result = answer(catalog, request, timeout_s, f"{job} is to stop, but without a savepoint")
-    wait_until_ended(catalog, job, timeout_s)
-    return str(result["url"])
+def _kept(store: CheckpointStore) -> str:
+    newest = store.newest()
+    if newest is None:
+        return "it has not committed an epoch, so there is no savepoint"
+    return f"no savepoint was made: a start goes on from epoch {newest.epoch} of lineage {newest.lineage}"

@@ -12,8 +12,7 @@ from statecore.snapshot.verify import verify
 
 def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     """Read every file of a savepoint and compare it with size and checksum in the manifest."""
-    store, manifest_path = open_savepoint(path)
-    manifest = store.manifest(manifest_path)
+    store, manifest_path, manifest = open_savepoint(path)
     with progress("checking files") as report:
         problems = verify(store, manifest, progress=report)
     files, size = len(manifest.files()), sum(ref.size for ref in manifest.files())

@@ -1,28 +1,31 @@
-"""What whoever is on call should do about how a job stands."""
+"""What to do about a job, for the person on call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from statecore.catalog import GenerationRecord
+from statecore.operations.restarts import HISTORY
 from statecore.operations.standing import Standing
 
-# After so many failures in a row it is not bad luck.
-_MANY_FAILURES = 3
+_SUPERVISOR = "statecore supervisor --logs …"
+_REASON = 200
+"""Characters of an error's first line."""
 _SLOW_EPOCHS = 10
 _SILENT_MS = 60_000
 _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
-# It looks every few seconds.
+# A policy looks every few seconds.
 _BLIND_MS = 300_000
 
 
 def advice(found: Standing) -> list[str]:
-    """Return what to do, the most urgent first; nothing when all is well."""
+    """Return what to do, the most urgent first; an empty list when all is well."""
     return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_policy(found), *_stream(found)]
 
 
 def span(ms: int) -> str:
-    """Return a length of time in the two largest units that it has."""
+    """Return a length of time in its two largest units."""
     seconds = max(0, ms) // 1000
     units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
     first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
@@ -33,23 +36,43 @@ def _driver(found: Standing) -> Iterator[str]:
     job, newest = found.job, found.generation
     if job.desired_state == "stopped":
         if found.alive and found.lease is None:
-            yield f"it is to stop and still runs: wait, or look at its log {newest.log_path if newest else ''}"
+            log = newest.log_path if newest else ""
+            yield f"the job is stopping, and its driver still runs: wait, or read its log {log}"
         return
     if newest is None or found.driver == "stopped":
         if found.now_ms - job.updated_ms > _STARTS_WITHIN_MS:
-            yield "it should run and nothing starts it: run `python -m statecore supervisor --logs …`"
+            yield f"the job should run, and no supervisor starts it: run `{_SUPERVISOR}`"
     elif found.driver == "lost":
         yield (
-            f"its driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago: the supervisor starts the "
-            "next one from the newest epoch; if none comes, see that `python -m statecore supervisor` runs"
+            f"the driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago: the supervisor starts the "
+            f"next one from the newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
         )
-    elif found.failures >= _MANY_FAILURES:
-        yield (
-            f"{found.failures} drivers failed in a row: read {newest.log_path}, remove the cause; meanwhile the "
-            f"supervisor goes on trying, every 30 s at most; `stop {job.name}` ends that, no state is lost"
-        )
+    elif found.crash_loops:
+        yield _crash_loop(found, found.failures)
     elif found.driver == "failed":
-        yield f"its driver failed: the supervisor starts the next one; if it fails again, read {newest.log_path}"
+        yield f"the driver failed: {_next_start(found)}; if that one fails too, read {newest.log_path}"
+
+
+def _crash_loop(found: Standing, failures: Sequence[GenerationRecord]) -> str:
+    last, first_ms = failures[0], failures[-1].ended_ms or failures[-1].started_ms
+    count = f"{len(failures)}{' or more' if len(failures) >= HISTORY - 1 else ''}"
+    reason = (last.error or "no reason given").splitlines()[0]
+    return (
+        f"crash loop: {count} drivers failed in a row, the first {span(found.now_ms - first_ms)} ago, the last with "
+        f"{reason[:_REASON]}: read {last.log_path}, remove the cause, and register a corrected job file with "
+        f"`statecore register {found.job.name} --artifact …`, or `statecore stop {found.job.name}`; committed state "
+        f"is kept; {_next_start(found)}"
+    )
+
+
+def _next_start(found: Standing) -> str:
+    start_ms, newest = found.next_start_ms, found.generation
+    if start_ms is None:
+        return f"generation {newest.generation if newest else 1} is {found.driver}"
+    left_ms = start_ms - found.now_ms
+    if left_ms < -_STARTS_WITHIN_MS:
+        return f"no supervisor starts the next driver: run `{_SUPERVISOR}`"
+    return f"the supervisor starts the next driver {f'in {span(left_ms)}' if left_ms >= 1_000 else 'now'}"
 
 
 def _lease(found: Standing) -> Iterator[str]:
@@ -58,8 +81,8 @@ def _lease(found: Standing) -> Iterator[str]:
         return
     if found.now_ms >= lease.expires_ms:
         yield (
-            f"the lease of {lease.owner} has expired: the supervisor takes it back and brings the job up from its "
-            "newest epoch; if nothing happens, see that `python -m statecore supervisor` runs"
+            f"the lease of {lease.owner} has expired: the supervisor takes it back and restarts the job from its "
+            f"newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
         )
     else:
         yield f"{lease.owner} is changing the job: leave it alone until that has ended"
@@ -75,7 +98,7 @@ def _cluster(found: Standing) -> Iterator[str]:
 def _rescale(found: Standing) -> Iterator[str]:
     run = found.rescale
     if run is not None and run.state == "failed" and found.job.parallelism != run.to_parallelism:
-        yield f"its last rescale failed ({run.error}): remove the cause and start another one"
+        yield f"the last rescale failed ({run.error}): remove the cause and start another one"
 
 
 def _policy(found: Standing) -> Iterator[str]:
@@ -85,13 +108,13 @@ def _policy(found: Standing) -> Iterator[str]:
     unseen_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if unseen_ms > _BLIND_MS:
         yield (
-            f"its policy has not looked for {span(unseen_ms)}: see in Airflow that the DAG autoscale is not paused and "
-            "that the triggerer runs"
+            f"the policy has not looked at the job for {span(unseen_ms)}: check in Airflow that the DAG autoscale is "
+            "not paused and that the triggerer runs"
         )
 
 
 def _stream(found: Standing) -> Iterator[str]:
-    """Yield what is wrong with a stream that runs."""
+    """Yield what is wrong with a running stream."""
     newest, waiting = found.figures.epoch, found.waiting
     if found.driver != "running" or newest is None:
         return
@@ -103,5 +126,6 @@ def _stream(found: Standing) -> Iterator[str]:
     if newest.memory_share is not None and newest.memory_share >= _FULL_MEMORY:
         yield (
             f"a worker used {newest.memory_share:.0%} of its memory: give the job more workers and a higher "
-            f"parallelism before it is killed, `rescale {found.job.name} --parallelism … --workers …`"
+            f"parallelism before the worker is killed, `statecore rescale {found.job.name} --parallelism … "
+            "--workers …`"
         )

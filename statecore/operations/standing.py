@@ -1,9 +1,10 @@
-"""How a job stands: all that the catalog knows of it, put together once for all who tell it."""
+"""How a job stands: everything that the catalog knows about it, for `status`, `jobs` and Airflow's pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from statecore.catalog import (
@@ -20,10 +21,13 @@ from statecore.catalog import (
     SystemClock,
     over_all,
 )
+from statecore.operations.restarts import HISTORY, next_start_ms, progressed
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
 
-_HISTORY = 10  # generations to look back for failures in a row
+_MANY_FAILURES = 2
+_SETTLED_MS = 60_000
+"""A driver that has run for so long ends a row of failures, also when there was nothing to commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +35,15 @@ class Standing:
     """A job and everything around it.
 
     Attributes:
-        job: What is wanted.
+        job: Its definition and desired state.
         generations: The newest ones, newest first.
         alive: Whether the newest of them runs.
-        figures: How it does.
-        cluster: Whose size belongs to the job, if any.
-        lease: Who may change the job, if anybody.
-        savepoint: The newest.
+        figures: Throughput, newest epoch and backlog.
+        cluster: The cluster that grows and shrinks with the job, if any.
+        lease: The lease of the run that changes the job, if any.
+        savepoint: The newest one.
         rescale: The newest rescale run.
-        policy: By which it is sized, if any.
+        policy: The policy that sizes the job, if any.
         now_ms: When all this was looked up.
 
     """
@@ -62,7 +66,7 @@ class Standing:
 
     @property
     def driver(self) -> DriverState:
-        """What the newest driver does, or did last."""
+        """State of the newest driver."""
         newest = self.generation
         if newest is None:
             return "never started"
@@ -70,15 +74,34 @@ class Standing:
 
     @property
     def error(self) -> str | None:
-        """Why the newest driver is no more, when it should be or never ended properly."""
+        """Why the newest driver ended or is silent; in a crash loop, why the last one failed."""
         if self.driver == "lost":
             return "no heartbeat for too long; if no new driver starts, no supervisor runs"
-        return None if self.generation is None else self.generation.error
+        told = self.last_failure if self.crash_loops else self.generation
+        return None if told is None else told.error
 
     @property
-    def failures(self) -> int:
-        """How many drivers failed in a row, the newest included."""
-        return next((n for n, each in enumerate(self.generations) if each.state != "failed"), len(self.generations))
+    def failures(self) -> Sequence[GenerationRecord]:
+        """The drivers that failed in a row, newest first; one that has just started does not end the row."""
+        newest, older = self.generation, self.generations[1:]
+        if newest is None:
+            return ()
+        settles = newest.state == "running" and (
+            progressed(newest, older) or self.now_ms - newest.started_ms > _SETTLED_MS
+        )
+        row = self.generations if newest.ended or settles else older
+        return tuple(takewhile(lambda each: each.state == "failed", row))
+
+    @property
+    def crash_loops(self) -> bool:
+        """Whether driver after driver fails."""
+        return self.job.desired_state == "running" and len(self.failures) >= _MANY_FAILURES
+
+    @property
+    def next_start_ms(self) -> int | None:
+        """When the supervisor starts the next driver, if the newest one has failed."""
+        wanted = self.job.desired_state == "running" and self.driver == "failed"
+        return next_start_ms(self.generations) if wanted else None
 
     @property
     def last_failure(self) -> GenerationRecord | None:
@@ -87,19 +110,19 @@ class Standing:
 
     @property
     def waiting(self) -> SourceBacklog:
-        """What waits in all sources."""
+        """Backlog over all sources."""
         backlog = self.figures.backlog
         return over_all(() if backlog is None else backlog.sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A job as ``jobs`` tells it to programs.
+    """A job in ``jobs --json``.
 
     Attributes:
-        backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, when it was last measured.
-        committed_ms: When the newest epoch was.
-        error, log: Of a driver that failed or is lost.
+        backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, at the last measurement.
+        committed_ms: When the newest epoch was committed.
+        error, log: Of a driver that failed or is lost; in a crash loop, of the last one that failed.
 
     """
 
@@ -126,7 +149,7 @@ class Summary:
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
-    generations = catalog.generations(job.name, limit=_HISTORY)
+    generations = catalog.generations(job.name, limit=HISTORY)
     return Standing(
         job=job,
         generations=generations,
@@ -142,10 +165,11 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
 
 
 def summary(found: Standing) -> Summary:
-    """Return the part of it that stands in a list of jobs."""
+    """Return a job's line in a list of jobs."""
     job, generation = found.job, found.generation
+    failed = found.last_failure if found.crash_loops else generation
     newest, backlog, waiting = found.figures.epoch, found.figures.backlog, found.waiting
-    # Figures of epochs are not rebuilt; what a generation knows is.
+    # A rebuilt catalog has the generations, and not the figures of their epochs.
     known = newest or generation
     return Summary(
         job=job.name,
@@ -166,5 +190,5 @@ def summary(found: Standing) -> Summary:
         backlog_measured_ms=None if backlog is None else backlog.measured_ms,
         sources=() if backlog is None else backlog.sources,
         error=found.error,
-        log=None if found.error is None or generation is None else generation.log_path,
+        log=None if found.error is None or failed is None else failed.log_path,
     )

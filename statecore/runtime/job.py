@@ -33,6 +33,8 @@ from statecore.storage import open_store, split_url
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+JOB_MODULE = "statecore_job_"
+"""What the modules that job files become are called, with the file's name after it."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -448,7 +450,7 @@ def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
 
 
 def _load_module(path: Path) -> ModuleType:
-    name = f"statecore_job_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    name = f"{JOB_MODULE}{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

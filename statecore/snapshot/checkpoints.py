@@ -18,6 +18,7 @@ import hashlib
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -79,11 +80,10 @@ class CheckpointStore:
         """Return a path as a person would look for it."""
         return f"{self.files.url.rstrip('/')}/{path}"
 
-    def open(self, start_from: str) -> tuple[CheckpointStore, str]:
+    def open(self, start_from: str) -> OpenedSavepoint:
         """Find a savepoint or checkpoint by its path in this store, by any other path, or by a URL.
 
-        Returns:
-            Its store, which is this one or another, and its manifest's path there.
+        The store returned is this very object when the savepoint lies in it.
 
         Raises:
             MissingFileError: There is none.
@@ -91,8 +91,8 @@ class CheckpointStore:
         """
         if "://" not in start_from and not start_from.startswith("/"):
             start_from = self.describe(safe_path(start_from))
-        store, path = open_savepoint(start_from)
-        return (self, path) if store.is_at(self.files.url) else (store, path)
+        opened = open_savepoint(start_from)
+        return opened._replace(store=self) if opened.store.is_at(self.files.url) else opened
 
     def is_at(self, url: str) -> bool:
         """Tell whether the store's root is at ``url``."""
@@ -285,6 +285,21 @@ class CheckpointStore:
         return path
 
 
+class OpenedSavepoint(NamedTuple):
+    """A savepoint or checkpoint, its manifest read.
+
+    Attributes:
+        store: Where its files are.
+        path: The manifest's path in the store.
+        manifest: What it says.
+
+    """
+
+    store: CheckpointStore
+    path: str
+    manifest: Manifest
+
+
 def _canonical(url: str) -> str:
     resolved = resolve_url(url, ".")
     return os.path.realpath(resolved) if resolved.startswith("/") else resolved
@@ -302,18 +317,15 @@ def _describe(manifest: Manifest) -> str:
     )
 
 
-def open_savepoint(url: str | Path) -> tuple[CheckpointStore, str]:
+def open_savepoint(url: str | Path) -> OpenedSavepoint:
     """Find the store of a savepoint or checkpoint.
 
     Args:
         url: Path or URL of a manifest file, or of the folder of a savepoint.
 
-    Returns:
-        The store and the manifest's path in it.
-
     Raises:
         MissingFileError: There is no manifest.
-        ManifestError: It is none.
+        ManifestError: The file is not a manifest.
 
     """
     # A savepoint's folder may be reached through a link; where its store is, its own place tells.
@@ -325,8 +337,11 @@ def open_savepoint(url: str | Path) -> tuple[CheckpointStore, str]:
             data = open_store(folder).read(name)
         except MissingFileError:
             continue
-        root = resolve_url(folder, decode_manifest(data, candidate).root)
-        return CheckpointStore.at(root), resolve_url(folder, name).removeprefix(root).lstrip("/")
+        manifest = decode_manifest(data, candidate)
+        root = resolve_url(folder, manifest.root)
+        return OpenedSavepoint(
+            CheckpointStore.at(root), resolve_url(folder, name).removeprefix(root).lstrip("/"), manifest
+        )
     raise MissingFileError(
         f"found no manifest at {candidates[0]}; expected a savepoint's folder or a manifest file; "
         "list the savepoints folder of the job's store"

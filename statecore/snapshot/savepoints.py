@@ -32,8 +32,7 @@ def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int
     """
     # Opened anew: the paths in a self-contained one start at its own folder, and in the store of a job, where a copy
     # may lie, the job has files of the same paths.
-    store, path = store.open(path)
-    manifest = store.manifest(path)
+    store, path, manifest = store.open(path)
     if manifest.savepoint is None:
         raise ConfigurationError(
             f"found a checkpoint at {store.describe(path)}; expected a savepoint; checkpoints belong to their job, "

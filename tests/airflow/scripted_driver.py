@@ -13,8 +13,8 @@ from statecore.catalog import Catalog, EpochRecord, GenerationRecord, RequestRec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
-from tests.handmade import written
-from tests.waiting import PATIENCE_S, wait
+from tests.support.handmade import written
+from tests.support.waiting import PATIENCE_S, wait
 
 STEP_S = 0.1
 

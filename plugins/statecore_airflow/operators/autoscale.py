@@ -10,10 +10,10 @@ from airflow.utils.state import DagRunState
 
 from statecore.catalog import Catalog, DecisionRecord
 from statecore.operations.autoscaling import LAPSES_AFTER_MS
+from statecore.operations.rescaling import find_run, now_ms
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.operators.base import now_ms, open_catalog
-from statecore_airflow.operators.step import find_run
+from statecore_airflow.operators.base import open_catalog
 from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
 from statecore_airflow.triggers.autoscale import payload_of
 
@@ -46,7 +46,7 @@ class TakeDecisionsOperator(BaseOperator):
 
 def give_up(context: Context) -> None:
     """Record that a decision came to nothing, for whatever reason that its task knows."""
-    task = context["task"]
+    task: Any = context["task"]
     with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
         reason = context.get("exception") or "the task was ended from outside"
         catalog.end_decision(task.decision["decision"], "failed", str(reason))

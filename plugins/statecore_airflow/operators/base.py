@@ -1,4 +1,4 @@
-"""What all operators have in common: they talk to the catalog, and wait for what it shows."""
+"""What all operators share: they talk to the catalog, and wait for what it shows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from statecore.catalog import Catalog, SystemClock
-from statecore.errors import CatalogError, StatecoreError, StorageError
+from statecore.catalog import Catalog
+from statecore.errors import StatecoreError
+from statecore.operations.rescaling import Finding, Status, is_retryable, now_ms
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms, lease_ttl_ms
 from statecore_airflow.links.job import LINKS, show_links
 from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.triggers.catalog import POLL_S, CatalogTrigger, Status
+from statecore_airflow.triggers.catalog import POLL_S, CatalogTrigger
 
 
 class CatalogOperator(BaseOperator):
@@ -24,7 +25,7 @@ class CatalogOperator(BaseOperator):
 
     Args:
         job: Name of the job.
-        timeout: How long to wait for what was asked.
+        timeout: How long to wait for what the operator asks for.
         conn_id: Airflow connection of the catalog.
         **kwargs: Passed on to Airflow.
 
@@ -62,21 +63,20 @@ class CatalogOperator(BaseOperator):
         at_least_ms: int = 0,
         **arguments: Any,
     ) -> None:
-        """Return when what was asked for is there; after a moment in the worker, a trigger waits instead.
+        """Return when the trigger finds what it waits for: look in the worker for a moment, then defer.
 
-        A deferral costs Airflow ten seconds and more, in which the job stands still, and most steps are soon done: a
-        driver starts in twenty. When it is a trigger that has waited, the operator goes on in ``execute_complete``.
+        A deferral costs Airflow ten seconds and more, in which the job may stand still, and most steps take less: a
+        driver starts in twenty seconds. After a deferral the operator goes on in ``execute_complete``.
 
         Args:
             catalog: Where to look.
             trigger: What to wait for.
-            owner: Owner of the lease to keep meanwhile; None for no lease.
+            owner: Owner of the lease to renew meanwhile; None for no lease.
             at_least_ms: How long to wait, if that is longer than ``timeout``.
             arguments: Of the trigger.
 
         Raises:
-            AirflowException: It came to nothing, and may come to something when it is tried again.
-            AirflowFailException: It will not.
+            StepFailedError: The trigger found a failure, or the time is up.
 
         """
         begun_ms = renewed_ms = now_ms()
@@ -91,55 +91,54 @@ class CatalogOperator(BaseOperator):
             if now_ms() - begun_ms >= self.wait_here_ms:
                 self.defer(trigger=waiting, method_name="execute_complete")
             time.sleep(POLL_S)
-            # Before the next look: who has slept too long, with the machine perhaps, must not go on with what it finds.
+            # Before the next look: a worker that slept past its lease, perhaps with its machine, must not go on.
             if owner is not None and now_ms() - renewed_ms >= lease_renewal_ms():
                 catalog.renew_lease(self.job, owner, lease_ttl_ms())
                 renewed_ms = now_ms()
-        self.judge(finding.status, finding.message)
+        self.judge(finding)
 
-    def judge(self, status: str, message: str) -> None:
-        """Log what has become of a wait.
+    def judge(self, finding: Finding) -> None:
+        """Log what a wait has ended with.
 
         Raises:
-            AirflowException: It came to nothing, and may come to something when it is tried again.
-            AirflowFailException: It will not.
+            StepFailedError: It has failed.
 
         """
-        self.log.info("%s: %s", status, message)
-        if status in (Status.TIMEOUT, Status.REFUSED):
-            raise AirflowFailException(message)
-        if status == Status.FAILED:
-            raise AirflowException(message)
+        self.log.info("%s: %s", finding.status, finding.message)
+        finding.check()
 
     def catalog(self) -> AbstractContextManager[Catalog]:
-        """Open the catalog; what cannot get better by trying again fails the task for good."""
+        """Open the catalog; see ``open_catalog``."""
         return open_catalog(self.conn_id)
 
 
 @contextmanager
 def open_catalog(conn_id: str) -> Iterator[Catalog]:
-    """Open the catalog that a connection names.
+    """Open the catalog of a connection; errors are as those of ``airflow_errors``."""
+    with airflow_errors(), Catalog(CatalogSettings.load(conn_id).url) as catalog:
+        yield catalog
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn errors of this library into Airflow's.
 
     Raises:
-        AirflowException: It, or a store, cannot be reached now.
-        AirflowFailException: What is done with it will not come to anything by trying again.
+        AirflowException: Failed; retryable.
+        AirflowFailException: Failed for good.
 
     """
     try:
-        with Catalog(CatalogSettings.load(conn_id).url) as catalog:
-            yield catalog
+        yield
     except StatecoreError as error:
-        # What may be otherwise in a moment; whatever will not be has a kind of its own.
-        if type(error) in (CatalogError, StorageError):
-            raise AirflowException(str(error)) from error
-        raise AirflowFailException(str(error)) from error
+        raise (AirflowException if is_retryable(error) else AirflowFailException)(str(error)) from error
+
+
+def event_finding(event: dict[str, str]) -> Finding:
+    """Return what a trigger has found."""
+    return Finding(Status(event["status"]), event["message"])
 
 
 def run_id(context: Context) -> str:
     """Return Airflow's id of the DAG run."""
     return str(context["run_id"])
-
-
-def now_ms() -> int:
-    """Return the time in milliseconds since the epoch, UTC."""
-    return SystemClock().now_ms()

@@ -12,10 +12,10 @@ from airflow.utils.state import TaskInstanceState
 
 from statecore.catalog import Catalog
 from statecore.operations.autoscaling import figures_of
+from statecore.operations.rescaling import now_ms, require_free
 from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
-from statecore_airflow.operators.base import CatalogOperator, now_ms, open_catalog, run_id
-from statecore_airflow.operators.step import require_free
+from statecore_airflow.operators.base import CatalogOperator, open_catalog, run_id
 from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
 from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, present_size
 

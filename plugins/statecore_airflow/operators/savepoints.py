@@ -12,14 +12,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
-from statecore.errors import MissingFileError, SavepointInUseError
+from statecore.errors import MissingFileError, SavepointInUseError, StepFailedError
+from statecore.operations.rescaling import now_ms, savepoint_name
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
 from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.operators.base import CatalogOperator, now_ms, open_catalog, run_id
-from statecore_airflow.operators.stop_with_savepoint import savepoint_name
+from statecore_airflow.operators.base import CatalogOperator, event_finding, open_catalog, run_id
 from statecore_airflow.triggers.catalog import RequestTrigger
 
 _PREFIX = "airflow-"
@@ -75,10 +75,11 @@ class TakeSavepointOperator(CatalogOperator):
         """Go on after the trigger has fired."""
         with self.catalog() as catalog:
             try:
-                self.judge(event["status"], event["message"])
-            except AirflowFailException:
-                # A driver that comes back later must not take what nobody waits for any more.
-                self._withdraw(catalog, self._request(catalog, run_id(context)))
+                self.judge(event_finding(event))
+            except StepFailedError as error:
+                if not error.is_retryable:
+                    # A driver that comes back later must not take a savepoint that no task waits for.
+                    self._withdraw(catalog, self._request(catalog, run_id(context)))
                 raise
             return self._taken(catalog, run_id(context))
 
@@ -121,8 +122,7 @@ class VerifySavepointOperator(CatalogOperator):
 
     def execute(self, context: Context) -> str:
         """Read it."""
-        store, path = open_savepoint(self.savepoint)
-        manifest = store.manifest(path)
+        store, _, manifest = open_savepoint(self.savepoint)
         problems = verify(store, manifest)
         for problem in problems:
             self.log.error("%s", problem)

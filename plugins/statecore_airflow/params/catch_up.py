@@ -52,7 +52,7 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
     lag_minutes: float | None = None
     hold_seconds: float = 60
     timeout_minutes: float = 240
-    method: Literal["by_reference", "live"] = "by_reference"
+    method: Literal["auto", "by_reference", "live"] = "auto"
     reason: str = ""
 
     def size(self, catalog: Catalog, figures: Figures) -> JobSize:

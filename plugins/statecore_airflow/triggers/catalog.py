@@ -1,51 +1,31 @@
-"""Triggers: wait in the triggerer until the catalog shows what a step asked for.
+"""Triggers: wait in the triggerer until the catalog shows what a task asked for.
 
-All times are milliseconds since the epoch, UTC. A trigger holds the lease of its run while it waits.
+All times are milliseconds since the epoch, UTC.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog
-from statecore.errors import CatalogError, ClusterError, StatecoreError, UnhealthyJobError
-from statecore.operations.resizing import Resizing
-from statecore.operations.verification import Verification
+from statecore.errors import CatalogError, StatecoreError
+from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, look_at_request
 from statecore_airflow.hooks.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
+
+log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 SETTLE_S = 8.0
-"""A trigger fires no earlier after it began. Airflow takes a task for dead that is queued again before the executor has
-seen its deferred process end, which takes seconds on a busy machine."""
-
-
-class Status(StrEnum):
-    """What has become of a wait."""
-
-    WAITING = "waiting"
-    DONE = "done"
-    FAILED = "failed"
-    """It came to nothing, and may come to something when it is tried again."""
-    REFUSED = "refused"
-    """It came to nothing, and will again."""
-    TIMEOUT = "timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one look at the catalog showed."""
-
-    status: Status
-    message: str
+"""A trigger waits at least this long. Airflow takes a task for dead that is queued again before the executor has seen
+its deferred process end, which takes seconds on a busy machine."""
 
 
 class CatalogTrigger(BaseTrigger):
@@ -56,16 +36,16 @@ class CatalogTrigger(BaseTrigger):
     Args:
         conn_id: Airflow connection of the catalog; the URL itself may hold a password and is not stored.
         job: Name of the job.
-        owner: Owner of the lease to keep while waiting; None for no lease.
-        deadline_ms: When to give up; absolute, so that another triggerer going on does not begin anew.
+        owner: Owner of the lease to renew while waiting; None for no lease.
+        deadline_ms: When to give up; absolute, so that another triggerer does not begin anew.
 
     """
 
     expected: str
-    """What is waited for, in words for an error message."""
+    """What the trigger waits for, for an error message."""
 
     def __init__(self, *, conn_id: str, job: str, owner: str | None, deadline_ms: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow has no types there
         self.conn_id = conn_id
         self.job = job
         self.owner = owner
@@ -91,7 +71,7 @@ class CatalogTrigger(BaseTrigger):
         """Look once; runs in a thread."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until something has come of it or the deadline has passed."""
+        """Look until the wait is over or the deadline has passed."""
         catalog: Catalog | None = None
         begun = time.monotonic()
         try:
@@ -125,14 +105,15 @@ class CatalogTrigger(BaseTrigger):
                 message = finding.message
                 self.log.info("Waiting: %s", message)
             if _now_ms() >= self.deadline_ms:
-                return self._timeout(message)
+                return await asyncio.to_thread(self.timed_out, finding)
             await asyncio.sleep(POLL_S)
 
-    def _timeout(self, message: str) -> Finding:
+    def timed_out(self, last: Finding) -> Finding:
+        """Return what it means that the last look, at the deadline, still found nothing; runs in a thread."""
         deadline = datetime.fromtimestamp(self.deadline_ms / 1000, tz=UTC)
         return Finding(
             Status.TIMEOUT,
-            f"found {message} at {deadline:%H:%M:%S} UTC; expected {self.expected} by then; look at the logs "
+            f"found {last.message} at {deadline:%H:%M:%S} UTC; expected {self.expected} by then; look at the logs "
             f"of the supervisor and of the driver of job {self.job!r}, then trigger a new run",
         )
 
@@ -152,115 +133,41 @@ class RequestTrigger(CatalogTrigger):
 
     def look(self, catalog: Catalog) -> Finding:
         """Look at the request."""
-        request = catalog.get_request(self.request_id)
-        if request.state == "done":
-            return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
-        if request.state == "failed":
-            return Finding(
-                Status.FAILED,
-                f"found request {request.id} to {request.kind} failed: {request.error}; expected the driver of job "
-                f"{self.job!r} to carry it out; remove the cause and try again",
-            )
-        return Finding(Status.WAITING, f"request {request.id} to {request.kind} {request.state}")
+        return look_at_request(catalog, self.request_id)
 
 
-class StoppedTrigger(RequestTrigger):
-    """Waits until the driver has answered a request to stop and has ended, or is known to be lost."""
+class StepTrigger(CatalogTrigger):
+    """Goes on waiting for a step of a change.
 
-    expected = "the driver to write the savepoint and end"
+    Args:
+        run: Id of the change.
+        step: Name of the step.
+        fields: What makes the step again; see ``Step.fields``.
+        **common: See ``CatalogTrigger``.
 
-    def look(self, catalog: Catalog) -> Finding:
-        """Look at the request and the newest generation."""
-        request = catalog.get_request(self.request_id)
-        newest = catalog.newest_generation(self.job)
-        if request.state == "failed" or not catalog.is_alive(newest):
-            # The operator looks itself: it knows what to do without a driver.
-            return Finding(Status.DONE, f"request {request.state}, no live driver")
-        assert newest is not None
-        return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
-
-
-class WorkersReadyTrigger(CatalogTrigger):
-    """Waits until a cluster has as many ready workers as wanted, or the supervisor says that it cannot get them."""
-
-    def __init__(self, *, cluster: str, workers: int, **common: Any) -> None:
-        super().__init__(**common)
-        self.cluster = cluster
-        self.workers = workers
-        self.expected = f"{workers} ready"
-        self._resizing = Resizing(workers)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments this class adds."""
-        return {"cluster": self.cluster, "workers": self.workers}
-
-    def look(self, catalog: Catalog) -> Finding:
-        """Look at the size that the supervisor last reported."""
-        cluster = catalog.cluster(self.cluster)
-        try:
-            is_done = self._resizing.is_done(cluster)
-        except ClusterError as error:
-            return Finding(Status.REFUSED, str(error))
-        said = f" ({cluster.message})" if cluster.message else ""
-        message = f"cluster {self.cluster!r} with {cluster.ready_workers} workers ready{said}"
-        return Finding(Status.DONE if is_done else Status.WAITING, message)
-
-
-class RunningTrigger(CatalogTrigger):
-    """Waits until a generation newer than ``after`` runs; the failure of one is the failure of the wait."""
-
-    expected = "the supervisor to launch a driver that reports to be running"
-
-    def __init__(self, *, after: int, **common: Any) -> None:
-        super().__init__(**common)
-        self.after = after
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments this class adds."""
-        return {"after": self.after}
-
-    def look(self, catalog: Catalog) -> Finding:
-        """Look at every newer generation: a failed one may have a successor already."""
-        newer = [item for item in catalog.generations(self.job, limit=20) if item.generation > self.after]
-        for generation in newer:
-            if generation.state == "failed":
-                return Finding(
-                    Status.FAILED,
-                    f"generation {generation.generation} of job {self.job!r} failed: "
-                    f"{generation.error or 'no reason given'} (log: {generation.log_path})",
-                )
-        if not newer:
-            return Finding(Status.WAITING, f"no generation after {self.after}")
-        newest, is_alive = newer[0], catalog.is_alive(newer[0])
-        message = f"generation {newest.generation} {newest.state}"
-        if not newest.ended and not is_alive:
-            message += ", not heard of lately"
-        return Finding(Status.DONE if newest.state == "running" and is_alive else Status.WAITING, message)
-
-
-class HealthyTrigger(CatalogTrigger):
-    """Waits until a run's job does well at its new parallelism; ``statecore.operations.health`` says what that is.
-
-    The owner of the lease is the id of the run.
     """
 
-    def __init__(self, *, parallelism: int, **common: Any) -> None:
+    def __init__(self, *, run: str, step: str, fields: dict[str, Any], **common: Any) -> None:
         super().__init__(**common)
-        self.parallelism = parallelism
-        self.expected = f"a live driver at parallelism {parallelism} that keeps up"
-        self._verification = Verification(self.job, str(self.owner), parallelism)
+        self.run_id = run
+        self.step = step
+        self.fields = fields
+        self._made: Step | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments this class adds."""
-        return {"parallelism": self.parallelism}
+        return {"run": self.run_id, "step": self.step, "fields": self.fields}
 
     def look(self, catalog: Catalog) -> Finding:
-        """Look at the job once more."""
-        try:
-            health = self._verification.look(catalog)
-        except UnhealthyJobError as error:
-            return Finding(Status.REFUSED, str(error))
-        return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
+        """Look at the step."""
+        if self._made is None:
+            change = Change(catalog, self.job, self.run_id, lease_ttl_ms(), log)
+            self._made = WAITING_STEPS[self.step](change=change, **self.fields)
+        return self._made.observe()
+
+    def timed_out(self, last: Finding) -> Finding:
+        """Return what it means that the step still waits."""
+        return last if self._made is None else self._made.timed_out(last)
 
 
 def _now_ms() -> int:

@@ -24,6 +24,7 @@ from statecore.errors import (
 from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.monitor import Backlog, QueryProgress
 from statecore.runtime.driver.control import Control, Takers
+from statecore.runtime.driver.failures import record_failure, told
 from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.resume import find_resume_point
 from statecore.runtime.driver.savepoints import SavepointTaker
@@ -47,9 +48,6 @@ log = logging.getLogger(__name__)
 
 TRIGGER = "500 milliseconds"
 
-_ERROR_HEAD, _ERROR_TAIL = 1_000, 4_000
-"""Characters of an error that the catalog keeps."""
-
 
 def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     """Run one generation until it is asked to stop.
@@ -67,7 +65,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
         _run(catalog, catalog.job(job_name), generation, control, directory)
     except BaseException as error:
         control.close()
-        catalog.end_generation(job_name, generation, state="failed", error=_told(error))
+        record_failure(catalog, job_name, generation, error)
         raise
     finally:
         control.close()
@@ -83,7 +81,7 @@ def _claim(catalog: Catalog, job: str, generation: int) -> None:
     except CommitError:
         raise
     except StatecoreError as error:
-        catalog.end_generation(job, generation, state="failed", error=_told(error))
+        record_failure(catalog, job, generation, error)
         raise
 
 
@@ -165,7 +163,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
             )
         if control.request is not None:
             if runner.failure is not None:
-                log.warning("an epoch was not committed, and is the next driver's first: %s", _told(runner.failure))
+                log.warning("an epoch was not committed, and is the next driver's first: %s", told(runner.failure))
             newest = store.newest()
             if newest is not None and newest.generation == generation:
                 # It may have been committed and not published when the query was stopped.
@@ -190,15 +188,6 @@ def _ended_by_nobody(job: str) -> CommitError:
     )
 
 
-def _told(error: BaseException) -> str:
-    """Return an error for the catalog: its kind, its beginning and its end, where Python says what went wrong."""
-    text = f"{type(error).__name__}: {error}"
-    left_out = len(text) - _ERROR_HEAD - _ERROR_TAIL
-    if left_out <= 0:
-        return text
-    return f"{text[:_ERROR_HEAD]}\n… {left_out:,} characters, in the driver's log …\n{text[-_ERROR_TAIL:]}"
-
-
 def _definition(job: JobRecord) -> JobDefinition:
     return JobDefinition(
         name=job.name,
@@ -220,7 +209,7 @@ def _with_what_was_taken_up(catalog: Catalog, job: JobRecord, store: CheckpointS
         return job
     if job.claims_savepoint and job.start_from is not None and manifest.generation > job.start_after_generation:
         with suppress(MissingFileError):
-            _drop_claimed(*store.open(job.start_from))
+            _drop_claimed(store, job.start_from)
     if manifest.max_parallelism != job.max_parallelism:
         # A wish for another one ends with the wish to start from the savepoint that has it.
         log.warning("going on with max parallelism %d of the newest epoch", manifest.max_parallelism)

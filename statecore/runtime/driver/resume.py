@@ -48,8 +48,7 @@ def find_resume_point(
         _check_job(store, newest, job)
     if start_from is None or (newest is not None and newest.generation > after_generation):
         return _after(newest)
-    source, path = store.open(start_from)
-    asked = source.manifest(path)
+    source, path, asked = store.open(start_from)
     foreign = None if source is store else source
     if foreign is None:
         _check_job(store, asked, job)

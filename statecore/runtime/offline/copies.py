@@ -51,8 +51,7 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
         ConfigurationError: The folder lies in the store that the savepoint is in.
 
     """
-    store, path = open_savepoint(source)
-    manifest = store.manifest(path)
+    store, path, manifest = open_savepoint(source)
     copy = open_store(target)
     if store.holds(copy.url):
         raise ConfigurationError(
@@ -65,8 +64,7 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
     try:
         copy.put_if_absent(MANIFEST, encode_manifest(contained))
     except AlreadyExistsError:
-        there, there_path = open_savepoint(copy.url)
-        if there.manifest(there_path).files() != contained.files():
+        if open_savepoint(copy.url).manifest.files() != contained.files():
             raise ManifestError(
                 f"found another savepoint in {copy.url}; expected none, or this very one; choose another folder"
             ) from None

@@ -67,8 +67,7 @@ def rewrite_savepoint(
         ConfigurationError: The savepoint has a folder of its own, where no file but its own may be.
 
     """
-    store, manifest_path = open_savepoint(str(path))
-    manifest = store.manifest(manifest_path)
+    store, manifest_path, manifest = open_savepoint(str(path))
     if manifest.root == ".":
         raise ConfigurationError(
             f"found the self-contained savepoint {store.describe(manifest_path)}; expected one in a job's store, which "

@@ -56,8 +56,7 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
         ManifestError: It has no such operator or state.
 
     """
-    store, manifest_path = open_savepoint(str(path))
-    manifest = store.manifest(manifest_path)
+    store, _, manifest = open_savepoint(str(path))
     operator = find_operator(manifest.operators, uid, str(path))
     schema = find_state(operator, state)
     if schema.scope == "operator":

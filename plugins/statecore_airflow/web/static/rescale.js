@@ -176,7 +176,7 @@ function planned(plan, isPaused) {
   const groups = plan.from_max_parallelism === plan.to_max_parallelism ? "" : `, max parallelism ${plan.from_max_parallelism} → ${plan.to_max_parallelism}`;
   const written = plan.bytes_written ? `${bytes(plan.bytes_written)} are written anew` : "no state is copied";
   parts.push(
-    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}`), `: ${count(plan.rows)} rows, ${bytes(plan.bytes)}; ${written}. Seen at epoch ${plan.epoch} of lineage ${plan.lineage}.`),
+    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}, ${plan.method}`), `: ${count(plan.rows)} rows, ${bytes(plan.bytes)}; ${written}. Seen at epoch ${plan.epoch} of lineage ${plan.lineage}.`),
     make("p", { class: "downtime" }, make("strong", {}, "Expected downtime: "), downtime(plan)),
     make("p", {}, make("strong", {}, "Skew: "), `the fullest subtask has ${plan.skew.toFixed(2)} times the rows of the average one.`),
   );

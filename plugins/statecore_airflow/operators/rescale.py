@@ -1,0 +1,138 @@
+"""The other steps of a rescale, an upgrade, a stop and a start; ``statecore.operations.rescaling`` has what they do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import Context
+
+from statecore.operations.rescaling import (
+    GrowCluster,
+    ReplaceArtifact,
+    RescaleState,
+    Restart,
+    Rollback,
+    ShrinkCluster,
+    StartJob,
+    StopWithSavepoint,
+    Verify,
+)
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.step import StepOperator
+
+
+class StopWithSavepointOperator(StepOperator):
+    """Stops the job with a savepoint; returns the path of its manifest in the job's store.
+
+    Args:
+        reason: Why, kept with the savepoint.
+        for_good: Whether the job stays stopped: this is the last step then, and gives the lease back.
+        **kwargs: See ``StepOperator``.
+
+    """
+
+    kind = StopWithSavepoint
+    template_fields = ("job", "reason")
+
+    def __init__(self, *, reason: str = "", for_good: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason = reason
+        self.for_good = for_good
+
+    def fields(self, context: Context) -> dict[str, Any]:
+        """Return the reason, and whether the job stays stopped."""
+        return {"reason": self.reason, "for_good": self.for_good}
+
+
+class GrowClusterOperator(StepOperator):
+    """Adds workers before the job needs them; skipped when the run asks for no more."""
+
+    kind = GrowCluster
+
+
+class RescaleStateOperator(StepOperator):
+    """Gets state to its new subtasks by the run's method; returns the path of the new manifest in the job's store.
+
+    Args:
+        rewrite_timeout: How long a rewrite may take.
+        **kwargs: See ``StepOperator``.
+
+    """
+
+    kind = RescaleState
+
+    def __init__(self, *, rewrite_timeout: timedelta = timedelta(hours=2), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rewrite_timeout = rewrite_timeout
+
+    def fields(self, context: Context) -> dict[str, Any]:
+        """Return what a rewrite needs."""
+        groups = context["params"].get("max_parallelism")
+        return {"max_parallelism": groups, "rewrite_timeout_s": self.rewrite_timeout.total_seconds()}
+
+
+class RestartOperator(StepOperator):
+    """Has the supervisor start the job from its savepoint, and waits until its driver runs."""
+
+    kind = Restart
+
+    def fields(self, context: Context) -> dict[str, Any]:
+        """Return the new max parallelism, if it changes."""
+        return {"max_parallelism": context["params"].get("max_parallelism")}
+
+
+class ShrinkClusterOperator(StepOperator):
+    """Removes workers that the job no longer needs; skipped when the run asks for no fewer."""
+
+    kind = ShrinkCluster
+
+
+class VerifyOperator(StepOperator):
+    """Waits until the job is healthy, then ends the run and gives the lease back."""
+
+    kind = Verify
+
+
+class ReplaceArtifactOperator(StepOperator):
+    """Has the stopped job run the new job file from its savepoint on."""
+
+    kind = ReplaceArtifact
+
+    def fields(self, context: Context) -> dict[str, Any]:
+        """Return the new job file."""
+        return {"artifact": str(context["params"]["artifact"])}
+
+
+class StartOperator(StepOperator):
+    """Has the supervisor run the job from its newest epoch, and waits until its driver runs."""
+
+    kind = StartJob
+
+    def fields(self, context: Context) -> dict[str, Any]:
+        """Return the sizes to start with."""
+        return {name: context["params"][name] for name in ("parallelism", "workers")}
+
+
+class RollbackOperator(StepOperator):
+    """Restores the job as it was when its lease was taken, from its newest epoch; a teardown of the lease.
+
+    Airflow runs it whatever became of the steps in between, also when a person marks the run failed. Returns what
+    failed and what was done about it.
+
+    Args:
+        **kwargs: See ``StepOperator``.
+
+    """
+
+    kind = Rollback
+    ui_color = "#fce8e6"
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("on_success_callback", JobNotifier(Event.ROLLED_BACK, job=job))
+        super().__init__(job=job, **kwargs)
+
+    def given_up(self, step: Rollback, error: Exception) -> None:
+        """Leave the job to the supervisor, which goes on trying to start it."""
+        if step.has_lease():
+            step.give_up(error)

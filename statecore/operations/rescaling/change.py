@@ -1,0 +1,156 @@
+"""One change of one job: what its steps share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from statecore.catalog import Catalog, RescaleRunRecord, SystemClock
+from statecore.errors import CatalogError, ConfigurationError, LeaseHeldError, StatecoreError, UnknownRecordError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import Manifest
+
+
+class Logger(Protocol):
+    """What ``logging.Logger`` and Airflow's logger have in common."""
+
+    def info(self, event: str, /, *args: Any) -> Any:
+        """Log progress."""
+
+    def warning(self, event: str, /, *args: Any) -> Any:
+        """Log trouble that may pass."""
+
+    def error(self, event: str, /, *args: Any) -> Any:
+        """Log a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a job, from a shell or from Airflow.
+
+    Attributes:
+        catalog: Where everything is recorded.
+        job: Name of the job.
+        run_id: Identifies the change: as rescale run, as owner of the lease, and in the names of its savepoints.
+        lease_ttl_ms: How long a lease lasts that is not renewed.
+        log: Where the steps say what they do.
+
+    """
+
+    catalog: Catalog
+    job: str
+    run_id: str
+    lease_ttl_ms: int
+    log: Logger
+
+    @property
+    def savepoint_name(self) -> str:
+        """The name of the change's savepoint."""
+        return savepoint_name(self.run_id)
+
+    def run(self) -> RescaleRunRecord | None:
+        """Return the recorded run; None before the lease, and for a change that is no rescale."""
+        return find_run(self.catalog, self.run_id)
+
+    def store(self) -> CheckpointStore:
+        """Open the job's store."""
+        return CheckpointStore.at(self.catalog.job(self.job).store)
+
+    def renew_lease(self) -> None:
+        """Renew the lease: a run that has lost it must not touch the job any more.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease is lost.
+
+        """
+        self.catalog.renew_lease(self.job, self.run_id, self.lease_ttl_ms)
+
+    def keep_lease(self) -> None:
+        """Renew the lease while a step works; a catalog that is away now may be back at the next renewal.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease is lost.
+
+        """
+        try:
+            self.renew_lease()
+        except CatalogError as error:
+            if type(error) is not CatalogError:
+                raise
+            self.log.warning("%s", error)
+
+    def require_free(self) -> None:
+        """Refuse a job that another run is changing.
+
+        Raises:
+            LeaseHeldError: One is; the message has its id.
+
+        """
+        require_free(self.catalog, self.job, self.run_id)
+
+    def mark(self, step: str, *, started: bool = False, ended: bool = False) -> None:
+        """Record when a step starts or ends, if the change is recorded as a run."""
+        with suppress(UnknownRecordError):
+            self.catalog.mark_step(self.run_id, step, started=started, ended=ended)
+
+    def record_savepoint(self, store: CheckpointStore, manifest: Manifest, path: str, reason: str) -> None:
+        """Record a savepoint that no driver wrote."""
+        self.catalog.record_savepoint(
+            store.describe(path),
+            job=manifest.job,
+            lineage=manifest.lineage,
+            epoch=manifest.epoch,
+            parallelism=manifest.parallelism,
+            reason=reason,
+        )
+
+    @contextmanager
+    def noting(self, step: str) -> Iterator[None]:
+        """Record in the run why a step fails, if it does; the rollback reports it."""
+        try:
+            yield
+        except Exception as error:
+            self.log.error("%s", error)
+            # A catalog that is away must not hide the error itself. An ended run keeps the reason it ended for.
+            with suppress(StatecoreError):
+                run = self.run()
+                if run is not None and run.state == "running":
+                    self.catalog.update_rescale_run(self.run_id, error=f"step {step} failed: {error}")
+            raise
+
+
+def savepoint_name(run_id: str) -> str:
+    """Return a run's id with characters replaced that do not belong in a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-") or "run"
+
+
+def find_run(catalog: Catalog, run_id: str) -> RescaleRunRecord | None:
+    """Return a rescale run, or None when there is none of this id."""
+    with suppress(UnknownRecordError):
+        return catalog.rescale_run(run_id)
+    return None
+
+
+def require_free(catalog: Catalog, job: str, run_id: str) -> None:
+    """Refuse a job that another run is changing; see ``Change.require_free``."""
+    lease = catalog.lease(job)
+    if lease is not None and lease.owner != run_id and now_ms() < lease.expires_ms:
+        raise LeaseHeldError(
+            f"found run {lease.owner!r} changing job {job!r}; expected no other run; wait until that run has ended, or "
+            "end it, which rolls it back: mark the run failed in Airflow, or press Ctrl-C in its shell"
+        )
+
+
+def out_of_order(run_id: str, what: str, step: str) -> ConfigurationError:
+    """Return the error of a step that misses the result of an earlier one."""
+    return ConfigurationError(
+        f"found no {what} of run {run_id!r}; expected the one that the step {step} leaves; run that step first"
+    )
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since the epoch, UTC."""
+    return SystemClock().now_ms()

@@ -1,0 +1,70 @@
+"""What one look at a step shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from statecore.catalog import Catalog
+from statecore.errors import CatalogError, GenerationClaimedError, StatecoreError, StepFailedError, StorageError
+
+
+class Status(StrEnum):
+    """Where a step stands."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    """Failed; retryable."""
+    REFUSED = "refused"
+    """Failed for good: another attempt fails the same way."""
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look showed.
+
+    Attributes:
+        status: Where the step stands.
+        message: What was seen, for a log.
+        result: What the step came to in an earlier attempt.
+
+    """
+
+    status: Status
+    message: str
+    result: str | None = None
+
+    def check(self) -> None:
+        """Do nothing unless the step failed.
+
+        Raises:
+            StepFailedError: It did.
+
+        """
+        if self.status in (Status.FAILED, Status.REFUSED, Status.TIMEOUT):
+            raise StepFailedError(self.message, is_retryable=self.status is Status.FAILED)
+
+
+def look_at_request(catalog: Catalog, request_id: int) -> Finding:
+    """Look whether a driver has answered a request."""
+    request = catalog.get_request(request_id)
+    if request.state == "done":
+        return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
+    if request.state == "failed":
+        return Finding(
+            Status.FAILED,
+            f"found request {request.id} to {request.kind} failed: {request.error}; expected the driver of job "
+            f"{request.job!r} to carry it out; remove the cause and try again",
+        )
+    return Finding(Status.WAITING, f"request {request.id} to {request.kind} {request.state}")
+
+
+def is_retryable(error: StatecoreError) -> bool:
+    """Tell whether another attempt may succeed: the catalog or a store was away, or a driver came between."""
+    if isinstance(error, StepFailedError):
+        return error.is_retryable
+    # Their subclasses say what is wrong, and that stays wrong.
+    return type(error) in (CatalogError, StorageError) or isinstance(error, GenerationClaimedError)

@@ -1,0 +1,94 @@
+"""What a rescale is asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from statecore.catalog import Catalog, JobRecord, RescaleMethod
+from statecore.errors import ConfigurationError, InvalidParallelismError, RequestFailedError
+from statecore.operations.resizing import check_workers
+
+_MAX_PARALLELISM_LIMIT = 32_768
+
+WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
+"""A rescale method, or ``auto``: ``live`` if a driver runs and max parallelism stays, else ``by_reference``."""
+
+
+class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A wanted rescale.
+
+    Attributes:
+        job: Name of the job.
+        parallelism: Subtasks after it.
+        workers: Workers after it; None leaves the cluster as it is.
+        method: How state gets to its new subtasks.
+        max_parallelism: Key groups after a rewrite; None keeps their number.
+        reason: Why, for the history.
+
+    """
+
+    job: str
+    parallelism: int
+    workers: int | None = None
+    method: WantedMethod = "auto"
+    max_parallelism: int | None = None
+    reason: str = ""
+
+    def resolved(self, catalog: Catalog) -> RescaleMethod:
+        """Return the rescale method; ``auto`` depends on whether a driver runs now."""
+        if self.method != "auto":
+            return self.method
+        return "live" if self._driver_runs(catalog) and self.max_parallelism is None else "by_reference"
+
+    def checked(self, catalog: Catalog) -> JobRecord:
+        """Return the job if this rescale is possible; call it before anything is stopped.
+
+        Raises:
+            UnknownJobError: There is no such job.
+            InvalidParallelismError: A parallelism is out of bounds.
+            ConfigurationError: The parameters do not fit together, or the job is to be stopped.
+            RequestFailedError: A live rescale needs a live driver, and there is none.
+
+        """
+        job = catalog.job(self.job)
+        self._check_sizes(job)
+        if job.desired_state != "running":
+            raise ConfigurationError(
+                f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it at "
+                f"the new parallelism: `statecore start {job.name} --parallelism {self.parallelism}`, or the DAG start"
+            )
+        if self.method == "live" and not self._driver_runs(catalog):
+            raise RequestFailedError(
+                f"found no live driver of job {job.name!r}; expected one to adopt parallelism {self.parallelism}; "
+                "choose the method by_reference, which needs none"
+            )
+        return job
+
+    def _driver_runs(self, catalog: Catalog) -> bool:
+        newest = catalog.newest_generation(self.job)
+        return newest is not None and newest.state == "running" and catalog.is_alive(newest)
+
+    def _check_sizes(self, job: JobRecord) -> None:
+        groups = job.max_parallelism if self.max_parallelism is None else self.max_parallelism
+        if groups != job.max_parallelism and self.method != "rewrite":
+            raise ConfigurationError(
+                f"found max parallelism {groups} with the method {self.method} for job {job.name!r}; expected its "
+                f"{job.max_parallelism}, because only a rewrite changes it; leave it out, or choose the method rewrite"
+            )
+        if not 1 <= groups <= _MAX_PARALLELISM_LIMIT:
+            raise InvalidParallelismError(
+                f"found max parallelism {groups} for job {job.name!r}; expected 1 to {_MAX_PARALLELISM_LIMIT}; choose "
+                "one in that range"
+            )
+        if not 1 <= self.parallelism <= groups:
+            raise InvalidParallelismError(
+                f"found parallelism {self.parallelism} for job {job.name!r}; expected 1 to its max parallelism "
+                f"{groups}; choose one in that range, or raise max parallelism with the method rewrite"
+            )
+        if self.workers is not None and self.workers < 1:
+            raise ConfigurationError(
+                f"found {self.workers} workers for job {job.name!r}; expected at least 1; without workers nothing runs"
+            )
+        check_workers(job, self.workers)

@@ -1,0 +1,81 @@
+"""The step that starts a job again, and the search for its new driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from statecore.catalog import Catalog, GenerationRecord, RescaleMethod
+from statecore.operations.rescaling.change import out_of_order
+from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.step import Step
+from statecore.operations.rescaling.stop import StopWithSavepoint
+
+_GENERATIONS = 20
+
+
+@dataclass(kw_only=True)
+class Restart(Step):
+    """Has the supervisor start the job from its savepoint, and waits until its driver runs.
+
+    Attributes:
+        max_parallelism: Key groups after a rewrite; None keeps their number.
+        after: The new driver's generation is higher than this one.
+
+    """
+
+    name = "restart"
+    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    expected = "the supervisor to launch a driver that runs"
+
+    max_parallelism: int | None = None
+    after: int = 0
+
+    def ask(self) -> None:
+        """Record what is wanted."""
+        run, catalog = self.required_run(), self.change.catalog
+        # An upgrade keeps the parallelism, so nothing is rescaled.
+        start_from = run.rescaled or run.savepoint
+        if start_from is None:
+            raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
+        self.after = last_ended(catalog.newest_generation(self.change.job))
+        job = catalog.job(self.change.job)
+        if (job.desired_state, job.start_from) != ("running", start_from):
+            catalog.set_desired(
+                self.change.job,
+                state="running",
+                parallelism=run.to_parallelism,
+                max_parallelism=self.max_parallelism,
+                start_from=start_from,
+            )
+
+    def look(self) -> Finding:
+        """Look for the new driver."""
+        return find_driver(self.change.catalog, self.change.job, self.after)
+
+
+def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
+    """Look whether a generation after ``after`` runs; the failure of one fails the wait, also if it has a successor."""
+    newer = [each for each in catalog.generations(job, limit=_GENERATIONS) if each.generation > after]
+    for each in newer:
+        if each.state == "failed":
+            return Finding(
+                Status.FAILED,
+                f"found that generation {each.generation} of job {job!r} failed: {each.error or 'no reason given'}; "
+                f"expected it to run; look at its log {each.log_path}",
+            )
+    if not newer:
+        return Finding(Status.WAITING, f"no generation after {after}")
+    newest, is_alive = newer[0], catalog.is_alive(newer[0])
+    message = f"generation {newest.generation} {newest.state}"
+    if not newest.ended and not is_alive:
+        message += ", no heartbeat lately"
+    return Finding(Status.DONE if newest.state == "running" and is_alive else Status.WAITING, message)
+
+
+def last_ended(newest: GenerationRecord | None) -> int:
+    """Return the newest generation that has ended: a driver after it is the new one.
+
+    In a first attempt that is the driver that was stopped; in a later one, the generation before the new driver's.
+    """
+    return 0 if newest is None else newest.generation - (0 if newest.ended else 1)

@@ -1,0 +1,111 @@
+"""The Spark job that writes a savepoint's state anew, as a program of its own on the job's Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+
+from statecore.catalog import JobRecord
+from statecore.cluster.processes import kill_session
+from statecore.cluster.spark_home import spark_environment
+from statecore.errors import StepFailedError
+from statecore.operations.rescaling.change import Change
+from statecore.operations.submit import SPARKJOBS, submit_command
+
+_SHOWN_LINES = 20
+_END_S = 10.0
+
+
+class Rewrite:
+    """Submits the rewrite of a savepoint with the job's master and Spark configuration.
+
+    The job's driver has stopped, so its executors are free. A rewrite whose caller was killed may still succeed: its
+    savepoint is then found by its name.
+
+    Args:
+        job: The job.
+        savepoint: URL of the savepoint to read.
+        name: Name of the savepoint to write, in the same store.
+        parallelism: Subtasks of the new savepoint.
+        max_parallelism: Its key groups.
+
+    """
+
+    def __init__(self, job: JobRecord, savepoint: str, name: str, parallelism: int, max_parallelism: int) -> None:
+        self._job = job
+        self._name = name
+        arguments = ["--savepoint", savepoint, "--name", name]
+        arguments += ["--parallelism", str(parallelism), "--max-parallelism", str(max_parallelism)]
+        self._command = submit_command(job, name, SPARKJOBS / "rewrite.py", *arguments)
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, timeout_s: float, change: Change) -> None:
+        """Run it to its end, log its output, and keep the change's lease meanwhile.
+
+        Raises:
+            StepFailedError: It failed, or took longer than ``timeout_s``.
+            LeaseHeldError, UnknownRecordError: The lease is lost: another run has the job now.
+
+        """
+        deadline = time.monotonic() + timeout_s
+        output: deque[str] = deque(maxlen=_SHOWN_LINES)
+        with subprocess.Popen(
+            self._command,
+            env=spark_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            self._process = process
+            reader = threading.Thread(target=_read, args=(process, output, change), daemon=True)
+            reader.start()
+            try:
+                while (exit_code := _wait(process, change.lease_ttl_ms / 10_000)) is None:
+                    change.keep_lease()
+                    if time.monotonic() > deadline:
+                        raise StepFailedError(
+                            f"found the rewrite {self._name} of job {self._job.name!r} running for longer than "
+                            f"{timeout_s:,.0f} s; expected it to end by then; give the cluster more workers, or the "
+                            "step a longer timeout",
+                            is_retryable=False,
+                        )
+            finally:
+                self.kill()
+                reader.join()
+        if exit_code != 0:
+            last = "\n".join(output)
+            raise StepFailedError(
+                f"found the rewrite {self._name} of job {self._job.name!r} ended with exit code {exit_code}; "
+                f"expected 0; its last output was:\n{last}",
+                is_retryable=True,
+            )
+
+    def kill(self) -> None:
+        """End the program and all that it started; asked first, Spark gives its executors back."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+        kill_session(self._process.pid)
+
+
+def _wait(process: subprocess.Popen[str], timeout_s: float) -> int | None:
+    try:
+        return process.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _read(process: subprocess.Popen[str], output: deque[str], change: Change) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        output.append(line.rstrip())
+        change.log.info("%s", line.rstrip())

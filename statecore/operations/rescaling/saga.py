@@ -1,0 +1,42 @@
+"""Which steps a change has, and how often each is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from statecore.operations.rescaling.change import Change
+from statecore.operations.rescaling.lease import BeginRescale
+from statecore.operations.rescaling.request import RescaleRequest
+from statecore.operations.rescaling.rescale_state import RescaleState
+from statecore.operations.rescaling.resize_cluster import GrowCluster, ShrinkCluster
+from statecore.operations.rescaling.restart import Restart
+from statecore.operations.rescaling.rollback import Rollback
+from statecore.operations.rescaling.start import StartJob
+from statecore.operations.rescaling.step import Step
+from statecore.operations.rescaling.stop import StopWithSavepoint
+from statecore.operations.rescaling.verify import Verify
+
+RETRIES = 2
+"""How often a step that failed is tried again, if another attempt may succeed."""
+RETRY_DELAY = timedelta(seconds=5)
+
+WAITING_STEPS: Mapping[str, type[Step]] = {
+    kind.name: kind
+    for kind in (StopWithSavepoint, GrowCluster, RescaleState, Restart, ShrinkCluster, Verify, Rollback, StartJob)
+}
+"""The steps that may wait, by name: another process can go on waiting for them."""
+
+
+def rescale_steps(change: Change, request: RescaleRequest) -> list[Step]:
+    """Return the steps of a rescale; each skips itself if the run does not need it."""
+    groups = request.max_parallelism
+    return [
+        BeginRescale(change=change, request=request),
+        StopWithSavepoint(change=change, reason=request.reason),
+        GrowCluster(change=change),
+        RescaleState(change=change, max_parallelism=groups),
+        Restart(change=change, max_parallelism=groups),
+        ShrinkCluster(change=change),
+        Verify(change=change),
+    ]

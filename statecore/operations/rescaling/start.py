@@ -1,0 +1,71 @@
+"""Starting a job that is stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statecore.errors import InvalidParallelismError
+from statecore.operations.rescaling.finding import Finding
+from statecore.operations.rescaling.restart import find_driver, last_ended
+from statecore.operations.rescaling.step import Step
+from statecore.operations.resizing import check_workers
+
+
+@dataclass(kw_only=True)
+class StartJob(Step):
+    """Has the supervisor run a job from its newest epoch, and waits until its driver runs.
+
+    A job that runs stays as it is. A start that fails is not undone: the supervisor goes on trying, as after a crash.
+
+    Attributes:
+        parallelism: Subtasks; None as before.
+        workers: Workers; None leaves the cluster as it is.
+        after: The new driver's generation is higher than this one.
+
+    """
+
+    name = "start"
+    holds_lease = False
+    expected = "the supervisor to launch a driver that runs"
+
+    parallelism: int | None = None
+    workers: int | None = None
+    after: int = 0
+
+    def begin(self) -> None:
+        """Begin; the lease is held only while the wish is recorded."""
+
+    def hold_lease(self) -> None:
+        """Do nothing: ``ask`` takes the lease and gives it back."""
+
+    def ask(self) -> None:
+        """Record what is wanted, unless the job runs."""
+        change = self.change
+        self.after = last_ended(change.catalog.newest_generation(change.job))
+        try:
+            if change.catalog.job(change.job).desired_state == "stopped":
+                # Not while another run changes the job.
+                change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
+                self._record()
+        finally:
+            # Also the lease of an attempt that was killed: its expiry would stop the job again.
+            change.catalog.release_lease(change.job, change.run_id)
+
+    def look(self) -> Finding:
+        """Look for the driver."""
+        return find_driver(self.change.catalog, self.change.job, self.after)
+
+    def end(self) -> None:
+        """End; there is no run to record it in."""
+
+    def _record(self) -> None:
+        job = self.change.catalog.job(self.change.job)
+        if self.parallelism is not None and not 1 <= self.parallelism <= job.max_parallelism:
+            raise InvalidParallelismError(
+                f"found parallelism {self.parallelism} for job {job.name!r}; expected 1 to its max parallelism "
+                f"{job.max_parallelism}; choose one in that range"
+            )
+        check_workers(job, self.workers)
+        if job.cluster is not None and self.workers is not None:
+            self.change.catalog.set_desired_workers(job.cluster, self.workers)
+        self.change.catalog.set_desired(job.name, state="running", parallelism=self.parallelism)

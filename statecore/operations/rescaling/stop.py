@@ -1,0 +1,139 @@
+"""The step that stops a job with a savepoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from statecore.catalog import RequestRecord, RescaleMethod, RescaleRunRecord
+from statecore.errors import MissingFileError, StatecoreError, StepFailedError
+from statecore.operations.rescaling.change import now_ms
+from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.step import Step
+
+
+@dataclass(kw_only=True)
+class StopWithSavepoint(Step):
+    """Stops the job's driver and leaves a savepoint; its result is the path of the savepoint's manifest in the store.
+
+    Without a live driver the step itself makes the savepoint, from the newest committed epoch. A job that was stopped
+    before, or has not committed an epoch, can be stopped for good without one: the result is None then.
+
+    Attributes:
+        reason: Why, kept with the savepoint.
+        for_good: Whether the job stays stopped: this is the last step then, and gives the lease back.
+
+    """
+
+    name = "stop_with_savepoint"
+    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    expected = "the driver to write the savepoint and end"
+
+    reason: str = ""
+    for_good: bool = False
+
+    def hold_lease(self) -> None:
+        """Renew the lease; a job that an earlier attempt has stopped for good has none any more."""
+        if not self._is_stopped_for_good():
+            super().hold_lease()
+
+    def ask(self) -> None:
+        """Ask the driver to stop."""
+        if self._earlier() is None and not self._is_stopped_for_good():
+            self.change.catalog.set_desired(self.change.job, state="stopped")
+            self._request()
+
+    def look(self) -> Finding:
+        """Wait while there is a live driver."""
+        if self._earlier() is not None or self._is_stopped_for_good():
+            return Finding(Status.DONE, "stopped by an earlier attempt")
+        request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
+        is_awaited = request.state != "failed" or self.for_good
+        if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
+            return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
+        return Finding(Status.DONE, f"request {request.state}, no live driver")
+
+    def finish(self) -> str | None:
+        """Take the driver's savepoint, or make one."""
+        change = self.change
+        savepoint = self._earlier() or self._savepoint()
+        if savepoint is not None and change.run() is not None:
+            change.catalog.update_rescale_run(change.run_id, savepoint=savepoint)
+        described = "none" if savepoint is None else change.store().describe(savepoint)
+        change.log.info("Job %s is stopped; savepoint: %s", change.job, described)
+        if self.for_good:
+            change.catalog.release_lease(change.job, change.run_id)
+        return savepoint
+
+    def recorded(self, run: RescaleRunRecord) -> str | None:
+        """Return the savepoint of a run that is done."""
+        return run.savepoint
+
+    def _savepoint(self) -> str | None:
+        change, request = self.change, self._request()
+        # A driver may have answered and died before it recorded its end. A silent one that wakes up finds itself ended.
+        change.catalog.fail_lost_generation(change.job)
+        if request.state == "done" and request.result is not None:
+            savepoint: str | None = request.result["savepoint"]
+            return savepoint
+        if self.for_good and (self._was_stopped() or change.store().newest() is None):
+            change.catalog.finish_request(request.id, result={"savepoint": None})
+            return None
+        if request.state == "failed":
+            raise StepFailedError(
+                f"found that the driver of job {change.job!r} could not stop with a savepoint: {request.error}; "
+                "expected one; remove the cause and begin a new run",
+                is_retryable=False,
+            )
+        return self._pin_newest_epoch(request)
+
+    def _was_stopped(self) -> bool:
+        lease = self.change.catalog.lease(self.change.job)
+        return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
+
+    def _earlier(self) -> str | None:
+        run = self.change.run()
+        return None if run is None else run.savepoint
+
+    def _is_stopped_for_good(self) -> bool:
+        """Tell whether an earlier attempt did everything: the request is answered, and the lease was given back."""
+        catalog = self.change.catalog
+        if not self.for_good or catalog.lease(self.change.job) is not None:
+            return False
+        # A run that has lost its lease must not ask the driver of a job that runs again to stop.
+        return catalog.job(self.change.job).desired_state == "stopped" and self._request().state == "done"
+
+    def _request(self) -> RequestRecord:
+        arguments = {"name": self.change.savepoint_name, "reason": self.reason}
+        key = f"{self.change.run_id}/{self.name}"
+        return self.change.catalog.request(self.change.job, "stop_with_savepoint", arguments, key)
+
+    def _pin_newest_epoch(self, request: RequestRecord) -> str:
+        """Make a savepoint of the newest epoch; a generation of our own keeps the supervisor and late drivers away.
+
+        Raises:
+            GenerationClaimedError: A driver has come between; look again.
+            MissingFileError: There is no committed epoch.
+
+        """
+        change = self.change
+        claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
+        try:
+            store = change.store()
+            manifest = store.newest()
+            if manifest is None:
+                raise MissingFileError(
+                    f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
+                    "expected one or the other to make a savepoint of; start the job and let it commit an epoch first"
+                )
+            change.log.info("No live driver; pinning the newest epoch %s", manifest.epoch)
+            path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
+        except StatecoreError as error:
+            change.catalog.end_generation(change.job, claimed.generation, state="failed", error=str(error))
+            raise
+        change.record_savepoint(store, manifest, path, self.reason)
+        # Answered here, or the next driver would find the request and stop.
+        result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
+        change.catalog.finish_request(request.id, result=result)
+        change.catalog.end_generation(change.job, claimed.generation, state="stopped")
+        return path

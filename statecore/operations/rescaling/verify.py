@@ -1,0 +1,48 @@
+"""The last step of a change: is the job healthy?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statecore.errors import UnhealthyJobError
+from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.step import Step
+from statecore.operations.verification import Verification, patience_ms
+
+
+@dataclass(kw_only=True)
+class Verify(Step):
+    """Waits until the job is healthy at the new parallelism, then ends the run and gives the lease back.
+
+    ``statecore.operations.health`` says what healthy is. A job with long epochs gets more time than the caller's limit.
+    """
+
+    name = "verify"
+    expected = "a live driver at the new parallelism that keeps up"
+
+    def __post_init__(self) -> None:
+        """Only what is heard since the first look in this process counts."""
+        self._verification: Verification | None = None
+
+    def look(self) -> Finding:
+        """Look at heartbeats, epochs and the backlog."""
+        change = self.change
+        if self._verification is None:
+            parallelism = self.required_run().to_parallelism
+            self._verification = Verification(change.job, change.run_id, parallelism)
+        try:
+            health = self._verification.look(change.catalog)
+        except UnhealthyJobError as error:
+            return Finding(Status.REFUSED, str(error))
+        return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
+
+    def end(self) -> None:
+        """End the run."""
+        change = self.change
+        change.mark(self.name, ended=True)
+        change.catalog.finish_rescale_run(change.run_id)
+        change.catalog.release_lease(change.job, change.run_id)
+
+    def patience_ms(self) -> int:
+        """Return how long epochs and the backlog need, by how they went lately."""
+        return patience_ms(self.change.catalog, self.change.job)

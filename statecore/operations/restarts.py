@@ -1,0 +1,38 @@
+"""When a job's next driver starts: later and later after failures that brought no new epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statecore.catalog import GenerationRecord
+
+_FIRST_BACKOFF_MS = 1_000
+_LONGEST_BACKOFF_MS = 30_000
+HISTORY = 10
+"""Generations to look back: more failures than it takes to reach the longest back-off."""
+
+
+def next_start_ms(history: Sequence[GenerationRecord]) -> int:
+    """Return when the next driver may start; 0 for at once.
+
+    Args:
+        history: The job's newest generations, newest first, all ended.
+
+    """
+    failures = 0
+    for index, generation in enumerate(history):
+        if generation.state != "failed" or progressed(generation, history[index + 1 :]):
+            break
+        failures += 1
+    if failures == 0:
+        return 0
+    ended_ms = history[0].ended_ms or 0
+    return ended_ms + min(_FIRST_BACKOFF_MS << (failures - 1), _LONGEST_BACKOFF_MS)
+
+
+def progressed(generation: GenerationRecord, older: Sequence[GenerationRecord]) -> bool:
+    """Tell whether a generation committed an epoch, and not only found the one that an older generation committed."""
+    if generation.epoch is None:
+        return False
+    known = next(((each.lineage, each.epoch) for each in older if each.epoch is not None), None)
+    return (generation.lineage, generation.epoch) != known

@@ -1,0 +1,51 @@
+"""Finds in an error what its reader needs first: the line of the job file, and the exception itself."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Collection
+
+_TRACEBACK = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
+_JVM_FRAMES = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|Caused by: )")
+
+
+def blame(error: BaseException, job_files: Collection[str]) -> str:
+    """Return an error as ``orders.py:13 in check: ValueError: negative amount``, without the frames between.
+
+    Spark hands on an error of a Python worker as text: the exception is the last one in that text.
+
+    Args:
+        error: What was raised.
+        job_files: Paths of job files, as they were loaded.
+
+    """
+    place = job_file_line(error, job_files)
+    return exception_line(error) if place is None else f"{place}: {exception_line(error)}"
+
+
+def exception_line(error: BaseException) -> str:
+    """Return kind and message of an error; of the one in the Python worker, when Spark hands one on."""
+    text = str(error)
+    before, found, worker = text.rpartition(_TRACEBACK)
+    if not found:
+        return f"{type(error).__name__}: {text}"
+    lines = worker.splitlines()
+    first = next((number for number, line in enumerate(lines) if line and not line.startswith((" ", "^"))), None)
+    if first is None:
+        return f"{type(error).__name__}: {before.strip()}"
+    raised = _JVM_FRAMES.split("\n".join(lines[first:]))[0].strip()
+    # Without the module, as Python says it of its own exceptions.
+    return re.sub(r"^(?:\w+\.)+(?=\w+(?::|$))", "", raised)
+
+
+def job_file_line(error: BaseException, job_files: Collection[str]) -> str | None:
+    """Return the last line of a job file that an error went through, as ``orders.py:13 in check``; None without one."""
+    frames = _FRAME.finditer("".join(traceback.format_exception(error)))
+    found = [frame for frame in frames if frame["file"] in job_files]
+    if not found:
+        return None
+    file, line, function = found[-1].group("file", "line", "function")
+    place = f"{file.rpartition('/')[2]}:{line}"
+    return place if function in (None, "<module>") else f"{place} in {function}"

@@ -1,0 +1,54 @@
+"""What the catalog is told of a driver that failed."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+from pyspark import SparkContext
+
+from statecore.catalog import Catalog
+from statecore.runtime.blame import blame
+from statecore.runtime.job import JOB_MODULE
+
+_HEAD, _TAIL = 1_000, 4_000
+"""Characters of an error that the catalog keeps."""
+_JVM_ENDED = (
+    "found the driver's JVM ended; expected it to run until the job is stopped; see whether the machine ran out of "
+    "memory or somebody killed it (`dmesg`), and the end of the driver's log"
+)
+_SUPERVISOR_S = 3.0
+
+
+def record_failure(catalog: Catalog, job: str, generation: int, error: BaseException) -> None:
+    """Record that a generation failed, and why; the first record stays."""
+    if jvm_ended():
+        # The supervisor started the JVM, so it knows the signal that ended it: it may speak first.
+        time.sleep(_SUPERVISOR_S)
+        catalog.end_generation(job, generation, state="failed", error=_JVM_ENDED)
+    else:
+        catalog.end_generation(job, generation, state="failed", error=told(error))
+
+
+def told(error: BaseException) -> str:
+    """Return an error for the catalog: where in the job file, its kind, its beginning and its end."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(JOB_MODULE)]
+    text = blame(error, {str(module.__file__) for module in modules})
+    left_out = len(text) - _HEAD - _TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:_HEAD]}\n… {left_out:,} characters, in the driver's log …\n{text[-_TAIL:]}"
+
+
+def jvm_ended() -> bool:
+    """Tell whether this driver had a JVM that answers no more; every call into it fails with an error of py4j's."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return False
+    parameters = gateway.gateway_parameters
+    try:
+        socket.create_connection((parameters.address, parameters.port), timeout=1).close()
+    except OSError:
+        return True
+    return False
