@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import time
@@ -24,6 +25,8 @@ from statecore.cluster.processes import kill_session
 MARK = "STATECORE_STACK"
 _TAIL_LINES = 30
 _GRACE_S = 10.0
+# Below those that Linux and macOS take for outgoing connections.
+_LISTENING_PORTS = range(20_000, 32_000)
 
 
 class StackError(RuntimeError):
@@ -206,9 +209,15 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """Return ports that are free now, all different.
+
+    The system gives none of them to an outgoing connection, so they are still free when a slow program gets to them.
+    """
+    free: list[int] = []
+    for port in random.sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise StackError(f"found {len(free)} free ports from {_LISTENING_PORTS}; expected {count}; end what holds them")

@@ -15,6 +15,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
 from tests.support.handmade import written
+from tests.support.waiting import PATIENCE_S, wait
 
 STEP_S = 0.1
 
@@ -34,6 +35,7 @@ class ScriptedDriver:
         fail_at: By parallelism, the error with which every generation fails that starts at it.
         idle: Commit no epochs.
         refuse: Error with which every request is answered.
+        deaf: Answer no request.
         resize: Whether to bring the cluster to the size wanted.
         waiting: Records that wait; None when that is unknown.
         epoch_ms: How long an epoch takes, for its 10 rows.
@@ -54,23 +56,24 @@ class ScriptedDriver:
         self._buried = threading.Event()
         self.idle = False
         self.refuse: str | None = None
+        self.deaf = False
         self.resize = True
         self.waiting: int | None = 0
         self.epoch_ms = 100
 
-    def wait_running(self, timeout_s: float = 10) -> GenerationRecord:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+    def wait_running(self) -> GenerationRecord:
+        def running() -> GenerationRecord | None:
             newest = self._catalog.newest_generation(self._job)
-            if newest is not None and newest.state == "running":
-                return newest
-            time.sleep(STEP_S)
-        raise AssertionError("no generation runs")
+            return newest if newest is not None and newest.state == "running" else None
+
+        found = wait(running, "a generation that runs")
+        assert found is not None
+        return found
 
     def die(self) -> None:
         """Stop taking part, supervisor and all: no heartbeat, no answer, as after ``kill -9``."""
         self._dead.set()
-        assert self._buried.wait(10)
+        assert self._buried.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -115,7 +118,7 @@ class ScriptedDriver:
             self._commit(newest)
         waiting = SourceBacklog("flights", records=self.waiting)
         self._catalog.record_backlog(self._job, mine.generation, [waiting])
-        request = self._catalog.next_request(self._job)
+        request = None if self.deaf else self._catalog.next_request(self._job)
         if request is not None:
             self._answer(request, mine)
 

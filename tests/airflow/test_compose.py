@@ -29,6 +29,6 @@ def test_airflow_takes_its_commands_and_knows_its_settings(tmp_path: Path) -> No
     environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", program, json.dumps([called, names])],
-        capture_output=True, text=True, timeout=120, check=False, env=environment,
+        capture_output=True, text=True, timeout=180, check=False, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from statecore.runtime import read_savepoint
 from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
+from tests.support.waiting import wait
 
 JOB = "totals"
 ARTIFACT = Path(__file__).parent / "jobs" / "totals.py"
@@ -138,9 +139,9 @@ class Bench:
         wait(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "the savepoint")
         return self.catalog.get_request(asked.id)
 
-    def wait_done(self, timeout_s: float = 90) -> None:
+    def wait_done(self) -> None:
         """Wait until everything fed is committed."""
-        wait(lambda: self.rows_done() >= len(self.fed) or self.generation().state == "failed", "the records", timeout_s)
+        wait(lambda: self.rows_done() >= len(self.fed) or self.generation().state == "failed", "the records")
         assert self.rows_done() == len(self.fed), self.generation().error
 
     def wait_failed(self) -> None:
@@ -189,13 +190,6 @@ class Bench:
         for file in folder.rglob("lineage=*/epoch=*/*.parquet"):
             rows.update(tuple(row[c] for c in columns) for row in pq.ParquetFile(file).read().to_pylist())
         return rows
-
-
-def wait(condition: Callable[[], Any], what: str, timeout_s: float = 180) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture

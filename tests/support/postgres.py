@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -19,6 +17,9 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL
 
+from examples.stack.processes import free_ports
+from tests.support.waiting import wait
+
 PASSWORD = "a secret of the tests"
 _USER = "tester"
 _databases = count()
@@ -28,7 +29,7 @@ class PostgresServer:
     """The server; whoever starts it stops it."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         # PostgreSQL refuses to be run by root.
@@ -83,16 +84,16 @@ class PostgresServer:
 
     def _wait_ready(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + 30
-        while True:
-            assert self._process.poll() is None, (self._folder / "log").read_text()
-            try:
-                self.connect().close()
-            except psycopg.OperationalError:
-                assert time.monotonic() < deadline, (self._folder / "log").read_text()
-                time.sleep(0.05)
-            else:
-                return
+        wait(self._is_ready, f"PostgreSQL; see {self._folder / 'log'}")
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
 class Database:
@@ -134,9 +135,3 @@ def _program(name: str) -> str:
     found = shutil.which(name) or (str(debian[-1]) if debian else None)
     assert found, f"found no {name}; expected PostgreSQL's server programs; install the package postgresql"
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

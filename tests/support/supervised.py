@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
+from tests.support.waiting import wait
 
 CLUSTER = "local"
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition, but not for ever."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Supervised:
@@ -61,11 +52,11 @@ class Supervised:
         self._catalog.close()
 
     def wait_running(self, parallelism: int) -> None:
-        def is_running() -> bool:
+        def runs() -> bool:
             newest = self._catalog.newest_generation(self._job)
             return self._mine is not None and newest is not None and newest.parallelism == parallelism
 
-        until(is_running)
+        wait(runs, f"a driver at parallelism {parallelism}")
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):

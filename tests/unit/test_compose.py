@@ -108,7 +108,7 @@ def test_catalog_init_registers_a_cluster_that_reaches_the_master(
     command = [sys.executable, *SERVICES["catalog-init"]["command"][1:]]
     environment = {**os.environ, "STATECORE_CATALOG": url, "PYTHONPATH": str(REPO)}
     for _ in range(2):  # the second time changes nothing
-        subprocess.run(command, cwd=REPO, env=environment, check=True, timeout=60)
+        subprocess.run(command, cwd=REPO, env=environment, check=True, timeout=180)
     with Catalog(url) as catalog:
         (cluster,) = catalog.clusters()
     assert cluster.desired_workers == 1
@@ -145,7 +145,7 @@ def test_whoever_needs_a_store_finds_the_gateway_of_seaweedfs_and_nothing_else_o
 def test_storage_init_makes_a_bucket_and_tries_conditional_puts(s3_endpoint: str) -> None:
     command = [sys.executable, *SERVICES["storage-init"]["command"][1:]]
     for _ in range(2):  # the second time changes nothing
-        subprocess.run(command, cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO)}, check=True, timeout=60)
+        subprocess.run(command, cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO)}, check=True, timeout=180)
     assert open_store("s3://statecore").list("probes") == []
 
 

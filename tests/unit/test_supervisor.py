@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
@@ -23,6 +22,7 @@ from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members, spawn
 from statecore.errors import CatalogError, ClusterError
 from statecore.supervisor import Supervisor
+from tests.support.waiting import PATIENCE_S, wait
 
 DRIVER = """
 import os, sys, time
@@ -55,7 +55,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def catalog(url: str) -> Iterator[Catalog]:
-    with Catalog(url, liveness=Liveness(running_ms=3_000)) as catalog:
+    with Catalog(url) as catalog:
         catalog.create_schema()
         register(catalog)
         yield catalog
@@ -104,13 +104,14 @@ def register(catalog: Catalog) -> None:
     )
 
 
-def until(supervisor: Supervisor, condition: Callable[[], object], timeout_s: float = 30) -> None:
-    @retry(stop=stop_after_delay(timeout_s), wait=wait_fixed(0.05), reraise=True)
-    def attempt() -> None:
-        supervisor.step()
-        assert condition()
+def until(supervisor: Supervisor, condition: Callable[[], object]) -> None:
+    """Make one pass after the other until something has come about."""
 
-    attempt()
+    def attempt() -> object:
+        supervisor.step()
+        return condition()
+
+    wait(attempt, "what the supervisor is to bring about")
 
 
 def states(catalog: Catalog) -> list[str]:
@@ -143,7 +144,7 @@ def test_a_killed_driver_is_replaced_without_waiting_for_its_heartbeat(
     catalog.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
     os.kill(spawned[0], signal.SIGKILL)
-    until(supervisor, lambda: len(spawned) == 2, timeout_s=2)
+    until(supervisor, lambda: len(spawned) == 2)
     until(supervisor, lambda: states(catalog) == ["failed", "running"])
     assert "its JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
     assert not psutil.pid_exists(spawned[0])
@@ -178,7 +179,7 @@ def test_a_job_killed_while_unwanted_is_not_started(catalog: Catalog, launch, tm
 
 
 def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one(
-    catalog: Catalog, launch, tmp_path: Path, spawned
+    catalog: Catalog, url: str, launch, tmp_path: Path, spawned
 ) -> None:
     first = Supervisor(catalog, tmp_path, launch=launch)
     catalog.set_desired("j", state="running")
@@ -188,6 +189,9 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
     until(second, lambda: newest(catalog).heartbeat_ms > beat_ms + 500)
     assert len(spawned) == 1
     os.kill(spawned[0], signal.SIGKILL)
+    with Catalog(url, liveness=Liveness(running_ms=3_000)) as impatient:
+        third = Supervisor(impatient, tmp_path, launch=launch)
+        until(third, lambda: len(spawned) == 2)
     until(second, lambda: states(catalog) == ["failed", "running"])
     assert "no heartbeat" in str(catalog.generations("j")[1].error)
 
@@ -335,12 +339,7 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
     with caplog.at_level(logging.INFO):
         thread.start()
         try:
-
-            @retry(stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
-            def running() -> None:
-                assert states(catalog) == ["running"]
-
-            running()
+            wait(lambda: states(catalog) == ["running"], "the driver")
         finally:
             supervisor.stop()
             thread.join(30)
@@ -433,6 +432,6 @@ def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> Non
     assert process.stderr is not None
     assert any("supervisor started" in line for line in process.stderr)
     process.terminate()
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
     assert "supervisor ends" in rest

@@ -7,6 +7,7 @@ from multiprocessing.synchronize import Barrier
 
 from statecore.catalog import Catalog
 from statecore.errors import GenerationClaimedError, LeaseHeldError
+from tests.support.waiting import PATIENCE_S
 
 RACERS = 3
 ROUNDS = 5
@@ -40,7 +41,7 @@ ACTIONS = {"claim": claim, "acquire": acquire, "register": register_again}
 def race(url: str, action: str, racer: int, start: Barrier, wins: multiprocessing.Queue[tuple[int, int]]) -> None:
     with Catalog(url) as catalog:
         for turn in range(ROUNDS):
-            start.wait(60)
+            start.wait(PATIENCE_S)
             try:
                 won = ACTIONS[action](catalog, f"job-{turn}", racer)
             except BaseException:
@@ -57,7 +58,7 @@ def winners(url: str, action: str) -> dict[int, list[int]]:
     for process in racers:
         process.start()
     for process in racers:
-        process.join(60)
+        process.join(PATIENCE_S)
     assert [process.exitcode for process in racers] == [0] * RACERS
     result: dict[int, list[int]] = {turn: [] for turn in range(ROUNDS)}
     while not wins.empty():

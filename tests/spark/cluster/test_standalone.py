@@ -14,6 +14,7 @@ from statecore.cluster import ClusterSize, StandaloneCluster, StandaloneMaster, 
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ClusterError
+from tests.support.waiting import PATIENCE_S, wait
 
 HOLD_EXECUTORS = """
 import time
@@ -40,7 +41,8 @@ def settings(master: StandaloneMaster, tmp_path: Path) -> Iterator[StandaloneSet
     )
     yield settings
     StandaloneCluster("c", settings).stop()
-    assert processes_naming(tmp_path) == []
+    # What the test itself has killed may take a moment to be gone.
+    wait(lambda: processes_naming(tmp_path) == [], "the last process to be gone")
 
 
 def processes_naming(path: Path) -> list[psutil.Process]:
@@ -52,7 +54,7 @@ def processes_naming(path: Path) -> list[psutil.Process]:
     return found
 
 
-@retry(stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True)
+@retry(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.1), reraise=True)
 def reach(cluster: StandaloneCluster, workers: int) -> None:
     cluster.resize(workers)
     assert cluster.size() == ClusterSize(running=workers, ready=workers)
@@ -96,13 +98,13 @@ def hold_executors(master: StandaloneMaster, tmp_path: Path) -> subprocess.Popen
     return spawn(command, environment=spark_environment(), log_path=tmp_path / "application.log")
 
 
-@retry(stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True)
+@retry(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.1), reraise=True)
 def wait_for_executor(tmp_path: Path) -> None:
     executors = [p for p in processes_naming(tmp_path / "run") if "CoarseGrainedExecutorBackend" in str(p.cmdline())]
     assert len(executors) == 1, (tmp_path / "application.log").read_text()[-2000:]
 
 
-@retry(stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True)
+@retry(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.1), reraise=True)
 def replaced(cluster: StandaloneCluster, old_pid: int, tmp_path: Path) -> None:
     cluster.resize(1)
     assert int((tmp_path / "run" / "worker-1.pid").read_text()) != old_pid
@@ -115,7 +117,7 @@ def test_a_worker_that_cannot_live_is_not_started_again_at_once(settings: Standa
     cluster.resize(1)
     worker = psutil.Process(int((tmp_path / "run" / "worker-1.pid").read_text()))
     worker.kill()
-    worker.wait(10)
+    worker.wait(PATIENCE_S)
     cluster.resize(1)
     cluster.resize(1)
     assert len(list((tmp_path / "run").glob("*.pid"))) == 1

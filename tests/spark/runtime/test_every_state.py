@@ -7,7 +7,8 @@ from typing import Any
 
 from statecore.runtime import read_savepoint
 from tests.support.alone import ARTIFACT, assert_as_alone
-from tests.support.bench import JOB, KEYS, Bench, wait
+from tests.support.bench import JOB, KEYS, Bench
+from tests.support.waiting import wait
 
 
 def test_state_timers_and_outputs_are_those_of_the_function_run_alone(spark: Any, bench: Bench) -> None:

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from statecore.testing import KeyedOperatorHarness
 from tests.support.alone import history
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import latecomers, two_clocks
+from tests.support.waiting import wait
 
 Row = namedtuple("Row", ["k", "n", "at"])
 

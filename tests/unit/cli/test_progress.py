@@ -14,7 +14,7 @@ from statecore.cli.output import Report
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
 from tests.support.shell import committed, run
-from tests.support.supervised import until
+from tests.support.waiting import wait
 
 
 @pytest.mark.parametrize("screen", [True, False])
@@ -58,7 +58,7 @@ def test_a_copy_is_watched_where_it_arrives(
         for ref in files:
             target.write_file(ref.path, store.read_file(ref))
             seen = sum(each.size for each in files[: files.index(ref) + 1])
-            until(lambda seen=seen: any(done == seen for done, _ in reports))  # type: ignore[misc]
+            wait(lambda seen=seen: any(done == seen for done, _ in reports), "the report")  # type: ignore[misc]
     assert {total for _, total in reports} == {sum(ref.size for ref in files)}
 
 

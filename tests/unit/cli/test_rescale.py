@@ -16,7 +16,8 @@ from statecore.cli import steps
 from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import assert_refused, committed, register, run
-from tests.support.supervised import CLUSTER, Supervised, until
+from tests.support.supervised import CLUSTER, Supervised
+from tests.support.waiting import wait
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def test_live_the_same_driver_goes_on_at_the_new_parallelism(
     assert (recorded.from_workers, recorded.to_workers) == (1, 2)
     assert catalog.lease(sized) is None
     run("rescale", sized, "--parallelism", 2, "--workers", 1)
-    until(lambda: running_job.sizes[-1] == (1, 2))
+    wait(lambda: running_job.sizes[-1] == (1, 2), "the cluster to shrink")
     sizes = [size for size in running_job.sizes if size[1]]
     # It grows before there are more subtasks, and shrinks when there are fewer.
     assert [size for size in sizes if size != (2, 2)] == [(1, 2), (2, 4), (1, 2)]
@@ -199,14 +200,13 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     running_job.deaf = True
     first = threading.Thread(target=run, args=("rescale", sized, "--parallelism", 4))
     first.start()
-    until(lambda: catalog.lease(sized))
-    lease = catalog.lease(sized)
+    lease = wait(lambda: catalog.lease(sized), "the lease")
     assert lease is not None
     # In this process as from anywhere else.
     with pytest.raises(Exception, match=lease.owner):
         catalog.acquire_lease(sized, "scheduled__2026-01-01", 1_000)
     running_job.deaf = False
-    first.join(20)
+    first.join()
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state) == (lease.owner, "done")
     catalog.acquire_lease(sized, "scheduled__2026-01-01", 60_000)

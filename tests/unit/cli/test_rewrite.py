@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,16 +12,10 @@ from statecore.catalog import Catalog
 from statecore.cli.steps import shell_change
 from statecore.errors import StepFailedError
 from statecore.operations.rescaling import rewriting
-from tests.support.supervised import until
+from tests.support.waiting import wait
 
-# Says whether it heeds being asked to end, and has a child that would outlive it.
-_HANGS = """
-import signal, subprocess, sys, time
-if sys.argv[1] == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-open(sys.argv[2], "w").write(str(subprocess.Popen(["sleep", "300"]).pid))
-time.sleep(300)
-"""
+# Is told whether to heed being asked to end, and has a child that would outlive it. A shell is there at once.
+_HANGS = '[ "$0" = stubborn ] && trap "" TERM; sleep 300 & echo $! >"$1"; wait'
 
 
 @pytest.mark.parametrize("manner", ["obedient", "stubborn"])
@@ -30,7 +23,7 @@ def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
     catalog: Catalog, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str
 ) -> None:
     child = tmp_path / "child"
-    monkeypatch.setattr(rewriting, "submit_command", lambda *_: [sys.executable, "-c", _HANGS, manner, str(child)])
+    monkeypatch.setattr(rewriting, "submit_command", lambda *_: ["sh", "-c", _HANGS, manner, str(child)])
     monkeypatch.setattr(rewriting, "_END_S", 0.5)
     change = dataclasses.replace(shell_change(catalog, job), lease_ttl_ms=1_000)
     catalog.acquire_lease(job, change.run_id, 60_000)
@@ -38,7 +31,7 @@ def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
     with pytest.raises(StepFailedError, match="running for longer than 3 s") as failed:
         started.run(3.0, change)
     assert not failed.value.is_retryable
-    until(lambda: not _lives(int(child.read_text())))
+    wait(lambda: not _lives(int(child.read_text())), "what it has started to end")
 
 
 def _lives(pid: int) -> bool:

@@ -18,6 +18,7 @@ from statecore.catalog import (
     RescaleRunRecord,
     SourceBacklog,
     StepTimes,
+    SystemClock,
 )
 from statecore.operations.advice import advice
 from statecore.operations.standing import Standing, standing, summary
@@ -25,9 +26,10 @@ from tests.support.shell import assert_refused, run
 
 
 @pytest.fixture
-def busy(catalog: Catalog, job: str) -> str:
-    """A job that runs on a cluster, with a backlog, savepoints, and a rescale under way."""
+def busy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A job that runs on a cluster, with a backlog, savepoints, and a rescale under way; time stands still."""
     now_ms = int(time.time() * 1000)
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
     catalog.register_cluster("local", "standalone", {"password": "hidden"}, 2)
     catalog.report_cluster("local", ready_workers=1)
     definition: dict[str, Any] = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "cluster": "local"}
@@ -46,7 +48,7 @@ def busy(catalog: Catalog, job: str) -> str:
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
     policy = catalog.set_policy(job, {"max_parallelism": 8})
     catalog.remember(policy, {}, "120 rows/s [of all] arrive")
-    catalog.acquire_lease(job, "manual__1", 60_000)
+    catalog.acquire_lease(job, "manual__1", 59_000)
     sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
     catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)
     catalog.mark_step("manual__1", "resize_cluster", started=True)

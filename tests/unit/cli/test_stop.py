@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from statecore.catalog import Catalog, Liveness, RequestRecord
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import assert_refused, committed, run, running
+from tests.support.waiting import wait
 
 
 class TestStop:
@@ -95,9 +95,9 @@ class TestStop:
         asked: list[RequestRecord] = []
 
         def die() -> None:
-            while not asked:
-                asked.extend(filter(None, [catalog.next_request(job)]))
-                time.sleep(0.1)
+            request = wait(lambda: catalog.next_request(job), "the request")
+            assert request is not None
+            asked.append(request)
             catalog.end_generation(job, 1, state="failed", error="killed")
 
         dying = threading.Thread(target=die)

@@ -165,7 +165,7 @@ def check_permissions(endpoint: str, *, after: str) -> None:
     """Make the server check permissions after a number of requests."""
     headers = {"Content-Type": "text/plain"}
     request = urllib.request.Request(f"{endpoint}/moto-api/reset-auth", after.encode(), headers, method="POST")
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 def described(group: str, *, in_service: int, desired: int) -> dict[str, Any]:

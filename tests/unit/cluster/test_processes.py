@@ -6,15 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from statecore.cluster.processes import Daemon
 from statecore.errors import ClusterError
-
-
-@retry(stop=stop_after_delay(10), wait=wait_fixed(0.02), reraise=True)
-def eventually(condition) -> None:
-    assert condition()
+from tests.support.waiting import wait
 
 
 @pytest.fixture
@@ -36,19 +31,19 @@ def test_a_daemon_is_found_again_by_its_pid_file(daemon: Daemon) -> None:
     start(daemon, "echo hello; sleep 60; true")
     again = Daemon(daemon.pid_file, daemon.marker)
     assert again.is_alive()
-    eventually(lambda: daemon.pid_file.with_suffix(".log").read_text() == "hello\n")
+    wait(lambda: daemon.pid_file.with_suffix(".log").read_text() == "hello\n", "its output")
     again.kill()
-    eventually(lambda: not again.is_alive() and not again.members())
+    wait(lambda: not again.is_alive() and not again.members(), "it to end")
 
 
 def test_what_a_dead_daemon_left_behind_is_found_and_ended(daemon: Daemon) -> None:
     start(daemon, "sleep 60 & sleep 60; true")
-    eventually(lambda: len(daemon.members()) == 3)
+    wait(lambda: len(daemon.members()) == 3, "its children")
     psutil.Process(int(daemon.pid_file.read_text())).kill()
-    eventually(lambda: not daemon.is_alive())
+    wait(lambda: not daemon.is_alive(), "it to end")
     assert len(daemon.members()) == 2
     daemon.kill()
-    eventually(lambda: not daemon.members())
+    wait(lambda: not daemon.members(), "its children to end")
 
 
 def test_somebody_else_with_the_same_pid_is_left_alone(daemon: Daemon) -> None:

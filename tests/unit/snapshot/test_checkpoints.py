@@ -20,6 +20,7 @@ from statecore.errors import (
 )
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from tests.support.handmade import manifest, written
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_the_name_of_a_manifest_holds_lineage_and_epoch_alone() -> None:
 def _commit(url: str, generation: int, barrier: Barrier, results: Any) -> None:
     store = CheckpointStore.at(url)
     for epoch in range(10):
-        barrier.wait(60)
+        barrier.wait(PATIENCE_S)
         try:
             store.commit(manifest(epoch=epoch, generation=generation))
         except CommitConflictError:
@@ -67,7 +68,7 @@ def test_of_drivers_that_race_exactly_one_commits_each_epoch(store: CheckpointSt
     drivers = [spawn.Process(target=_commit, args=(store.files.url, n, barrier, results)) for n in (1, 2)]
     for driver in drivers:
         driver.start()
-    won = [results.get(timeout=60) for _ in range(10)]
+    won = [results.get(timeout=PATIENCE_S) for _ in range(10)]
     for driver in drivers:
         driver.join(30)
 

@@ -18,6 +18,7 @@ import pytest
 
 from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
 from statecore.storage import FileStore, open_store
+from tests.support.waiting import PATIENCE_S
 
 RACERS, ROUNDS = 4, 25
 # Stores may send more than 16 MiB in parts.
@@ -148,8 +149,8 @@ def test_a_long_listing_is_whole(store: FileStore) -> None:
 
 
 def test_an_entry_says_how_large_a_file_is_and_when_it_was_written(store: FileStore) -> None:
-    # S3 timestamps have whole seconds.
-    before_ms = int(time.time()) * 1000
+    # S3 counts in whole seconds, and the clock of a file system is some milliseconds behind.
+    before_ms = int(time.time() - 1) * 1000
     store.write("m/1", b"123")
     store.put_if_absent("m/2", b"")
     after_ms = time.time() * 1000
@@ -229,7 +230,7 @@ def _content(racer: int, turn: int) -> bytes:
 def _race(url: str, racer: int, barrier: Barrier, results: Any) -> None:
     store = open_store(url)
     for turn in range(ROUNDS):
-        barrier.wait(60)
+        barrier.wait(PATIENCE_S)
         try:
             store.put_if_absent(f"m/{turn}", _content(racer, turn))
         except AlreadyExistsError:
@@ -245,7 +246,7 @@ def test_of_processes_that_race_for_a_name_exactly_one_wins_and_its_content_is_w
     racers = [spawn.Process(target=_race, args=(url, racer, barrier, results)) for racer in range(RACERS)]
     for process in racers:
         process.start()
-    found = [results.get(timeout=90) for _ in range(RACERS * ROUNDS)]
+    found = [results.get(timeout=PATIENCE_S) for _ in range(RACERS * ROUNDS)]
     for process in racers:
         process.join(30)
 
@@ -272,7 +273,7 @@ def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, s
     started = spawn.Event()
     writer = spawn.Process(target=_write_until_killed, args=(url, size, started))
     writer.start()
-    assert started.wait(60)
+    assert started.wait(PATIENCE_S)
     store = open_store(url)
     seen: set[int | None] = set()
     looks = 0

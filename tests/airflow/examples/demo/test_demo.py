@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ from rich.console import Console
 from examples.demo.feeder import load_flights
 from examples.demo.flow import JOB, Demo
 from examples.stack import Stack
+from examples.stack.processes import Processes
 from tests.support.processes import naming
+from tests.support.waiting import wait
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,17 +25,13 @@ ROWS_PER_EPOCH = 2_000
 
 
 def kill(stack: Stack, marks: tuple[str, ...]) -> int:
-    """Kill -9 one process of the stack whose command line holds all marks, and return its pid."""
-    process = naming(psutil.process_iter(), *marks)[0]
+    """Kill -9 one process of the stack whose command line holds all marks, and return its pid.
+
+    Other tests run drivers and executors at the same time.
+    """
+    process = naming(Processes(stack.run_dir).living(), *marks)[0]
     process.kill()
     return process.pid
-
-
-def wait(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.2)
 
 
 def planned(stack: Stack) -> dict[str, Any]:

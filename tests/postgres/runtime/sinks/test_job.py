@@ -13,9 +13,10 @@ from statecore.operations.submit import SparkSubmit
 from statecore.runtime import ParquetSink
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import three_sinks
 from tests.support.postgres import PASSWORD, Database
+from tests.support.waiting import wait
 
 
 def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_while_it_publishes(
@@ -37,7 +38,7 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     try:
-        wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills", 180)
+        wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills")
         bench.stop("after")
     finally:
         bench.catalog.set_desired(JOB, state="stopped")

@@ -14,8 +14,9 @@ import pytest
 from statecore.catalog import BacklogRecord, EpochRecord, SourceBacklog
 from statecore.runtime.backlog import monitor as backlog_module
 from statecore.snapshot.manifest import Manifest
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import two_sources
+from tests.support.waiting import wait
 
 NEWEST = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = 24

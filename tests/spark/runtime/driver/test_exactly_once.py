@@ -12,7 +12,8 @@ from statecore.errors import CommitConflictError, MissingFileError
 from statecore.runtime.driver.control import Control
 from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.manifest import encode_manifest
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
+from tests.support.waiting import wait
 
 
 @pytest.mark.parametrize("poison", [-1, -100_000], ids=["short error", "long error"])

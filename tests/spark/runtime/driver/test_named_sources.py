@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from statecore.runtime import read_savepoint
 from statecore.testing import KeyedOperatorHarness, physical
 from tests.support.alone import history
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import by_name
+from tests.support.waiting import wait
 
 Row = namedtuple("Row", ["k", "n"])
 

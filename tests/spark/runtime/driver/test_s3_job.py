@@ -24,8 +24,9 @@ from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
-from tests.support.bench import ARTIFACT, JOB, Bench, wait
+from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.processes import naming
+from tests.support.waiting import wait
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def newest_of(url: str) -> Manifest | None:
 
 
 def wait_done(bench: Bench, url: str) -> Manifest:
-    wait(lambda: (found := newest_of(url)) is not None and found.rows_total >= len(bench.fed), "the records", 120)
+    wait(lambda: (found := newest_of(url)) is not None and found.rows_total >= len(bench.fed), "the records")
     found = newest_of(url)
     assert found is not None and found.rows_total == len(bench.fed)
     return found

@@ -11,8 +11,9 @@ import pytest
 
 from statecore.catalog import RequestRecord
 from statecore.runtime.driver import control as control_module
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import two_sources
+from tests.support.waiting import wait
 
 FILES = 3
 
@@ -55,7 +56,7 @@ def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Ben
 def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_module, "LEAST_PATIENCE_SECONDS", 1.0)
     with stuck_and_asked_to_stop(bench) as asked:
-        wait(lambda: bench.generation().ended, "the driver to end", 60)
+        wait(lambda: bench.generation().ended, "the driver to end")
     assert bench.generation().state == "stopped"
     assert "found no committed epoch" in str(bench.catalog.get_request(asked.id).error)
     assert bench.checkpoints.newest() is None

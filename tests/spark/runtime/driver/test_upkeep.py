@@ -10,11 +10,13 @@ import pytest
 from statecore.errors import ConfigurationError
 from statecore.runtime.settings import RuntimeSettings
 from statecore.snapshot.compaction import BASE_FLOOR_BYTES
-from tests.support.bench import Bench, wait
+from tests.support.bench import Bench
+from tests.support.waiting import wait
 
 EAGER = {
     "statecore.compaction.floor": "0",
-    "statecore.cleanup.grace": "1s",
+    # Longer than an epoch takes on a busy machine.
+    "statecore.cleanup.grace": "5s",
     "statecore.checkpoints.retained": "2",
 }
 
@@ -59,7 +61,7 @@ def test_settings_are_read_from_the_jobs_configuration_and_refused_by_name() -> 
         retained_checkpoints=10, clean_up_grace=timedelta(hours=1), base_floor_bytes=BASE_FLOOR_BYTES
     )
     read = RuntimeSettings.from_conf(EAGER)
-    assert (read.retained_checkpoints, read.clean_up_grace, read.base_floor_bytes) == (2, timedelta(seconds=1), 0)
+    assert (read.retained_checkpoints, read.clean_up_grace, read.base_floor_bytes) == (2, timedelta(seconds=5), 0)
     for wrong in (
         {"statecore.checkpoints.retain": "2"},
         {"statecore.checkpoints.retained": "0"},

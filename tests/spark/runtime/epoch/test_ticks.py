@@ -12,8 +12,9 @@ from statecore.runtime.epoch.ticks import seconds_until_due
 from statecore.snapshot.manifest import Manifest
 from statecore.testing import KeyedOperatorHarness, physical
 from tests.support.alone import history, restore
-from tests.support.bench import Bench, wait
+from tests.support.bench import Bench
 from tests.support.jobs import reminders
+from tests.support.waiting import wait
 
 OUTPUT = ("what", "k", "at", "count")
 Row = namedtuple("Row", ["k", "n", "at"])
@@ -26,6 +27,10 @@ def settled(bench: Bench) -> bool:
         return False
     due_s = seconds_until_due(newest, time.time())
     return due_s is None or due_s > 60
+
+
+def published_kinds(bench: Bench) -> Counter[str]:
+    return Counter(what for what, *_ in bench.published("seen", OUTPUT).elements())
 
 
 def assert_as_alone(bench: Bench, manifests: list[Manifest]) -> None:
@@ -55,7 +60,8 @@ def test_timers_fire_without_a_record_and_survive_restart_and_rescale(spark: Any
         wait(lambda: settled(bench), "all timers of the first file")
         newest = bench.newest()
         # Every record's timer by the clock, and by event time all that the newest record has passed.
-        kinds = Counter(what for what, *_ in bench.published("seen", OUTPUT).elements())
+        wait(lambda: published_kinds(bench)["event_time"] >= 49, "the outputs of the newest epoch")
+        kinds = published_kinds(bench)
         assert kinds == {"record": 60, "processing_time": kinds["processing_time"], "event_time": 49}
         assert (newest.rows, newest.rows_total, newest.next_event_timer_ms) == (0, 60, 59_000)
         assert [(source.name, source.positions) for source in newest.sources] == [("records", ('{"logOffset":0}',))]

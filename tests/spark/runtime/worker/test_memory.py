@@ -13,8 +13,9 @@ import pytest
 from statecore.operations.submit import SparkSubmit
 from statecore.runtime.worker.memory import NEARLY_FULL
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
-from tests.support.bench import JOB, Bench, wait
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import hoard
+from tests.support.waiting import wait
 
 
 def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
@@ -35,9 +36,9 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
 
     try:
         hoarded(bench, 1)
-        wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch", 120)
+        wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
         assert warnings(tmp_path / "logs") == []
-        wait(warned, "the warning", 120)
+        wait(warned, "the warning", 400)
         assert bench.generation().generation == 1
     finally:
         bench.catalog.set_desired(JOB, state="stopped")

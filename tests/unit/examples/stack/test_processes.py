@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from examples.stack.processes import Processes, StackError
+from tests.support.waiting import PATIENCE_S, wait
 
 SLEEP = "import time; time.sleep(60)"
 # A child in a session of its own, as the supervisor starts drivers; one without our mark, as with Airflow.
@@ -20,7 +20,7 @@ DETACHED = (
     f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); {SLEEP}"
 )
 HIDDEN = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], env={{}}); {SLEEP}"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
 
 
 @pytest.fixture
@@ -35,11 +35,8 @@ def start(stack: Processes, name: str, code: str, tmp_path: Path) -> None:
 
 
 def wait_for(stack: Processes, count: int) -> list[psutil.Process]:
-    deadline = time.monotonic() + 10
-    while len(found := stack.living()) != count and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(found) == count
-    return found
+    wait(lambda: len(stack.living()) == count, f"{count} processes")
+    return stack.living()
 
 
 @pytest.mark.parametrize("code", [DETACHED, HIDDEN], ids=["own session", "hidden environment"])
@@ -58,8 +55,7 @@ def test_a_part_that_does_not_listen_is_killed(
 ) -> None:
     monkeypatch.setattr("examples.stack.processes._GRACE_S", 0.5)
     start(stack, "part", STUBBORN, tmp_path)
-    wait_for(stack, 1)
-    time.sleep(0.3)
+    wait(lambda: (tmp_path / "part.log").read_text() == "deaf\n", "it to listen no more")
     stack.end_all()
     assert stack.living() == []
 
@@ -102,11 +98,11 @@ def test_a_part_that_is_killed_leaves_what_it_has_started_until_its_session_is_e
 
 def test_a_part_that_ends_by_itself_is_waited_for_and_has_to_end_well(stack: Processes, tmp_path: Path) -> None:
     for code, timeout_s, message in (
-        ("raise SystemExit('no room left')", 10, r"failed \(exit code 1\)[\s\S]*no room left"),
+        ("raise SystemExit('no room left')", PATIENCE_S, r"failed \(exit code 1\)[\s\S]*no room left"),
         (SLEEP, 0.2, "runs on after 0.2 s"),
     ):
         start(stack, "part", code, tmp_path)
         with pytest.raises(StackError, match=message):
             stack.wait_done("part", tmp_path / "part.log", timeout_s)
     start(stack, "other", "pass", tmp_path)
-    stack.wait_done("other", tmp_path / "other.log", 10)
+    stack.wait_done("other", tmp_path / "other.log", PATIENCE_S)

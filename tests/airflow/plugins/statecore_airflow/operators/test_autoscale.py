@@ -21,6 +21,7 @@ from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord
 from tests.airflow.rescale_runs import FakeTask
 from tests.airflow.running import sent
+from tests.support.waiting import PATIENCE_S
 
 SETTINGS = {"max_parallelism": 8, "subtasks_per_worker": 2}
 
@@ -46,8 +47,14 @@ def decide(catalog: Catalog, job: str) -> DecisionRecord:
     return found
 
 
-def first_events(count: int, seconds: float = 5.0) -> list[Any]:
-    """Return what the trigger fires within a time, at most so many; it arrives in the triggerer first."""
+def fired(monkeypatch: pytest.MonkeyPatch, looks: int) -> list[Any]:
+    """Return what the trigger fires while it looks so many times; it arrives in the triggerer first."""
+    looked: list[int] = []
+    look = DecisionTrigger.look
+
+    def counted(self: DecisionTrigger, catalog: Catalog) -> Any:
+        looked.append(1)
+        return look(self, catalog)
 
     async def collect() -> list[Any]:
         events: list[Any] = []
@@ -55,16 +62,18 @@ def first_events(count: int, seconds: float = 5.0) -> list[Any]:
         async def run() -> None:
             async for event in sent(DecisionTrigger()).run():
                 events.append(event.payload)
-                if len(events) == count:
-                    return
 
         task = asyncio.create_task(run())
-        await asyncio.wait([task], timeout=seconds)
+        # What a look finds is fired before the next one begins.
+        while len(looked) <= looks and not task.done():
+            await asyncio.wait([task], timeout=decisions_module.POLL_S)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return events
 
-    return asyncio.run(collect())
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionTrigger, "look", counted)
+        return asyncio.run(collect())
 
 
 @pytest.fixture(autouse=True)
@@ -72,14 +81,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions_module, "POLL_S", 0.05)
 
 
-def test_the_trigger_fires_once_for_a_decision_and_carries_it(catalog: Catalog, policy: str) -> None:
-    (event,) = first_events(2, seconds=1.0)
+def test_the_trigger_fires_once_for_a_decision_and_carries_it(
+    catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (event,) = fired(monkeypatch, looks=3)
     (decision,) = catalog.decisions(policy)
     assert event == payload_of(decision) == json.loads(json.dumps(event))
     assert (event["job"], event["parallelism"], event["workers"], event["method"]) == (policy, 4, 2, "live")
     assert "outside the limits 4 to 8" in event["reason"]
     # Another triggerer, or the same one after a restart, has nothing to add.
-    assert first_events(1, seconds=0.3) == []
+    assert fired(monkeypatch, looks=2) == []
     assert catalog.decisions(policy) == [decision]
 
 
@@ -100,11 +111,11 @@ def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
     async def run() -> Any:
         events = DecisionTrigger().run()
         first = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(0.3)
+        await asyncio.wait([first], timeout=0.3)
         assert not first.done()
         monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", connection)
         catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 6, "cooldown_s": 0})
-        event = await asyncio.wait_for(first, 5)
+        event = await asyncio.wait_for(first, PATIENCE_S)
         await events.aclose()  # type: ignore[attr-defined]
         return event.payload
 
