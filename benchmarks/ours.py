@@ -62,7 +62,7 @@ class OurJob:
             self.name,
             artifact=str(artifact),
             store=self.store.files.url,
-            master_url=spark.sparkContext.master,
+            master_url=str(spark.sparkContext.master),
             settings={"input": str(source), "output": str(folder / "output")},
             parallelism=PARALLELISM,
             max_parallelism=MAX_PARALLELISM,

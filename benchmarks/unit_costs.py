@@ -214,8 +214,9 @@ def _with_subtasks(bench: Bench, subtasks: int) -> _Subtasks:
 
 def _driver_cpu_s(bench: Bench) -> float:
     """Return the seconds that this process and its JVM have worked; executors are other processes."""
-    jvm = bench.spark.sparkContext._gateway.proc.pid
-    taken = [psutil.Process(pid).cpu_times() for pid in (None, jvm)]
+    gateway = bench.spark.sparkContext._gateway
+    assert gateway is not None
+    taken = [psutil.Process(pid).cpu_times() for pid in (None, gateway.proc.pid)]
     return sum(each.user + each.system for each in taken)
 
 

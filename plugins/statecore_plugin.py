@@ -27,7 +27,7 @@ class StatecorePlugin(AirflowPlugin):
     ]
 
     @cached_property
-    def fastapi_apps(self) -> list[dict[str, Any]]:
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow declares a list, and reads it
         """The app, made when the API server asks: every task loads this plugin, too, and needs none of it."""
         from statecore_airflow.web import create_app
 

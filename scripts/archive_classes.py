@@ -49,9 +49,11 @@ def write_archive() -> None:
         )
         query.awaitTermination()
         assert spark.read.parquet(f"{folder}/output").count() == 7
+    assert spark._jvm is not None
     for name in _CLASSES_OF_A_CLUSTER:
         spark._jvm.java.lang.Class.forName(name)
     gateway = spark.sparkContext._gateway
+    assert gateway is not None
     spark.stop()
     gateway.proc.stdin.close()
     if gateway.proc.wait() != 0:

@@ -275,7 +275,7 @@ class Demo:
     def _fed(self) -> int:
         return self._feeder.history[-1].rows_total if self._feeder.history else 0
 
-    def _wait(self, what: str, condition: Callable[[], T], timeout_s: float) -> T:
+    def _wait(self, what: str, condition: Callable[[], T | None], timeout_s: float) -> T:
         deadline = time.monotonic() + timeout_s
         while not (result := condition()):
             if time.monotonic() > deadline:

@@ -29,11 +29,10 @@ os.environ.update(
 )
 sys.path[:0] = [str(REPO), str(REPO / "plugins")]
 
-from scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
-from webhook import Webhook  # noqa: E402
-
 from statecore.catalog import Catalog  # noqa: E402
 from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402
+from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
+from tests.airflow.webhook import Webhook  # noqa: E402
 
 JOB = "flights"
 

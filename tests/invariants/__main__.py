@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.invariants.removals import REMOVALS, Removal
-
-REPO = Path(__file__).resolve().parents[2]
+from tests.support.paths import REPO
 
 
 def fails_without(removal: Removal, folder: Path) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+from tests.support.paths import REPO
 from tests.web.browser import chromium, log_in
-from tests.web.server import REPO, ApiServer
+from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, LivingDriver, Story
 
 PICTURES = REPO / "docs" / "images"

@@ -17,8 +17,8 @@ import httpx
 
 from examples.stack.airflow_client import AirflowClient
 from examples.stack.processes import Processes, StackError, free_ports, tail
+from tests.support.paths import REPO
 
-REPO = Path(__file__).resolve().parents[2]
 USERS = {"admin": "admin", "operator": "user", "viewer": "viewer"}
 """Roles by name."""
 _NAME = "api-server"

@@ -21,12 +21,12 @@ from statecore.catalog import (
     SourceBacklog,
     SystemClock,
 )
-from statecore.model import key_group_range
+from statecore.model import StateKind, key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
 from statecore.testing import ManualClock
-from tests.handmade import TOTAL, manifest
+from tests.support.handmade import TOTAL, manifest
 
 FLIGHTS = "flight_delays"
 MAX_PARALLELISM = 128
@@ -232,11 +232,11 @@ class Story:
         operator = OperatorState(
             uid="by_tail",
             key_fields=(FieldRef(name="k", type="string"),),
-            states=(StateSchema(name="total", scope="keyed", kind="value", type="bigint"),),
+            states=(StateSchema(name="total", scope="keyed", kind=StateKind.VALUE, type="bigint"),),
             subtasks=tuple(subtasks),
         )
-        groups = {"parallelism": parallelism, "max_parallelism": MAX_PARALLELISM}
-        store.commit(manifest(job=FLIGHTS, epoch=epoch, operators=(operator,), **groups))
+        size = {"parallelism": parallelism, "max_parallelism": MAX_PARALLELISM}
+        store.commit(manifest(job=FLIGHTS, epoch=epoch, operators=(operator,), **size))
 
 
 def rows_of_key_groups() -> tuple[int, ...]:

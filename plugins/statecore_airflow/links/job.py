@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
-from airflow.sdk.types import TaskInstanceKey
 
 from statecore_airflow.links.addresses import job_page, log_page
 
@@ -15,7 +14,7 @@ class JobPageLink(BaseOperatorLink):
 
     name = "Job"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+    def get_link(self, operator: BaseOperator, *, ti_key: object) -> str:
         """Return the address of the page of ``operator.job``."""
         return job_page(_job(operator))
 
@@ -25,7 +24,7 @@ class DriverLogLink(BaseOperatorLink):
 
     name = "Driver log"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+    def get_link(self, operator: BaseOperator, *, ti_key: object) -> str:
         """Return the address of the log of ``operator.job``."""
         return log_page(_job(operator))
 
