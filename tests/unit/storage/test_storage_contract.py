@@ -149,7 +149,7 @@ def test_a_long_listing_is_whole(store: FileStore) -> None:
 
 
 def test_an_entry_says_how_large_a_file_is_and_when_it_was_written(store: FileStore) -> None:
-    # S3 counts in whole seconds, and the clock of a file system is some milliseconds behind.
+    # S3 timestamps have whole seconds, and a file system's clock is milliseconds behind.
     before_ms = int(time.time() - 1) * 1000
     store.write("m/1", b"123")
     store.put_if_absent("m/2", b"")
