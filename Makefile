@@ -14,12 +14,13 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup classes demo stop test e2e chaos bench lint invariants migration pictures clean
+.PHONY: help setup java classes demo stop unit test e2e chaos bench lint invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
-	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
+	@echo "make demo KEEP=1     the same; then the job runs on, for you to rescale (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
+	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
@@ -33,17 +34,20 @@ help:
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites.py
-	@$(PYTHON) scripts/check_prerequisites.py
+	@$(PYTHON) scripts/check_prerequisites.py python
 	@echo "installing into $(VENV); this takes a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@touch $@
+
+java:
+	@$(PYTHON) scripts/check_prerequisites.py java
 
 # Spark's processes start sooner with it, and a test run has hundreds of them.
 CLASSES := $(VENV)/spark-classes.jsa
 
-$(CLASSES): $(VENV)/.installed scripts/archive_classes.py
+$(CLASSES): $(VENV)/.installed scripts/archive_classes.py | java
 	@echo "writing an archive of Spark's classes, with which its processes start sooner"
 	@rm -f $@
 	@$(BIN)/python -m scripts.archive_classes >$(@:.jsa=.log) 2>&1 || \
@@ -51,15 +55,21 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py
 
 classes: $(CLASSES)
 
-demo: $(CLASSES)
+demo: java $(CLASSES)
 	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
 stop: setup
 	@$(BIN)/python -m examples.stack stop
 
 # Two at a time: most of a test's time is waiting for processes that start.
-test: $(CLASSES)
-	@$(BIN)/python -m pytest -m "not e2e" --numprocesses 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+# The floor is what these tests cover, less one point.
+unit: setup
+	@$(PYTEST) -m unit --cov=statecore --cov-report=term:skip-covered --cov-fail-under=90
+
+test: unit $(CLASSES)
+	@$(PYTEST) -m "not unit and not e2e"
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
 e2e: $(CLASSES)
@@ -71,7 +81,7 @@ invariants: $(CLASSES)
 chaos: $(CLASSES)
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
-bench: setup
+bench: setup java
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 migration: setup

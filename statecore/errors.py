@@ -6,13 +6,16 @@ Each message has three parts: what was found, what was expected, what to do.
 
     StatecoreError
     ├── ConfigurationError            a setting, argument or job file is wrong
+    │   ├── MissingExtraError         a package is missing that an extra of statecore installs
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
+    ├── FunctionError                 a user's function failed; its own error is the cause
     ├── StateError                    wrong use of state from a function
     │   ├── NoCurrentKeyError         keyed state used where no key is
     │   ├── StateConflictError        one name, two kinds, types or modes
     │   ├── StateTypeError            a value does not fit the declared type
+    │   │   └── OutputTypeError       an output does not fit the declared columns
     │   └── StateMigrationError       restored state does not fit what the program declares
     ├── RedistributionError           state handles that cannot be given to new subtasks
     │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
@@ -43,6 +46,16 @@ Each message has three parts: what was found, what was expected, what to do.
 
 from __future__ import annotations
 
+import reprlib
+
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 200
+
+
+def shortened(value: object) -> str:
+    """Return the ``repr`` of a value, short enough for a message."""
+    return _SHORT.repr(value)
+
 
 class StatecoreError(Exception):
     """Root of the tree; catch it to catch everything raised on purpose."""
@@ -50,6 +63,10 @@ class StatecoreError(Exception):
 
 class ConfigurationError(StatecoreError, ValueError):
     """A setting, argument or job file is wrong."""
+
+
+class MissingExtraError(ConfigurationError):
+    """A package is missing that an extra of statecore installs."""
 
 
 class InvalidParallelismError(ConfigurationError):
@@ -62,6 +79,10 @@ class UnsupportedTypeError(ConfigurationError):
 
 class JobDefinitionError(ConfigurationError):
     """``build(job)`` describes an impossible job."""
+
+
+class FunctionError(StatecoreError):
+    """A user's function failed; the message says where and on what, the function's own error is the cause."""
 
 
 class StateError(StatecoreError):
@@ -78,6 +99,10 @@ class StateConflictError(StateError):
 
 class StateTypeError(StateError, TypeError):
     """A value does not fit the declared type of its state."""
+
+
+class OutputTypeError(StateTypeError):
+    """An output does not fit the columns of its output schema or tag."""
 
 
 class StateMigrationError(StateError):

@@ -259,7 +259,7 @@ def run_supervisor(
     Args:
         catalog_url: Catalog to watch; the tables are created in a new database.
         logs_dir: Directory for the drivers' output.
-        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
+        entry_point: The driver's program; None for that of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
 
     Raises:

@@ -6,14 +6,12 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from examples.quick_start import QUICK_START
 
-REPO = Path(__file__).resolve().parent.parent
-GOLDEN = Path(__file__).resolve().parent / "golden"
+pytest_plugins = ["tests.support.marks", "tests.support.postgres", "tests.support.s3"]
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

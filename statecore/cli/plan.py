@@ -77,6 +77,8 @@ def _print(planned: RescalePlan, downtime: Downtime | None) -> None:
         f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
         f"{planned.method}; {planned.bytes_written:,} bytes to write, skew {planned.skew:.2f}"
     )
+    for operator in planned.operators:
+        print(f"operator {operator.uid}: {operator.rows:,} rows of state, {operator.bytes:,} bytes")
     if downtime is not None:
         print(f"expected downtime: {downtime_words(planned.method, downtime)}")
     for uid, fixed in planned.fixed:

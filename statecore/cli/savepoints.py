@@ -15,6 +15,7 @@ from statecore.cli.copying import watched
 from statecore.cli.driver import answer, live_driver
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import console, print_json, spinner, table, utc
+from statecore.operations.submit import PROGRAMS
 from statecore.snapshot.checkpoints import CheckpointStore
 
 
@@ -39,7 +40,7 @@ def create_savepoint(
         job = opened.job(name)
         remedy = (
             f"start the job, or copy its newest epoch, which is kept in {job.store}/manifests, with "
-            "sparkjobs/copy_savepoint.py"
+            f"spark-submit {PROGRAMS / 'copy_savepoint.py'}"
         )
         live_driver(opened, name, "to take a savepoint", remedy)
         # The key is unique: the same name again is another savepoint, which the driver refuses.

@@ -38,7 +38,8 @@ def sent(trigger: Any) -> Any:
     """Return the trigger as it arrives in the triggerer."""
     classpath, arguments = trigger.serialize()
     module, _, name = classpath.rpartition(".")
-    return getattr(importlib.import_module(module), name)(**deserialize(serialize(arguments)))
+    received: Any = deserialize(serialize(arguments))
+    return getattr(importlib.import_module(module), name)(**received)
 
 
 def fire(deferred: TaskDeferred) -> dict[str, str]:

@@ -14,7 +14,7 @@ from statecore.operations.job_file_checks import JobFileChecks
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
-from tests.handmade import written
+from tests.support.handmade import written
 
 STEP_S = 0.1
 

@@ -23,7 +23,7 @@ from statecore.runtime.faults import FaultPoint
 from tests.chaos.campaign import Report, Round, carry_out, schedule
 from tests.chaos.strikes import Strike
 from tests.chaos.world import ChaosError, World
-from tests.s3 import s3_server
+from tests.support.s3 import s3_server
 
 console = Console(soft_wrap=True)
 # Of 50 rounds, 30 must have met an epoch in flight.

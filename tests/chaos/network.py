@@ -12,7 +12,7 @@ from http.server import ThreadingHTTPServer
 from random import Random
 from urllib.parse import urlsplit
 
-from tests.storage.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, refusal
+from tests.support.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, refusal
 
 Request = ProxyHandler
 

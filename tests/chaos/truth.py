@@ -177,7 +177,7 @@ def _history(manifests: Sequence[Manifest], fed: Fed) -> list[str]:
     reached = read_so_far(manifests[-1])
     if reached != (len(fed.records), len(fed.rules)):
         found.append(f"{reached} files were read; {(len(fed.records), len(fed.rules))} were fed")
-    rows = sum(len(file) for file in [*fed.records, *fed.rules])
+    rows = sum(map(len, fed.records)) + sum(map(len, fed.rules))
     if sum(m.rows for m in manifests) != rows or manifests[-1].rows_total != rows:
         found.append(f"{sum(m.rows for m in manifests)} rows were read; {rows} were fed")
     for manifest in manifests:

@@ -35,10 +35,9 @@ from tests.chaos import job
 from tests.chaos.network import network_to
 from tests.chaos.supervise import LIVENESS
 from tests.chaos.truth import MAX_PARALLELISM, SINKS, Fed, Kept, Record, Rule, differences, read_so_far
-from tests.processes import naming
+from tests.support.processes import naming
 
 JOB = "chaos"
-REPO = Path(__file__).resolve().parents[2]
 CLUSTER = "cluster"
 WORKERS = 2
 PATIENCE_S = 240

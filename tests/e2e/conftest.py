@@ -9,13 +9,11 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from examples.stack import Stack
-from tests.conftest import REPO
 from tests.e2e.world import World
-from tests.postgres import Database, PostgresServer, postgres_server
-from tests.s3 import new_store, s3_endpoint
+from tests.support.paths import REPO
+from tests.support.postgres import Database, PostgresServer
+from tests.support.s3 import new_store
 from tests.web.browser import chromium, log_in
-
-__all__ = ["postgres_server", "s3_endpoint"]
 
 FOLDER = REPO / ".run" / "e2e"
 

@@ -10,8 +10,6 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.world import CORES_PER_WORKER, JOB, LARGE, LEASE_S, SMALL, World
 
-pytestmark = pytest.mark.e2e
-
 POLICY = {
     "min_parallelism": 2,
     "max_parallelism": 4,
@@ -27,11 +25,11 @@ FAILURES = [
     ("plan@begun", {**LARGE, "method": "live"}),
     ("lease@begun", {**LARGE, "method": "live"}),
     ("resize_cluster@ended", {"parallelism": 2, "workers": 2, "method": "live"}),
-    ("rescale_live@begun", {"parallelism": 4, "method": "live"}),
+    ("rescale_state@begun", {"parallelism": 4, "method": "live"}),
     ("verify@begun", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_state@ended", {"parallelism": 4, "method": "by_reference"}),
     ("restart@ended", {"parallelism": 4, "method": "by_reference"}),
-    ("rewrite_state@begun", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
+    ("rescale_state@begun", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
 ]
 CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
@@ -72,7 +70,7 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     world.say(f"the form began {run}")
 
     lease = world.wait(lambda: world.catalog.lease(JOB), lambda: "the lease")
-    assert lease.owner == run
+    assert lease is not None and lease.owner == run
     second = world.trigger("rescale", "second", parallelism=3)
     refused = world.end_of("rescale", second)
     assert (refused.state, [task.task_id for task in refused.failed_tasks]) == ("failed", ["plan"])
@@ -81,13 +79,13 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     world.succeed("rescale", run)
     expect(form.locator("#outcome")).to_contain_text("success", timeout=15_000)
     done = world.catalog.rescale_run(run)
-    assert (done.state, done.method, done.reason) == ("done", "by_reference", "drain what waits")
+    assert (done.state, done.method, done.reason) == ("done", "live", "drain what waits")
     world.check(LARGE)
 
 
 def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_between_two_steps(world: World) -> None:
     world.feed(2)
-    run = world.trigger("rescale", "back", **SMALL, reason="drained", approval=True)
+    run = world.trigger("rescale", "back", **SMALL, method="by_reference", reason="drained", approval=True)
     world.approve(run)
 
     def stopping() -> str | None:
@@ -206,7 +204,7 @@ def test_the_page_shows_every_rescale_decision_and_savepoint(world: World, page:
         for each in words:
             expect(page.locator(f"#{section}")).to_contain_text(each)
     for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=theme)
         expect(page.locator("html")).to_have_attribute("data-theme", theme)
         page.screenshot(path=world.folder / f"job-{theme}.png", full_page=True, animations="disabled")
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, and how a person logs in with it."""
+"""A headless Chromium, and a login to Airflow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.web.server import ApiServer
-
-# The machine's browser; Playwright's own would have to be fetched.
+# The machine's browser; Playwright would download its own.
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# Without these flags it asks its maker for news.
+# These flags prevent Chromium's background requests.
 _QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -23,6 +22,16 @@ _QUIET = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+
+class Server(Protocol):
+    """Where the pages are, and the passwords of its users."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def passwords(self) -> dict[str, str]: ...
 
 
 # Airflow's own page loads in a second, or in ten beside other tests.
@@ -54,7 +63,7 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def log_in(page: Page, server: ApiServer, user: str, path: str) -> None:
+def log_in(page: Page, server: Server, user: str, path: str) -> None:
     """Go to a page as somebody who is not logged in, and do what Airflow's form asks for."""
     page.goto(f"{server.url}{path}")
     page.wait_for_url(re.compile("/auth/login"))

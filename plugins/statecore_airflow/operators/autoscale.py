@@ -46,7 +46,7 @@ class TakeDecisionsOperator(BaseOperator):
 
 def give_up(context: Context) -> None:
     """Record that a decision came to nothing, for whatever reason that its task knows."""
-    task = context["task"]
+    task: Any = context["task"]
     with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
         reason = context.get("exception") or "the task was ended from outside"
         catalog.end_decision(task.decision["decision"], "failed", str(reason))

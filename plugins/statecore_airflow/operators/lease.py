@@ -58,7 +58,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
     def execute(self, context: Context) -> None:
         """Take the lease, record the run, and skip what it does not need."""
         super().execute(context)
-        if self.has_dag():
+        if self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             with self.catalog() as catalog:
                 run = catalog.rescale_run(change_id(context))
             later = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, StepOperator)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
 from statecore.operations.rescaling import find_run, plan, require_free
@@ -48,13 +48,13 @@ class PlanOperator(CatalogOperator, SkipMixin):
             "skew": None if state is None else state.skew,
             "downtime_ms": None if downtime is None else downtime.median_ms,
         }
-        if self.has_dag():
+        if self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             # The skip below ends this task with an exception, so its result is recorded here.
             context["ti"].xcom_push(key="return_value", value=result)
             self.skip(context["ti"], self._needless(params))
         return result
 
-    def _needless(self, params: RescaleParams) -> list[BaseOperator]:
+    def _needless(self, params: RescaleParams) -> list[Any]:
         later = [task for task in self.get_flat_relatives(upstream=False) if not task.is_teardown]
         if params.dry_run:
             self.log.info("A dry run: nothing was changed, and nothing will be")

@@ -33,7 +33,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "job")
-    operator_extra_links = (*TriggerDagRunOperator.operator_extra_links, *LINKS)
+    operator_extra_links = [*TriggerDagRunOperator.operator_extra_links, *LINKS]  # noqa: RUF012, Airflow has a list
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
@@ -46,7 +46,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
             poke_interval=_POLL_S,
             # Nobody would wait for it with more patience than we do.
             fail_when_dag_is_paused=True,
-            allowed_states=_ENDED,
+            allowed_states=[*_ENDED],
             failed_states=[],
             **kwargs,
         )
@@ -85,8 +85,9 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
             if state is not None and state not in _ENDED:
                 self._wait_for(run_id)
             if state is not None and run_id == self.trigger_run_id:
-                return self.ended(context, run_id, state)
-        return super().execute(context)
+                self.ended(context, run_id, state)
+                return
+        super().execute(context)
 
     def execute_complete(self, context: Context, event: tuple[str, dict[str, Any]]) -> None:
         """Go on after the run has ended."""

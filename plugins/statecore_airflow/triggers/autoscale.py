@@ -29,7 +29,7 @@ class DecisionTrigger(BaseEventTrigger):
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow has no types there
         self.conn_id = conn_id
         self._said: dict[str, str] = {}
 

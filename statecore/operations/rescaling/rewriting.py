@@ -6,15 +6,17 @@ import subprocess
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 from statecore.catalog import JobRecord
 from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import StepFailedError
 from statecore.operations.rescaling.change import Change
-from statecore.operations.submit import SPARKJOBS, submit_command
+from statecore.operations.submit import PROGRAMS, submit_command
 
 _SHOWN_LINES = 20
+_END_S = 10.0
 
 
 class Rewrite:
@@ -37,7 +39,7 @@ class Rewrite:
         self._name = name
         arguments = ["--savepoint", savepoint, "--name", name]
         arguments += ["--parallelism", str(parallelism), "--max-parallelism", str(max_parallelism)]
-        self._command = submit_command(job, name, SPARKJOBS / "rewrite.py", *arguments)
+        self._command = submit_command(job, name, PROGRAMS / "rewrite.py", *arguments)
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, timeout_s: float, change: Change) -> None:
@@ -85,9 +87,14 @@ class Rewrite:
             )
 
     def kill(self) -> None:
-        """End the program and all that it started."""
-        if self._process is not None:
-            kill_session(self._process.pid)
+        """End the program and all that it started; asked first, Spark gives its executors back."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+        kill_session(self._process.pid)
 
 
 def _wait(process: subprocess.Popen[str], timeout_s: float) -> int | None:

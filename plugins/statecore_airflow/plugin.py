@@ -1,0 +1,35 @@
+"""What Airflow takes up by the entry point ``airflow.plugins``."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from statecore_airflow.links.addresses import MOUNT, VIEW, mounted
+
+
+class StatecorePlugin(AirflowPlugin):
+    """Adds the jobs' pages to Airflow's web view and to its navigation."""
+
+    name = "statecore"
+    external_views = [  # noqa: RUF012, it is how Airflow reads it
+        {
+            # More letters Airflow's navigation cuts off.
+            "name": "Streaming",
+            "href": mounted(),
+            "url_route": VIEW,
+            "destination": "nav",
+            "nav_top_level": True,
+            # With a ground of its own, for Airflow's light and dark ones and that of the page which is shown.
+            "icon": mounted("static/jobs.svg"),
+        }
+    ]
+
+    @cached_property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow declares a list, and reads it
+        """The app, made when the API server asks: every task loads this plugin, too, and needs none of it."""
+        from statecore_airflow.web import create_app
+
+        return [{"name": "statecore", "url_prefix": f"/{MOUNT}", "app": create_app()}]

@@ -1,0 +1,109 @@
+"""What a rescale will do, before it is begun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statecore.catalog import Catalog, JobRecord, RescaleMethod
+from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
+from statecore.operations.rescaling.change import now_ms
+from statecore.operations.rescaling.request import RescaleRequest
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
+
+_EARLIER_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a rescale.
+
+    Attributes:
+        request: What was asked for.
+        method: How state gets to its new subtasks; what ``auto`` stands for now.
+        job: The job as it is.
+        workers: Workers as they are; None without a cluster.
+        state: What becomes of the state; None for a job that has not committed an epoch.
+        downtime: What earlier rescales by this method took; None when there was none.
+
+    """
+
+    request: RescaleRequest
+    method: RescaleMethod
+    job: JobRecord
+    workers: int | None
+    state: RescalePlan | None
+    downtime: Downtime | None
+
+    @property
+    def standstill(self) -> str:
+        """How long the job will stand still, in words."""
+        return downtime_words(self.method, self.downtime)
+
+    def markdown(self) -> str:
+        """Return the plan for a log, or for the person who approves it."""
+        request, job = self.request, self.job
+        lines = [
+            f"Job {job.name}, method {self.method}: parallelism {job.parallelism} to {request.parallelism}"
+            f"{_change(', workers', self.workers, request.workers)}"
+            f"{_change(', max parallelism', job.max_parallelism, request.max_parallelism)}.",
+            f"Reason: {request.reason or 'none given'}.",
+            f"Expected downtime: {self.standstill}.",
+        ]
+        state = self.state
+        if state is None:
+            return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
+        written = state.bytes if self.method == "rewrite" else 0
+        lines.append(
+            f"State as of epoch {state.epoch} of lineage {state.lineage}: {state.rows:,} rows, {state.bytes:,} bytes; "
+            f"{written:,} bytes to write; skew {state.skew:.2f} (rows of the fullest subtask per rows of the average "
+            "one)."
+        )
+        lines += [f"Operator {each.uid}: {each.rows:,} rows, {each.bytes:,} bytes." for each in state.operators]
+        lines += [f"Operator {uid} keeps its own parallelism, {fixed}." for uid, fixed in state.fixed]
+        table = ["| subtask | key groups | files | rows | bytes |", "| ---: | ---: | ---: | ---: | ---: |"]
+        for each in state.subtasks:
+            start, end = each.key_groups
+            table.append(f"| {each.subtask} | {start}..{end} | {each.files:,} | {each.rows:,} | {each.bytes:,} |")
+        return "\n\n".join([*lines, "\n".join(table)])
+
+
+def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Plan:
+    """Plan a rescale from the job's newest epoch; nothing is changed.
+
+    Args:
+        catalog: Where the job is.
+        request: What is asked for.
+        check: Whether to refuse what is not possible; a rescale that has begun was checked, and may have stopped the
+            job.
+
+    Raises:
+        StatecoreError: The rescale is not possible; see ``RescaleRequest.checked``.
+
+    """
+    job = request.checked(catalog) if check else catalog.job(request.job)
+    method = request.resolved(catalog)
+    return Plan(
+        request=request,
+        method=method,
+        job=job,
+        workers=None if job.cluster is None else catalog.cluster(job.cluster).desired_workers,
+        state=_state(job, request, method),
+        downtime=expected_downtime(catalog.rescale_runs(job.name, limit=_EARLIER_RUNS), method),
+    )
+
+
+def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> RescalePlan | None:
+    store = CheckpointStore.at(job.store)
+    if method == "live" and store.newest() is None:
+        return None
+    newest = newest_to_plan(store, job.name)
+    path = store.manifest_path(newest.lineage, newest.epoch)
+    # The stream goes on, and clean-up removes epochs that later ones replace.
+    with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
+        return plan_rescale(store, newest, request.parallelism, request.max_parallelism)
+
+
+def _change(what: str, old: int | None, new: int | None) -> str:
+    return "" if old is None or new is None or new == old else f"{what} {old} to {new}"

@@ -1,0 +1,207 @@
+"""The DAG files: they import, say what they need, and touch nothing while they are parsed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.sdk.exceptions import AirflowFailException
+from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.autoscale import give_up
+from statecore_airflow.operators.step import StepOperator
+
+from statecore.catalog.job_names import write_job_names
+from statecore.cluster.ec2 import Ec2Settings
+from statecore.operations.submit import PROGRAMS
+from tests.support.paths import REPO
+
+DAGS = REPO / "dags"
+
+
+@pytest.fixture
+def dags(airflow_db: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    # Whoever looks for the catalog while parsing gets an error instead.
+    monkeypatch.delenv("AIRFLOW_CONN_STATECORE_CATALOG", raising=False)
+    monkeypatch.setattr("statecore.catalog.Catalog.__init__", _no_catalog)
+    bag = BundleDagBag(dag_folder=str(DAGS), bundle_path=DAGS, bundle_name="dags-folder")
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+def _no_catalog(*_: object, **__: object) -> None:
+    raise AssertionError("the catalog was opened")
+
+
+def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
+    assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "needless"),
+    [
+        ((1, 2), {"shrink_cluster"}),
+        ((2, 1), {"resize_cluster"}),
+        ((1, 1), {"resize_cluster", "shrink_cluster"}),
+        ((None, None), {"resize_cluster", "shrink_cluster"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        ("by_reference", ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "shrink_cluster"]),
+        ("rewrite", ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "shrink_cluster"]),
+        ("live", ["resize_cluster", "rescale_state", "shrink_cluster"]),
+    ],
+)
+def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in_between(
+    dags: dict[str, Any], method: str, steps: list[str], workers: tuple[int | None, int | None], needless: set[str]
+) -> None:
+    tasks = dags["rescale"].task_dict
+    run = SimpleNamespace(method=method, from_workers=workers[0], to_workers=workers[1])
+    needed = [step for step in steps if step not in needless]
+    found = [name for name in dags["rescale"].task_ids if isinstance(tasks[name], StepOperator)]
+    assert {name for name in found if tasks[name].kind.is_needed(run)} == {"lease", *needed, "verify", "rollback"}
+    assert tasks["lease"].upstream_task_ids == {"approval"} and tasks["approval"].upstream_task_ids == {"plan"}
+    # The lease skips the others at once, so that nothing can be left to wait for them.
+    for before, after in itertools.pairwise([*needed, "verify"]):
+        assert before in tasks[after].upstream_task_ids
+
+
+def test_a_cluster_that_does_not_get_ready_says_so_before_the_step_is_tired_of_waiting(dags: dict[str, Any]) -> None:
+    own = Ec2Settings(group="g", region="r", master_web_url="http://m:8080").ready_timeout_s
+    # It counts from when the instances are in service, which takes minutes, too.
+    assert dags["rescale"].task_dict["resize_cluster"].timeout.total_seconds() >= own + 300
+
+
+@pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])
+def test_whatever_follows_the_lease_is_followed_by_a_rollback(dags: dict[str, Any], dag: str) -> None:
+    tasks = dags[dag].task_dict
+    assert [task.task_id for task in tasks.values() if task.is_setup] == ["lease"]
+    assert [task.task_id for task in tasks.values() if task.is_teardown] == ["rollback"]
+    assert tasks["rollback"].get_flat_relative_ids(upstream=True) == set(tasks) - {"rollback"}
+    # Also the one that asks: its worker may die, too.
+    assert {task.retries for task in tasks.values()} == {2}
+
+
+def test_runs_wait_for_no_other_run_and_the_lease_decides(dags: dict[str, Any]) -> None:
+    # A run that waited in a queue could not tell its user that another one has the job.
+    assert all(
+        dags[dag].max_active_runs > 1 for dag in ("autoscale", "catch_up", "rescale", "start", "stop", "upgrade")
+    )
+
+
+def test_one_loop_watches_for_the_decisions_of_all_jobs(dags: dict[str, Any]) -> None:
+    dag = dags["autoscale"]
+    (asset,) = dag.timetable.asset_condition.objects
+    (watcher,) = asset.watchers
+    assert watcher.trigger.serialize() == (
+        "statecore_airflow.triggers.autoscale.DecisionTrigger",
+        {"conn_id": "statecore_catalog"},
+    )
+    # Several decisions may have come in one run, and each is a rescale of its own.
+    assert dag.task_dict["carry_out"].is_mapped and dag.task_dict["carry_out"].upstream_task_ids == {"take_decisions"}
+
+
+def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_success(dags: dict[str, Any]) -> None:
+    dag = dags["catch_up"]
+    back = dag.task_dict["scale_back"]
+    assert back.is_teardown and back.on_failure_fail_dagrun
+    assert back.upstream_task_ids == {"estimate", "wait_drained"}
+    assert dag.task_dict["scale_out"].downstream_task_ids == {"wait_drained"}
+    assert dag.task_dict["wait_drained"].trigger_rule == "none_failed"
+    assert dag.task_dict["drained"].upstream_task_ids == {"wait_drained"}
+
+
+def test_every_task_links_to_its_job_and_tells_when_it_fails_for_good(dags: dict[str, Any]) -> None:
+    of_no_single_job = {"autoscale.take_decisions", "savepoints.jobs", "rewrite.rewrite"}
+    # It does nothing that could fail: a run whose backlog is drained succeeds by it.
+    idle = {"catch_up.drained"}
+    without_links, without_message = set(), set()
+    for dag in dags.values():
+        for task in dag.tasks:
+            if isinstance(task, MappedOperator):
+                task = task.unmap({"decision": {"decision": 1, "job": "flights"}})
+            name = f"{dag.dag_id}.{task.task_id}"
+            if not {"Job", "Driver log"} <= {link.name for link in task.operator_extra_links}:
+                without_links.add(name)
+            tells = [each for each in task.on_failure_callback if isinstance(each, JobNotifier)]
+            if name == "autoscale.carry_out":
+                assert give_up in task.on_failure_callback
+            if [(each.event, each.job is None) for each in tells] != [(Event.FAILED, name in of_no_single_job)]:
+                without_message.add(name)
+    assert (without_links, without_message) == (of_no_single_job | idle, idle)
+
+
+def test_who_has_not_approved_in_time_is_not_asked_again(dags: dict[str, Any]) -> None:
+    late = {"error": "The response timeout has passed", "error_type": "timeout"}
+    with pytest.raises(AirflowFailException, match=r"no answer within 12:00:00 .* nothing was changed"):
+        dags["rescale"].task_dict["approval"].execute_complete({}, late)
+
+
+def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
+    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {"autoscale", "savepoints"}
+    assert not any(dag.catchup for dag in dags.values())
+    assert dags["savepoints"].max_active_runs == 1
+
+
+def test_every_form_has_types_and_help(dags: dict[str, Any]) -> None:
+    for dag in dags.values():
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            assert param.schema["type"] and param.schema["title"] and param.description, f"{dag.dag_id}: {name}"
+
+
+def test_the_rescale_form_has_drop_downs_and_limits(dags: dict[str, Any]) -> None:
+    params = dags["rescale"].params
+    assert list(params) == [
+        "job", "parallelism", "workers", "method", "max_parallelism", "dry_run", "approval", "reason",
+    ]  # fmt: skip
+    assert params.get_param("method").schema["enum"] == ["auto", "live", "by_reference", "rewrite"]
+    assert all(params.get_param(name).schema["minimum"] == 1 for name in ("parallelism", "workers", "max_parallelism"))
+    assert "examples" not in params.get_param("job").schema
+
+
+def test_forms_suggest_the_jobs_that_the_supervisor_has_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statecore_airflow.params.form import job_param
+
+    path = tmp_path / "jobs.json"
+    monkeypatch.setenv("STATECORE_JOBS", str(path))
+    write_job_names(path, ["flights", "orders"])
+    assert job_param().schema["examples"] == ["flights", "orders"]
+
+
+@pytest.mark.parametrize(("max_parallelism", "more"), [(None, []), (256, ["--max-parallelism", "256"])])
+def test_the_rewrite_job_gets_its_arguments_one_by_one(
+    dags: dict[str, Any], max_parallelism: int | None, more: list[str]
+) -> None:
+    task = dags["rewrite"].task_dict["rewrite"]
+    params = {
+        "savepoint": "/a b/['x']",
+        "name": "t",
+        "parallelism": 4,
+        "max_parallelism": max_parallelism,
+    }
+    task.render_template_fields({"params": params})
+    expected = ["--savepoint", "/a b/['x']", "--name", "t", "--parallelism", "4", *more]
+    assert task.application_args == expected
+    assert Path(task.application) == PROGRAMS / "rewrite.py"
+
+
+def test_airflow_finds_one_plugin_and_does_not_search_the_package(airflow_db: Path) -> None:
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert errors == {}
+    assert [plugin.name for plugin in plugins if plugin.name == "statecore"] == ["statecore"]
+    import sys
+
+    # A package searched for plugins would have been imported file by file, under bare names.
+    assert not {"triggers", "step", "plan"} & set(sys.modules)

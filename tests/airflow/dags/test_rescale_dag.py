@@ -1,0 +1,119 @@
+"""The DAG as a whole, by ``dag.test()``: Airflow's own task runner, triggers run in line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.airflow.scripted_driver import ScriptedDriver
+from tests.airflow.webhook import Webhook
+from tests.support.paths import REPO
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often; the driver is a quick one."""
+    monkeypatch.setattr("statecore_airflow.operators.base.POLL_S", 0.1)
+
+
+@pytest.fixture
+def dag(airflow_db: Path) -> Any:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    folder = REPO / "dags"
+    return BundleDagBag(dag_folder=str(folder), bundle_path=folder, bundle_name="dags-folder").dags["rescale"]
+
+
+def states(run: Any) -> dict[str, str]:
+    return {task.task_id: str(task.state) for task in run.get_task_instances()}
+
+
+def links(run: Any, name: str) -> dict[str, str]:
+    """Return what Airflow's API server, which knows a DAG from its tables alone, shows as links of a run's tasks."""
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    dag = SerializedDagModel.get_dag(run.dag_id)
+    assert dag is not None
+    found = {task.task_id: dag.get_task(task.task_id).get_extra_links(task, name) for task in run.get_task_instances()}
+    return {task: link for task, link in found.items() if link}
+
+
+def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
+    dag: Any, catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
+) -> None:
+    run = dag.test(
+        run_conf={"job": job, "parallelism": 4, "workers": 2, "method": "by_reference", "reason": "drain the backlog"}
+    )
+    assert run.state == "success"
+    assert {task for task, state in states(run).items() if state == "skipped"} == {
+        "approval", "shrink_cluster",
+    }  # fmt: skip
+    record = catalog.rescale_run(run.run_id)
+    assert (record.state, record.reason) == ("done", "drain the backlog")
+    assert list(record.steps) == [
+        "lease", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify",
+    ]  # fmt: skip
+    assert store.manifest(str(record.rescaled)).parallelism == 4
+    newest = catalog.newest_generation(job)
+    assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
+    assert catalog.cluster("local").ready_workers == 2
+    assert catalog.lease(job) is None
+    steps = {task for task, state in states(run).items() if state == "success"}
+    assert links(run, "Job") == dict.fromkeys(steps, f"/plugin/statecore/statecore/job?name={job}")
+    assert links(run, "Driver log") == dict.fromkeys(steps, f"/plugin/statecore/statecore/log?name={job}")
+
+
+def test_a_dry_run_shows_the_plan_and_skips_all_that_changes_something(dag: Any, catalog: Catalog, job: str) -> None:
+    run = dag.test(run_conf={"job": job, "parallelism": 4, "dry_run": True})
+    assert run.state == "success"
+    assert {task for task, state in states(run).items() if state != "skipped"} == {"plan"}
+    assert catalog.lease(job) is None and catalog.rescale_runs(job) == []
+    assert catalog.job(job).parallelism == 2
+
+
+def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
+    dag: Any, catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first one came between the plan of the second and its lease.
+    monkeypatch.setattr("statecore_airflow.operators.plan.require_free", lambda *_: None)
+    catalog.acquire_lease(job, "manual__first", 60_000)
+    catalog.set_desired(job, parallelism=4)
+    run = dag.test(run_conf={"job": job, "parallelism": 8})
+    assert run.state == "failed"
+    assert (states(run)["lease"], states(run)["rollback"]) == ("failed", "upstream_failed")
+    assert catalog.lease(job).owner == "manual__first"  # type: ignore[union-attr]
+    assert catalog.job(job).parallelism == 4
+
+
+def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back(
+    dag: Any,
+    catalog: Catalog,
+    job: str,
+    driver: ScriptedDriver,
+    store: CheckpointStore,
+    webhook: Webhook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("statecore.operations.rescaling.planning.plan_rescale", lambda *_: None)
+    manifest = store.newest()
+    assert manifest is not None
+    lost = Path(store.files.url) / manifest.files()[0].path
+    lost.unlink()
+    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2, "method": "by_reference"})
+    assert run.state == "failed"
+    found = states(run)
+    assert (found["rescale_state"], found["restart"], found["rollback"]) == ("failed", "upstream_failed", "success")
+    record = catalog.rescale_run(run.run_id)
+    assert record.state == "failed" and f"step rescale_state failed: found no file {lost}" in str(record.error)
+    assert "rolled back to parallelism 2 and 1 workers" in str(record.error)
+    assert catalog.lease(job) is None
+    assert catalog.newest_generation(job).parallelism == 2  # type: ignore[union-attr]
+    failed, back = (message["text"] for message in webhook.messages)
+    assert failed.startswith(f"Run of rescale for job {job} failed at rescale_state. found no file {lost}")
+    assert back.startswith(f"Job {job} was rolled back. step rescale_state failed")
+    assert quote(run.run_id, safe="") in back

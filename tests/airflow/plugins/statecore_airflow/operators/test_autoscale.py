@@ -1,0 +1,208 @@
+"""Decisions on their way from the catalog to runs of the DAG rescale."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    DagRunTriggerException,
+    TaskDeferred,
+)
+from statecore_airflow.operators.autoscale import CarryOutOperator, TakeDecisionsOperator, give_up, run_of
+from statecore_airflow.triggers import autoscale as decisions_module
+from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
+
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord
+from tests.airflow.rescale_runs import FakeTask
+from tests.airflow.running import sent
+
+SETTINGS = {"max_parallelism": 8, "subtasks_per_worker": 2}
+
+
+@pytest.fixture
+def policy(catalog: Catalog, job: str) -> str:
+    """A job that is outside of its policy's limits: that alone is enough for a decision."""
+    catalog.set_desired(job, state="running", parallelism=2)
+    generation = catalog.claim_generation(job, log_path="log").generation
+    catalog.heartbeat(job, generation)
+    commit(catalog, job, 1)
+    catalog.set_policy(job, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
+    return job
+
+
+def commit(catalog: Catalog, job: str, number: int) -> None:
+    catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, 10, 10, number, number, 1))
+
+
+def decide(catalog: Catalog, job: str) -> DecisionRecord:
+    (found,) = DecisionTrigger().look(catalog)
+    assert found.job == job
+    return found
+
+
+def first_events(count: int, seconds: float = 5.0) -> list[Any]:
+    """Return what the trigger fires within a time, at most so many; it arrives in the triggerer first."""
+
+    async def collect() -> list[Any]:
+        events: list[Any] = []
+
+        async def run() -> None:
+            async for event in sent(DecisionTrigger()).run():
+                events.append(event.payload)
+                if len(events) == count:
+                    return
+
+        task = asyncio.create_task(run())
+        await asyncio.wait([task], timeout=seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return events
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions_module, "POLL_S", 0.05)
+
+
+def test_the_trigger_fires_once_for_a_decision_and_carries_it(catalog: Catalog, policy: str) -> None:
+    (event,) = first_events(2, seconds=1.0)
+    (decision,) = catalog.decisions(policy)
+    assert event == payload_of(decision) == json.loads(json.dumps(event))
+    assert (event["job"], event["parallelism"], event["workers"], event["method"]) == (policy, 4, 2, "live")
+    assert "outside the limits 4 to 8" in event["reason"]
+    # Another triggerer, or the same one after a restart, has nothing to add.
+    assert first_events(1, seconds=0.3) == []
+    assert catalog.decisions(policy) == [decision]
+
+
+def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
+    catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "campaigns"
+    catalog.register_job(other, artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
+    catalog.set_policy(other, {"max_paralelism": 1})
+    trigger = DecisionTrigger()
+    (found,) = trigger.look(catalog)
+    assert found.job == policy
+    catalog.end_decision(found.id, "done")
+    assert "max_paralelism" in trigger._said[other]
+    connection = os.environ["AIRFLOW_CONN_STATECORE_CATALOG"]
+    monkeypatch.delenv("AIRFLOW_CONN_STATECORE_CATALOG")
+
+    async def run() -> Any:
+        events = DecisionTrigger().run()
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.3)
+        assert not first.done()
+        monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", connection)
+        catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 6, "cooldown_s": 0})
+        event = await asyncio.wait_for(first, 5)
+        await events.aclose()  # type: ignore[attr-defined]
+        return event.payload
+
+    assert asyncio.run(run())["parallelism"] == 6
+
+
+def test_decisions_come_from_the_events_once_each_and_by_hand_from_the_catalog(catalog: Catalog, policy: str) -> None:
+    decision = decide(catalog, policy)
+    event = SimpleNamespace(extra={"from_trigger": True, "payload": payload_of(decision)})
+    take = TakeDecisionsOperator(task_id="take_decisions")
+    assert take.execute({"triggering_asset_events": {"asset": [event, event]}}) == [payload_of(decision)]
+    by_hand = SimpleNamespace(extra={"from_rest_api": True})
+    for events in ({}, {"asset": [by_hand]}):
+        assert take.execute({"triggering_asset_events": events}) == [payload_of(decision)]
+
+
+def carry_out(decision: DecisionRecord) -> CarryOutOperator:
+    return CarryOutOperator(task_id="carry_out", decision=payload_of(decision))
+
+
+def test_a_decision_becomes_one_run_of_rescale_however_often_it_is_tried(catalog: Catalog, policy: str) -> None:
+    decision, task = decide(catalog, policy), FakeTask()
+    with pytest.raises(DagRunTriggerException) as triggered:
+        carry_out(decision).execute(task.context)
+    asked = triggered.value
+    assert asked.skip_when_already_exists
+    assert (asked.trigger_dag_id, asked.dag_run_id) == ("rescale", run_of(decision))
+    assert asked.conf == {name: payload_of(decision)[name] for name in asked.conf or ()}
+    assert set(asked.conf) == {"job", "parallelism", "workers", "method", "reason"}
+    assert (catalog.decision(decision.id).state, catalog.decision(decision.id).run_id) == (
+        "triggered",
+        run_of(decision),
+    )
+    # Killed before Airflow heard of it: it is asked again. Killed afterwards: the run is there, and is waited for.
+    with pytest.raises(DagRunTriggerException):
+        carry_out(decision).execute(task.context)
+    task.runs[run_of(decision)] = "running"
+    with pytest.raises(TaskDeferred) as deferred:
+        carry_out(decision).execute(task.context)
+    assert deferred.value.trigger.run_ids == [run_of(decision)]
+    task.runs[run_of(decision)] = "success"
+    carry_out(decision).execute(task.context)
+    assert catalog.decision(decision.id).state == "done"
+    # Announced twice: the second run finds nothing left.
+    carry_out(decision).execute(FakeTask().context)
+
+
+def end(decision: DecisionRecord, state: str) -> None:
+    event = ("DagStateTrigger", {"run_ids": [run_of(decision)], run_of(decision): state})
+    carry_out(decision).execute_complete(FakeTask().context, event)
+
+
+def test_a_held_lease_refuses_a_decision_before_or_after_its_run_began_and_is_no_error(
+    catalog: Catalog, policy: str
+) -> None:
+    first = decide(catalog, policy)
+    catalog.acquire_lease(policy, "manual-7", 60_000)
+    carry_out(first).execute(FakeTask().context)
+    refused = catalog.decision(first.id)
+    assert (refused.state, refused.outcome) == ("refused", "manual-7 has the lease on the job")
+    catalog.release_lease(policy, "manual-7")
+    second = decide(catalog, policy)
+    catalog.take_decision(second.id, run_of(second))
+    end(second, "failed")
+    assert catalog.decision(second.id).state == "refused"
+
+
+def test_a_rescale_that_fails_is_an_error_and_both_are_kept(catalog: Catalog, policy: str) -> None:
+    decision = decide(catalog, policy)
+    catalog.take_decision(decision.id, run_of(decision))
+    catalog.start_rescale_run(run_of(decision), policy, from_parallelism=2, to_parallelism=4)
+    catalog.finish_rescale_run(run_of(decision), error="no room for 2 workers")
+    with pytest.raises(AirflowFailException, match="no room for 2 workers"):
+        end(decision, "failed")
+    found = catalog.decision(decision.id)
+    assert found.state == "failed" and "no room for 2 workers" in (found.outcome or "")
+
+
+def test_a_decision_that_is_too_old_or_whose_policy_was_turned_off_is_refused(
+    catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision = decide(catalog, policy)
+    catalog.set_policy(policy, SETTINGS, enabled=False)
+    carry_out(decision).execute(FakeTask().context)
+    assert catalog.decision(decision.id).outcome == "the policy was turned off"
+    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
+    old = decide(catalog, policy)
+    monkeypatch.setattr("statecore_airflow.operators.autoscale.LAPSES_AFTER_MS", 0)
+    carry_out(old).execute(FakeTask().context)
+    assert "older than" in (catalog.decision(old.id).outcome or "")
+
+
+def test_a_task_that_gives_up_leaves_no_decision_under_way(catalog: Catalog, policy: str) -> None:
+    decision, task = decide(catalog, policy), FakeTask(paused=True)
+    operator = carry_out(decision)
+    with pytest.raises(Exception, match="paused") as error:
+        operator.execute(task.context)
+    assert catalog.decision(decision.id).state == "triggered"
+    give_up({**task.context, "task": operator, "exception": error.value})  # type: ignore[typeddict-item]
+    found = catalog.decision(decision.id)
+    assert found.state == "failed" and "paused" in (found.outcome or "")

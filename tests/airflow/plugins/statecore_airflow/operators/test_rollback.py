@@ -1,0 +1,271 @@
+"""A failure or a kill at each step of a rescale, and what becomes of the job; all but Spark and Airflow is real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from statecore_airflow.hooks.settings import lease_ttl_ms
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.rescale import (
+    GrowClusterOperator,
+    RescaleStateOperator,
+    RestartOperator,
+    RollbackOperator,
+    ShrinkClusterOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
+
+from statecore.catalog import Catalog
+from statecore.errors import StorageError
+from statecore.operations.rescaling.restart import find_driver
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.airflow.running import RUN, context_of, run_step
+from tests.airflow.scripted_driver import ScriptedDriver
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+STEPS: list[tuple[str, Callable[..., Any]]] = [
+    ("lease", BeginRescaleOperator),
+    ("stop_with_savepoint", StopWithSavepointOperator),
+    ("resize_cluster", GrowClusterOperator),
+    ("rescale_state", RescaleStateOperator),
+    ("restart", RestartOperator),
+    ("shrink_cluster", ShrinkClusterOperator),
+    ("verify", VerifyOperator),
+]
+OUT = {"parallelism": 4, "workers": 2}
+IN = {"parallelism": 1, "workers": 1}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Gives what arms a fault; a kill ends the step and not the test."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    monkeypatch.setenv("STATECORE_STEP_FAULTS", str(folder))
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("statecore_airflow.faults.os.kill", kill)
+
+    def arm(point: str, kind: str) -> None:
+        (folder / point).write_text(kind)
+
+    yield arm
+    assert not [file for file in folder.iterdir() if not file.name.endswith(".hit")], "a fault was not hit"
+
+
+def rescale(job: str, **params: Any) -> None:
+    """Run the steps as the DAG does: one that fails ends it, one that is killed is tried again, twice."""
+    params = {"method": "by_reference", **params}
+    for step, operator in STEPS:
+        for _ in range(3):
+            try:
+                run_step(operator(task_id=step, job=job), job=job, **params)
+            except Killed:
+                continue
+            except AirflowSkipException:
+                pass
+            break
+
+
+def roll_back(job: str) -> str | None:
+    return run_step(RollbackOperator(task_id="rollback", job=job))
+
+
+def state_of(catalog: Catalog, job: str) -> tuple[str, int, int]:
+    found = catalog.job(job)
+    return found.desired_state, found.parallelism, catalog.cluster("local").desired_workers
+
+
+@pytest.mark.parametrize("method", ["by_reference", "live"])
+@pytest.mark.parametrize("size", [OUT, IN], ids=["out", "in"])
+def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
+    catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None], method: str, size: dict[str, int]
+) -> None:
+    catalog.set_desired_workers("local", 2 if size is IN else 1)
+    needless = {
+        "by_reference": set(),
+        "live": {"stop_with_savepoint", "restart"},
+    }[method] | {"shrink_cluster" if size is OUT else "resize_cluster"}
+    for step, _ in STEPS:
+        if step not in needless:
+            armed(f"{step}@begun", "kill")
+            armed(f"{step}@ended", "kill")
+    rescale(job, method=method, **size)
+    assert catalog.rescale_run(RUN).state == "done"
+    assert state_of(catalog, job) == ("running", size["parallelism"], size["workers"])
+    assert catalog.newest_generation(job).parallelism == size["parallelism"]  # type: ignore[union-attr]
+    assert catalog.lease(job) is None
+    assert roll_back(job) is None
+    assert state_of(catalog, job) == ("running", size["parallelism"], size["workers"])
+
+
+@pytest.mark.parametrize(
+    ("point", "method"),
+    [
+        ("stop_with_savepoint@begun", "by_reference"),
+        ("stop_with_savepoint@ended", "by_reference"),
+        ("resize_cluster@ended", "by_reference"),
+        ("rescale_state@ended", "by_reference"),
+        ("restart@begun", "by_reference"),
+        ("restart@ended", "by_reference"),
+        ("verify@begun", "by_reference"),
+        ("resize_cluster@begun", "live"),
+        ("rescale_state@ended", "live"),
+        ("verify@begun", "live"),
+    ],
+)
+def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
+    catalog: Catalog,
+    job: str,
+    driver: ScriptedDriver,
+    store: CheckpointStore,
+    armed: Callable[..., None],
+    point: str,
+    method: str,
+) -> None:
+    armed(point, "fail")
+    with pytest.raises(AirflowFailException, match="this failure is a test's"):
+        rescale(job, method=method, **OUT)
+    said = roll_back(job)
+    assert said is not None and f"step {point.partition('@')[0]} failed: " in said
+    assert "was rolled back to parallelism 2 and 1 workers, and goes on from epoch" in said
+    assert state_of(catalog, job) == ("running", 2, 1)
+    assert catalog.job(job).start_from is None
+    newest = catalog.newest_generation(job)
+    assert newest is not None and (newest.state, newest.parallelism) == ("running", 2)
+    run = catalog.rescale_run(RUN)
+    assert (run.state, run.error, catalog.lease(job)) == ("failed", said, None)
+    assert catalog.next_request(job) is None
+    # Nothing was published twice: epochs go on from whatever was committed last.
+    epochs = [epoch.epoch for epoch in catalog.epochs(job)]
+    assert epochs == sorted(set(epochs))
+    # Again, as when the task is cleared, it changes nothing; and the run does not begin anew.
+    assert roll_back(job) == said
+    with pytest.raises(AirflowFailException, match="begin a new run"):
+        rescale(job, method=method, **OUT)
+    assert state_of(catalog, job) == ("running", 2, 1)
+    assert catalog.rescale_run(RUN).error == said
+
+
+def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    release = Catalog.release_lease
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(Killed):
+
+        def kill(*_: object) -> None:
+            raise Killed
+
+        killed.setattr(Catalog, "release_lease", kill)
+        for step, operator in STEPS:
+            with suppress(AirflowSkipException):
+                run_step(operator(task_id=step, job=job), job=job, **OUT)
+    assert Catalog.release_lease is release
+    assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is not None
+    assert roll_back(job) is None
+    assert state_of(catalog, job) == ("running", 4, 2) and catalog.lease(job) is None
+
+
+def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catalog: Catalog, job: str) -> None:
+    catalog.acquire_lease(job, RUN, 60_000)
+    catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
+    operator = RollbackOperator(task_id="rollback", job=job)
+    with pytest.raises(TaskDeferred):
+        operator.execute(context_of())
+    catalog.finish_rescale_run(RUN, error="lease expired")
+    catalog.release_lease(job, RUN)
+    catalog.acquire_lease(job, "manual__2", 60_000)
+    assert operator.execute_complete(context_of(), {"status": "done", "message": ""}) == "lease expired"
+
+
+def test_a_rollback_ends_although_storage_is_away(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_step(BeginRescaleOperator(task_id="lease", job=job), job=job, **OUT)
+    driver.idle = True
+
+    def newest(_: CheckpointStore) -> None:
+        raise StorageError("found no answer")
+
+    monkeypatch.setattr(CheckpointStore, "newest", newest)
+    assert "cannot be named now: found no answer" in str(roll_back(job))
+    assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
+
+
+def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
+    generation = catalog.claim_generation(job, log_path="log").generation
+    catalog.heartbeat(job, generation)
+    assert find_driver(catalog, job, 0).status == "done"
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(Catalog, "is_alive", lambda *_: False)
+        found = find_driver(catalog, job, 0)
+    assert (found.status, found.message) == ("waiting", "generation 1 running, no heartbeat lately")
+
+
+def test_a_driver_that_a_failed_run_has_not_touched_goes_on(
+    catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None]
+) -> None:
+    armed("stop_with_savepoint@begun", "fail")
+    with pytest.raises(AirflowFailException):
+        rescale(job, **OUT)
+    roll_back(job)
+    assert [each.generation for each in catalog.generations(job)] == [1]
+
+
+def test_a_lease_that_fails_leaves_none_behind(
+    catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None]
+) -> None:
+    armed("lease@ended", "fail")
+    with pytest.raises(AirflowFailException):
+        rescale(job, **OUT)
+    assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
+    run_step(BeginRescaleOperator(task_id="lease", job=job), "manual__2", job=job, **OUT)
+
+
+def test_a_rollback_whose_driver_does_not_start_says_so_and_leaves_the_job_to_the_supervisor(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    driver.fail_at = {4: "too large", 2: "too small"}
+    with pytest.raises(AirflowException, match="too large"):
+        rescale(job, **OUT)
+    # Airflow tries the rollback again; with the last try the lease stays, and expires.
+    with pytest.raises(AirflowException, match="too small"):
+        roll_back(job)
+    assert catalog.lease(job) is not None
+    driver.fail_at = {}
+    driver.wait_running()
+    assert "too large" in str(roll_back(job))
+    assert state_of(catalog, job) == ("running", 2, 1) and catalog.lease(job) is None
+
+
+def test_a_run_that_nobody_goes_on_with_is_brought_back_when_its_lease_expires(
+    catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    armed("verify@begun", "fail")
+    with pytest.raises(AirflowFailException):
+        rescale(job, **OUT)
+    monkeypatch.setattr(catalog._clock, "now_ms", lambda: _later(catalog), raising=False)
+    assert catalog.recover_expired_lease(job) is not None
+    monkeypatch.undo()
+    assert state_of(catalog, job) == ("running", 2, 1)
+    error = str(catalog.rescale_run(RUN).error)
+    assert "step verify failed" in error and error.endswith(f"lease expired (owner {RUN})")
+
+
+def _later(catalog: Catalog) -> int:
+    lease = catalog.lease("flights")
+    assert lease is not None
+    return lease.acquired_ms + 2 * lease_ttl_ms()

@@ -1,0 +1,202 @@
+"""Start, stop and upgrade, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator
+from statecore_airflow.operators.rescale import (
+    ReplaceArtifactOperator,
+    RestartOperator,
+    RollbackOperator,
+    StartOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
+
+from statecore.catalog import Catalog
+from tests.airflow.running import RUN, run_step
+from tests.airflow.scripted_driver import ScriptedDriver
+
+JOB_FILE = """
+from statecore import ProcessFunction
+
+class Same(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+def build(job):
+    job.source("flights", read=None).process(Same(), output="a int", uid="same")
+"""
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def stop(job: str, run: str = RUN) -> str:
+    run_step(LeaseOperator(task_id="lease", job=job), run, dag="stop")
+    return str(run_step(StopWithSavepointOperator(task_id="stop", job=job, reason="", for_good=True), run, dag="stop"))
+
+
+def start(job: str, **params: Any) -> None:
+    run_step(StartOperator(task_id="start", job=job), dag="start", **{"parallelism": None, "workers": None, **params})
+
+
+def roll_back(job: str, dag: str) -> str | None:
+    return run_step(RollbackOperator(task_id="rollback", job=job), dag=dag)
+
+
+def upgrade(job: str, artifact: str) -> None:
+    for operator in (
+        BeginUpgradeOperator,
+        StopWithSavepointOperator,
+        ReplaceArtifactOperator,
+        RestartOperator,
+        VerifyOperator,
+    ):
+        run_step(operator(task_id="t", job=job), dag="upgrade", job=job, artifact=artifact, reason="")
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> str:
+    path = tmp_path / "new.py"
+    path.write_text(JOB_FILE)
+    return str(path)
+
+
+def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    savepoint = stop(job)
+    assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
+    assert roll_back(job, "stop") is None and catalog.job(job).desired_state == "stopped"
+    # Again, as when the task was killed at its very end.
+    assert stop(job) == savepoint
+    start(job, parallelism=4, workers=2)
+    newest = catalog.newest_generation(job)
+    assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
+    assert catalog.cluster("local").desired_workers == 2 and catalog.lease(job) is None
+    start(job)
+    assert len(catalog.generations(job)) == 2
+
+
+def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    driver.refuse = "storage is away"
+    with pytest.raises(AirflowFailException, match="storage is away"):
+        stop(job)
+    driver.refuse = None
+    assert "was rolled back to parallelism 2 and 1 workers" in str(roll_back(job, "stop"))
+    assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
+
+
+def test_a_stop_that_has_lost_its_lease_asks_no_driver_to_stop(catalog: Catalog, job: str) -> None:
+    run_step(LeaseOperator(task_id="lease", job=job), dag="stop")
+    catalog.release_lease(job, f"stop:{RUN}")  # as when it expired and the supervisor brought the job back
+    with pytest.raises(AirflowFailException, match="there is no lease"):
+        run_step(StopWithSavepointOperator(task_id="stop", job=job, for_good=True), dag="stop")
+    assert catalog.next_request(job) is None
+
+
+def test_a_start_refuses_workers_for_a_job_without_a_cluster(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    stop(job)
+    found = catalog.job(job)
+    catalog.register_job(
+        job, artifact=found.artifact, store=found.store, master_url="local", parallelism=2, max_parallelism=16
+    )
+    with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'flights', which names no cluster"):
+        start(job, workers=2)
+    assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
+
+
+def test_a_start_that_was_killed_leaves_no_lease_that_would_stop_the_job_again(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    stop(job)
+    catalog.acquire_lease(job, f"start:{RUN}", 60_000)
+    catalog.set_desired(job, state="running")
+    start(job)
+    assert catalog.lease(job) is None
+
+
+def test_neither_is_done_while_another_run_changes_the_job(catalog: Catalog, job: str) -> None:
+    catalog.acquire_lease(job, "rescale-1", 60_000)
+    catalog.set_desired(job, state="stopped")
+    for act in (stop, start):
+        with pytest.raises(AirflowFailException, match="rescale-1"):
+            act(job)
+
+
+def test_a_start_that_fails_leaves_the_job_to_the_supervisor(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    stop(job)
+    driver.fail_next = "no such column"
+    with pytest.raises(AirflowException, match="no such column"):
+        start(job)
+    assert catalog.job(job).desired_state == "running"
+    with pytest.raises(AirflowFailException, match="1 to its max parallelism 16"):
+        stop(job, "stop-2")
+        start(job, parallelism=17)
+
+
+def test_an_upgrade_goes_on_from_a_savepoint_with_the_new_job_file(
+    catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
+) -> None:
+    upgrade(job, job_file)
+    found, run = catalog.job(job), catalog.rescale_run(f"upgrade:{RUN}")
+    assert (found.artifact, found.parallelism, found.start_from) == (job_file, 2, run.savepoint)
+    assert (run.state, run.reason) == ("done", f"upgrade to {job_file}")
+    assert roll_back(job, "upgrade") is None and catalog.job(job).artifact == job_file
+
+
+def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
+    catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
+) -> None:
+    driver.fail_next = "NameError: name 'colour' is not defined"
+    with pytest.raises(AirflowException, match="colour"):
+        upgrade(job, job_file)
+    said = str(roll_back(job, "upgrade"))
+    assert "colour" in said and "goes on from epoch" in said
+    # The new file may have committed an epoch with state that the old one does not declare.
+    assert (catalog.job(job).artifact, catalog.job(job).allow_non_restored_state) == ("flights.py", True)
+    assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
+
+
+def test_a_new_job_file_may_not_leave_behind_what_the_old_one_may(
+    catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
+) -> None:
+    catalog.set_desired(job, allow_non_restored_state=True)
+    upgrade(job, job_file)
+    assert not catalog.job(job).allow_non_restored_state
+
+
+def test_runs_of_two_dags_with_one_id_are_two(
+    catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
+) -> None:
+    upgrade(job, job_file)
+    stop(job)
+    assert catalog.job(job).desired_state == "stopped"
+    assert len(catalog.savepoints(job)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "found no job file"), ("def build(job:", r"wrong\.py:1: SyntaxError"), ("x = 1", r"no build\(job\)")],
+)
+def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
+    catalog: Catalog, job: str, driver: ScriptedDriver, tmp_path: Path, content: str | None, message: str
+) -> None:
+    path = tmp_path / "wrong.py"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(AirflowFailException, match=message):
+        upgrade(job, str(path))
+    with pytest.raises(AirflowFailException, match="expected an absolute path or a URL"):
+        upgrade(job, "wrong.py")
+    assert catalog.lease(job) is None and catalog.job(job).desired_state == "running"

@@ -1,0 +1,366 @@
+"""The routes of the web pages, requested through Airflow's own app: permissions, answers and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog, SystemClock
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.plan import plan_rescale
+from tests.support.paths import REPO
+from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
+
+HTML = {"Accept": "text/html"}
+PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """URL of a catalog with a history."""
+
+    url: str
+    folder: Path
+
+
+@pytest.fixture(scope="session")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("story")
+    url = f"sqlite:///{folder / 'catalog.db'}"
+    Story(url, folder).tell()
+    return Told(url, folder)
+
+
+@pytest.fixture(scope="session")
+def airflow_app(airflow_db: Path) -> Any:
+    """Airflow's app as its API server runs it, plugins included."""
+    from airflow.api_fastapi.app import create_app
+
+    return create_app(apps="core")
+
+
+class Visitor:
+    """Send requests as a user of a role; None is a user without a login."""
+
+    def __init__(self, app: Any) -> None:
+        from starlette.testclient import TestClient
+
+        self._http = TestClient(app, follow_redirects=False, raise_server_exceptions=False)
+
+    def get(self, route: str, role: str | None = "viewer", accept: dict[str, str] | None = None, **query: Any) -> Any:
+        return self._http.get(route, params=query, headers={**(accept or {}), **_login(role)})
+
+    def ask(self, route: str, role: str | None = "viewer", **query: Any) -> Any:
+        response = self.get(f"/statecore/api/{route}", role, **query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+def _login(role: str | None) -> dict[str, str]:
+    if role is None:
+        return {}
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    user = SimpleAuthManagerUser(username=f"a_{role}", role=None if role == "stranger" else role)
+    return {"Cookie": f"_token={get_auth_manager().generate_jwt(user)}"}
+
+
+@pytest.fixture
+def visitor(airflow_app: Any, told: Told, monkeypatch: pytest.MonkeyPatch) -> Visitor:
+    _connect(monkeypatch, told.url)
+    return Visitor(airflow_app)
+
+
+@pytest.fixture
+def flights(told: Told) -> Iterator[Catalog]:
+    with Catalog(told.url) as catalog:
+        newest = catalog.newest_generation(FLIGHTS)
+        assert newest is not None
+        catalog.heartbeat(FLIGHTS, newest.generation)
+        yield catalog
+
+
+def _connect(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    connection = {"conn_type": "generic", "extra": {"url": url}}
+    monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", json.dumps(connection))
+
+
+def _routes(app: Any) -> list[Any]:
+    (mounted,) = [route for route in app.routes if getattr(route, "path", "") == "/statecore"]
+    return list(mounted.app.routes)
+
+
+def _path(route: Any) -> str:
+    return "/statecore" + route.path.replace("{name}", "style.css")
+
+
+def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, visitor: Visitor) -> None:
+    from fastapi.routing import APIRoute
+
+    routes = _routes(airflow_app)
+    assert len(routes) > 8
+    for route in routes:
+        # A mounted app, such as one for static files, would bypass the permission check.
+        assert isinstance(route, APIRoute), route
+        path = _path(route)
+        assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
+        assert visitor.get(path, role="stranger", **PARAMETERS).status_code == 403, path
+        sent = visitor.get(path, role=None, accept=HTML, **PARAMETERS)
+        assert sent.status_code == 307 and sent.headers["location"].startswith("/auth/login?next="), path
+        as_user = visitor.get(path, role="user", **PARAMETERS)
+        assert as_user.status_code == 200, (path, as_user.text)
+        expected = 403 if path == "/statecore/api/plan" else 200
+        assert visitor.get(path, role="viewer", **PARAMETERS).status_code == expected, path
+
+
+def test_no_route_changes_anything_so_no_other_site_can_have_a_browser_do_it(airflow_app: Any) -> None:
+    assert {method for route in _routes(airflow_app) for method in route.methods} == {"GET"}
+
+
+def test_every_answer_keeps_other_sites_and_their_scripts_out(airflow_app: Any, visitor: Visitor) -> None:
+    for route in _routes(airflow_app):
+        for role in ("user", "stranger"):
+            headers = visitor.get(_path(route), role=role, **PARAMETERS).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "script-src 'self';" in policy
+            assert "frame-ancestors 'self'" in policy and "unsafe-eval" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "cache-control" in headers
+
+
+def test_the_pages_load_nothing_from_elsewhere_and_hold_no_script_of_their_own() -> None:
+    web = REPO / "plugins" / "statecore_airflow" / "web"
+    for page in web.glob("pages/*.html"):
+        text = page.read_text()
+        assert not re.search(r"(src|href)=\"(https?:)?//|<style|\son\w+=|<script(?![^>]* src=)", text), page
+        for asset in re.findall(r"static/([\w.-]+)", text):
+            assert asset == "plotly.min.js" or (web / "static" / asset).is_file(), asset
+    scripts = "".join(script.read_text() for script in web.glob("static/*.js"))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://", scripts)
+
+
+def test_airflow_shows_the_page_in_its_navigation(visitor: Visitor) -> None:
+    (plugin,) = [each for each in visitor.get("/api/v2/plugins").json()["plugins"] if each["name"] == "statecore"]
+    (view,) = plugin["external_views"]
+    assert (view["href"], view["destination"], view["url_route"]) == ("/statecore/", "nav", "statecore")
+    assert visitor.get(view["icon"]).headers["content-type"] == "image/svg+xml"
+
+
+def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Visitor, flights: Catalog) -> None:
+    jobs = visitor.ask("jobs")["jobs"]
+    assert [(job["name"], job["condition"]) for job in jobs] == [
+        ("orders", "failed"),
+        ("sessions", "lost"),
+        ("payments", "rescaling"),
+        (FLIGHTS, "running"),
+        ("clicks", "stopped"),
+    ]
+    advice = {job["name"]: job["advice"] for job in jobs}
+    assert "db:5432 refusing" in jobs[0]["error"] and "if that one fails too, read" in advice["orders"][0]
+    assert "no heartbeat" in jobs[1]["error"] and "supervisor" in advice["sessions"][0]
+    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that has ended"
+    assert jobs[2]["lease"]["page"] == "dags/rescale/runs/manual__payments"
+    told = jobs[3]
+    assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
+    assert told["epoch"]["epoch"] > 100 and told["backlog"]["records"] < 20_000 and told["rows_per_second"] is not None
+
+
+def test_a_jobs_settings_which_may_hold_passwords_are_never_shown(airflow_app: Any, visitor: Visitor) -> None:
+    for route in _routes(airflow_app):
+        assert "never shown" not in visitor.get(_path(route), role="admin", **PARAMETERS).text
+
+
+def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor: Visitor) -> None:
+    found = visitor.ask("job", name=FLIGHTS)
+    assert not found["is_rescaler"] and visitor.ask("job", role="user", name=FLIGHTS)["is_rescaler"]
+    newest = found["rescales"][0]
+    assert (newest["run_id"], newest["state"], newest["reason"]) == ("manual__drain", "done", REASON)
+    assert [step["name"] for step in newest["steps"]][:2] == ["stop_with_savepoint", "resize_cluster"]
+    assert found["rescales"][1]["error"].startswith("found parallelism 512")
+    assert [each["generation"] for each in found["generations"]] == [2, 1]
+    assert [each["name"] for each in found["sources"]] == ["flights"]
+    assert found["policy"]["enabled"] and found["policy"]["finding"].endswith("enough")
+    (decision,) = found["decisions"]
+    assert (decision["to_parallelism"], decision["state"], decision["run_id"]) == (4, "refused", REFUSED)
+    assert decision["page"] == f"dags/rescale/runs/{REFUSED}"
+
+
+@pytest.mark.parametrize("minutes", [5, 15, 60, 1_440])
+def test_a_series_has_no_more_points_than_a_screen_whatever_its_span(visitor: Visitor, minutes: int) -> None:
+    series = visitor.ask("series", name=FLIGHTS, minutes=minutes)
+    points = len(series["at_ms"])
+    assert 15 <= points <= 180
+    lists = ("rows_per_second", "backlog_records", "event_time_lag_ms", "epoch_ms", "parallelism")
+    assert {len(series[each]) for each in lists} == {points}
+    assert set(series["phases"]) == {"run", "commit", "publish"}
+    # From the beginning of a step to now, in the middle of another.
+    assert minutes * 60_000 <= series["until_ms"] - series["since_ms"] <= minutes * 60_000 + 2 * series["step_ms"]
+
+
+def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor) -> None:
+    series = visitor.ask("series", name=FLIGHTS, minutes=60)
+    rates, backlog = ([each or 0 for each in series[of]] for of in ("rows_per_second", "backlog_records"))
+    assert 7_500 < max(rates) < 9_500 and 0.0 in rates
+    # Alternating steps with and without an epoch would make a comb; only the rescale itself has a gap.
+    drained = [rate for at_ms, rate in zip(series["at_ms"], rates, strict=True) if at_ms > series["until_ms"] - 780_000]
+    assert drained.count(0) <= 2 and max(drained[3:-20]) < 1.2 * min(drained[3:-20])
+    assert max(backlog) > 5_000_000 and backlog[-1] < 20_000
+    assert {2, 4} <= set(series["parallelism"])
+    assert [(mark["kind"], mark["text"]) for mark in series["marks"]] == [
+        ("rescale done", "2 → 4"),
+        ("rescale failed", "2 → 512"),
+        ("decision refused", "decided 4"),
+    ]
+
+
+def test_rows_per_key_group_come_with_the_borders_of_the_subtasks(visitor: Visitor) -> None:
+    (spread,) = visitor.ask("key-groups", name=FLIGHTS)["operators"]
+    rows = rows_of_key_groups()
+    assert (spread["rows"], spread["groups_per_bin"]) == (list(rows), 1)
+    assert spread["borders"] == [32, 64, 96]
+    assert spread["rows_of_subtasks"] == [sum(rows[first : first + 32]) for first in (0, 32, 64, 96)]
+    assert spread["skew"] == pytest.approx(max(spread["rows_of_subtasks"]) * 4 / sum(rows))
+
+
+def test_many_key_groups_are_laid_together_until_a_screen_can_show_them() -> None:
+    from statecore_airflow.web.charts import _spread
+
+    from statecore.catalog import KeyGroupsRecord, OperatorFigures
+
+    groups = 32_768
+    sample = KeyGroupsRecord("job", 1, 1, "sums", 0, (1,) * groups, (1,) * groups)
+    owned = OperatorFigures("sums", (0,) * 3, (0,) * 3, (0,) * 3, (0,) * 3, (0,) * 3, (10_923, 10_923, 10_922))
+    spread = _spread(sample, owned)
+    assert (len(spread.rows), spread.groups_per_bin, sum(spread.rows)) == (512, 64, groups)
+    assert (spread.borders, spread.rows_of_subtasks) == ([10_923, 21_846], [10_923, 10_923, 10_922])
+
+
+def test_a_plan_is_that_of_the_newest_epoch_with_the_downtime_of_earlier_rescales(
+    visitor: Visitor, told: Told, flights: Catalog
+) -> None:
+    found = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=8, method="by_reference")
+    store = CheckpointStore.at(str(told.folder / FLIGHTS))
+    manifest = store.newest()
+    assert manifest is not None
+    plan = plan_rescale(store, manifest, 8)
+    shown = [(each["key_groups"], each["files"], each["rows"], each["bytes"]) for each in found["subtasks"]]
+    assert shown == [(list(each.key_groups), each.files, each.rows, each.bytes) for each in plan.subtasks]
+    assert (found["rows"], found["skew"], found["bytes_written"]) == (plan.rows, plan.skew, 0)
+    assert [(each["uid"], each["rows"], each["bytes"]) for each in found["operators"]] == [
+        (each.uid, each.rows, each.bytes) for each in plan.operators
+    ]
+    assert found["downtime"] == {
+        "median_ms": DOWNTIME_MS,
+        "shortest_ms": 27_500,
+        "longest_ms": 31_000,
+        "runs": 3,
+    }
+    assert found["refusal"] is None
+
+
+def test_a_plan_that_would_be_refused_says_why(visitor: Visitor, flights: Catalog) -> None:
+    flights.acquire_lease(FLIGHTS, "manual__other", 60_000)
+    try:
+        refusal = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=8)["refusal"]
+    finally:
+        flights.release_lease(FLIGHTS, "manual__other")
+    assert "manual__other" in refusal
+    # The message of the DAG's first step.
+    other = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=4, max_parallelism=256)["refusal"]
+    assert "256 with the method auto" in other
+
+    def asked(**query: Any) -> tuple[int, str]:
+        response = visitor.get("/statecore/api/plan", role="user", **{"name": FLIGHTS, **query})
+        return response.status_code, response.json()["detail"]
+
+    code, detail = asked(parallelism=MAX_PARALLELISM + 1)
+    assert code == 422 and "129" in detail
+    code, detail = asked(name="clicks", parallelism=4)
+    assert code == 409 and "no committed epoch" in detail
+    code, detail = asked(name="nobody's", parallelism=4)
+    assert code == 404 and "known jobs" in detail
+    assert visitor.ask("plan", role="user", name=FLIGHTS, parallelism=4, method="rewrite", max_parallelism=256)[
+        "bytes_written"
+    ]
+
+
+def test_a_log_is_the_one_that_the_catalog_names_whatever_is_asked_for(visitor: Visitor, told: Told) -> None:
+    first = visitor.ask("log", name=FLIGHTS, generation=1, path="/etc/passwd", log_path="/etc/passwd")
+    assert first["path"] == str(told.folder / f"{FLIGHTS}-1.log")
+    assert first["text"].startswith("INFO epoch 0") and first["generations"] == [2, 1]
+    assert visitor.ask("log", name=FLIGHTS)["generation"] == 2
+    for path in ("/statecore/static/..%2Fpages%2Fjobs.html", "/statecore/static/%2Fetc%2Fpasswd"):
+        assert visitor.get(path).status_code == 404
+    unknown = visitor.get("/statecore/api/log", name=FLIGHTS, generation=9)
+    assert unknown.status_code == 404 and "generation 9" in unknown.json()["detail"]
+
+
+def test_of_a_long_log_the_last_whole_lines_are_shown(visitor: Visitor, told: Told, flights: Catalog) -> None:
+    log = told.folder / f"{FLIGHTS}-2.log"
+    before = log.read_text()
+    lines = [f"line {n} ü\n" for n in range(60_000)]
+    log.write_text("".join(lines))
+    try:
+        found = visitor.ask("log", name=FLIGHTS)
+        assert found["text"].startswith("line ") and found["text"].endswith("line 59999 ü\n")
+        assert found["missing_bytes"] + len(found["text"].encode()) == log.stat().st_size
+        log.unlink()
+        missing = visitor.get("/statecore/api/log", name=FLIGHTS)
+        assert missing.status_code == 409 and str(log) in missing.json()["detail"]
+    finally:
+        log.write_text(before)
+
+
+def test_a_log_that_airflow_may_not_read_is_named(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("statecore_airflow.web.logs._tail", refuse)
+    refused = visitor.get("/statecore/api/log", name=FLIGHTS)
+    assert refused.status_code == 409 and "found an unreadable file " in refused.json()["detail"]
+
+
+def test_without_its_catalog_the_page_is_there_and_says_what_is_wrong(
+    visitor: Visitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _connect(monkeypatch, "postgresql+psycopg://statecore:s3cret@127.0.0.1:1/statecore")
+    refused = visitor.get("/statecore/api/jobs")
+    assert refused.status_code == 503
+    assert "check that it is up" in refused.json()["detail"] and "s3cret" not in refused.text
+    assert visitor.get("/statecore/", accept=HTML).status_code == 200
+    _connect(monkeypatch, "mysql://statecore:s3cret@db/statecore")
+    refused = visitor.get("/statecore/api/jobs")
+    assert refused.status_code == 503 and "s3cret" not in refused.text
+    monkeypatch.delenv("AIRFLOW_CONN_STATECORE_CATALOG")
+    assert "found no Airflow connection" in visitor.get("/statecore/api/jobs").json()["detail"]
+
+
+def test_a_lease_that_has_expired_does_not_count(visitor: Visitor, flights: Catalog) -> None:
+    flights.acquire_lease(FLIGHTS, "manual__gone", 1)
+    try:
+        while SystemClock().now_ms() < flights.lease(FLIGHTS).expires_ms:  # type: ignore[union-attr]
+            pass
+        assert visitor.ask("job", name=FLIGHTS)["job"]["condition"] == "running"
+    finally:
+        flights.release_lease(FLIGHTS, "manual__gone")
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ("manual__2026-11-21T16:33:59+00:00", "dags/rescale/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("upgrade:manual__2026-11-21T16:33:59+00:00", "dags/upgrade/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("shell-20261121-ab-ann@host", None),
+    ],
+)
+def test_who_changes_a_job_is_linked_when_it_is_a_run_of_a_dag(change: str, path: str | None) -> None:
+    from statecore_airflow.links.addresses import change_path
+
+    assert change_path(change) == path

@@ -1,0 +1,223 @@
+"""The pages in a real browser, from a real Airflow API server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.web.browser import chromium, log_in
+from tests.web.server import ApiServer
+from tests.web.story import FLIGHTS, MARKUP
+
+JOB = f"/statecore/job?name={FLIGHTS}"
+CHARTS = ["rate", "backlog", "lag", "epochs", "parallelism"]
+
+
+def test_the_jobs_are_listed_with_states_in_words_and_ages_that_tick(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}/statecore/")
+    rows = page.locator("#jobs tr[data-job]")
+    expect(rows).to_have_count(5)
+    expect(rows.first).to_contain_text("failed")
+    expect(page.locator("#jobs .why").first).to_contain_text("db:5432 refusing the connection")
+    row = page.locator(f"tr[data-job={FLIGHTS}]")
+    expect(row.locator(".condition")).to_have_text("running")
+    expect(row).to_contain_text("4 of 128")
+    savepoint = row.locator("time").last
+    before = savepoint.inner_text()
+    expect(savepoint).not_to_have_text(before)
+    row.get_by_role("link", name=FLIGHTS).click()
+    expect(page.locator("#condition")).to_have_text("running")
+    assert complaints == []
+
+
+def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="1 h").click()
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart} .main-svg").first).to_be_visible()
+        # Three quarters of an hour in a chart of an hour: a line, or bars, and not only axes.
+        drawn = page.locator(f"#{chart} .scatterlayer .js-line, #{chart} .barlayer .point path")
+        assert drawn.count() > 0, chart
+        expect(page.locator(f"#{chart}").get_by_text("2 → 4")).to_be_visible()
+        expect(page.locator(f"#{chart}").get_by_text("decided 4")).to_be_visible()
+    assert page.locator("#rate .shapelayer path").count() == 3
+    strip = page.locator(".strip")
+    expect(strip.locator(".hm image")).to_be_visible()
+    expect(strip.get_by_text("subtask 3")).to_be_visible()
+    epoch = page.locator(".tile", has_text="Newest epoch").locator(".value")
+    before = epoch.inner_text()
+    expect(epoch).not_to_have_text(before)
+    # Free text is not rendered as markup.
+    expect(page.locator("#rescales")).to_contain_text(MARKUP)
+    assert page.locator("#rescales b").count() == 0
+    expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
+    expect(page.locator("#policy")).to_contain_text("event-time lag 2 s")
+    assert complaints == []
+
+
+def test_marks_that_would_stand_upon_each_other_share_a_label(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="24 h").click()
+    expect(page.locator("#rate").get_by_text("2 → 4 +2")).to_be_visible()
+    expect(page.locator("#rate").get_by_text("2 → 512")).to_have_count(0)
+
+
+def test_what_a_job_without_figures_has_not_is_said_and_not_drawn(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/statecore/job?name=orders")
+    expect(page.locator("#advice")).to_contain_text("db:5432 refusing")
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart}").get_by_text("no data in this time range")).to_be_visible()
+        expect(page.locator(f"#{chart} .ytick")).to_have_count(0)
+    expect(page.locator("#spread")).to_contain_text("No counts yet")
+    expect(page.locator("#savepoints")).to_contain_text("No savepoint yet.")
+
+
+def test_of_a_job_that_is_not_there_only_that_is_said(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/statecore/job?name=nobody")
+    expect(page.locator("#trouble")).to_contain_text("known jobs: clicks, flight_delays")
+    expect(page.locator("main")).to_be_hidden()
+
+
+def test_on_a_telephone_nothing_is_out_of_sight(page: Page, server: ApiServer) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/statecore/")
+    row = page.locator(f"tr[data-job={FLIGHTS}]")
+    row.scroll_into_view_if_needed()
+    for figure in (row.get_by_text("0 records"), row.locator("time").last, row.locator(".condition")):
+        expect(figure).to_be_in_viewport(ratio=1)
+    for path in (f"{JOB}", f"/statecore/log?name={FLIGHTS}"):
+        page.goto(f"{server.url}{path}")
+        expect(page.locator("#freshness")).to_contain_text("live")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="Rescale…").click()
+    submit = page.get_by_role("dialog").get_by_role("button", name="Rescale", exact=True)
+    expect(submit).to_be_enabled()
+    expect(submit).to_be_in_viewport(ratio=1)
+
+
+def test_nothing_moves_when_what_is_loaded_arrives(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    expect(page.locator("#rate .main-svg").first).to_be_visible()
+    # Shifts as the browser itself counts them; 0.1 is where they begin to be a nuisance.
+    shift = page.evaluate(
+        """() => new Promise((resolve) => {
+            let sum = 0;
+            new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.value; }))
+                .observe({ type: "layout-shift", buffered: true });
+            setTimeout(() => resolve(sum), 300);
+        })"""
+    )
+    assert shift < 0.1
+
+
+def test_the_colours_follow_the_system_airflow_and_the_button(page: Page, server: ApiServer) -> None:
+    theme = page.locator("html")
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{server.url}{JOB}")
+    expect(theme).to_have_attribute("data-theme", "dark")
+    page.emulate_media(color_scheme="light")
+    expect(theme).to_have_attribute("data-theme", "light")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.reload()
+    expect(theme).to_have_attribute("data-theme", "dark")
+    expect(page.locator("#rate .main-svg").first).to_be_visible()
+    dark = page.locator("#rate .ytick text").first.evaluate("(each) => getComputedStyle(each).fill")
+    page.locator("#theme").click()
+    expect(theme).to_have_attribute("data-theme", "light")
+    expect(page.locator("#theme")).to_have_text("Theme: light")
+    light = page.locator("#rate .ytick text").first.evaluate("(each) => getComputedStyle(each).fill")
+    assert dark != light
+    page.evaluate("localStorage.clear()")
+
+
+def test_the_dialog_shows_the_plan_and_submits_a_run_of_the_dag(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="Rescale…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Parallelism", exact=True).fill("8")
+    expect(dialog.locator(".sum")).to_contain_text("Parallelism 4 → 8")
+    expect(dialog.locator(".downtime")).to_contain_text("about 29 s (28 s to 31 s in 3 rescales)")
+    expect(dialog.locator(".shares tbody tr")).to_have_count(8)
+    dialog.get_by_label("Reason").fill("the <i>night</i> shift")
+    dialog.get_by_role("button", name="Rescale", exact=True).click()
+    run = dialog.locator("#outcome a")
+    expect(run).to_be_visible()
+    expect(dialog.locator("#outcome")).to_contain_text("paused")
+    with server.client() as client:
+        found = client._request("GET", f"/dags/rescale/dagRuns/{run.inner_text()}")
+    assert found is not None
+    assert found["conf"]["job"] == FLIGHTS and found["conf"]["parallelism"] == 8
+    assert found["conf"]["reason"] == "the <i>night</i> shift"
+    assert (found["triggering_user_name"], found["triggered_by"]) == ("operator", "ui")
+    expect(run).to_have_attribute("href", re.compile(f"{server.url}/dags/rescale/runs/manual__"))
+    assert complaints == []
+
+
+def test_the_dialog_says_why_something_is_not_possible(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="Rescale…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Parallelism", exact=True).fill("129")
+    expect(dialog.locator(".refusal")).to_contain_text("128")
+    expect(dialog.get_by_role("button", name="Rescale", exact=True)).to_be_disabled()
+
+
+def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    log_in(page, server, "viewer", JOB)
+    expect(page.locator("#condition")).to_have_text("running")
+    expect(page.get_by_role("button", name="Rescale…")).to_be_disabled()
+    context.close()
+
+
+def test_in_airflows_frame_the_page_keeps_its_address_and_leads_out_to_the_run(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/plugin/statecore/statecore/job?name={FLIGHTS}")
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("#condition")).to_have_text("running")
+    expect(page.get_by_role("link", name="Streaming")).to_be_visible()
+    frame.get_by_role("link", name="manual__drain").click()
+    page.wait_for_url(re.compile("/dags/rescale/runs/manual__drain"))
+
+
+def test_without_its_catalog_the_page_says_so_and_keeps_what_it_showed(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}/statecore/")
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
+    detail = "catalog postgresql://db: connection refused; expected a reachable database; check that it is up"
+    page.route("**/api/jobs", lambda route: route.fulfill(status=503, json={"detail": detail}))
+    expect(page.locator("#trouble")).to_contain_text(detail)
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
+    expect(page.locator("#freshness")).to_contain_text("as of")
+    page.unroute("**/api/jobs")
+    page.route("**/api/jobs", lambda route: route.abort())
+    expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    page.unroute("**/api/jobs")
+    expect(page.locator("#trouble")).to_be_hidden(timeout=15_000)
+    expect(page.locator("#freshness")).to_contain_text("live")
+
+
+def test_the_end_of_a_drivers_log_can_be_read_of_every_generation(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("link", name="Driver log").click()
+    expect(page.locator("#text")).to_contain_text(f"INFO epoch 199: committed <{FLIGHTS}>")
+    page.locator("#generation").select_option("1")
+    expect(page.locator("#path")).to_contain_text(f"{FLIGHTS}-1.log")
+
+
+def test_without_a_browser_it_is_said_which_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(FileNotFoundError, match=r"found none of chromium, .*; expected a browser .*apt-get install"),
+        chromium(),
+    ):
+        pass

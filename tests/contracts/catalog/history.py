@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog, StepTimes
+from statecore.errors import CatalogError, UnknownRecordError
+
+
+def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, job: str, clock) -> None:
+    what: dict[str, Any] = {"job": job, "parallelism": 2, "reason": "rescale"}
+    first = catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what)
+    clock.advance(10)
+    second = catalog.record_savepoint("/sp/2", lineage=1, epoch=9, **what)
+    assert catalog.record_savepoint("/sp/1", lineage=1, epoch=3, **what) == first
+    assert catalog.savepoints(job) == [second, first]
+
+
+def test_another_savepoint_in_the_place_of_one_that_is_gone_replaces_it(catalog: Catalog, job: str, register) -> None:
+    register(catalog, "other")
+    catalog.record_savepoint("/sp/1", job=job, lineage=1, epoch=3, parallelism=2, reason="first")
+    replaced = catalog.record_savepoint("/sp/1", job=job, lineage=1, epoch=4, parallelism=2, reason="second")
+    assert (replaced.epoch, replaced.reason, catalog.savepoints(job)) == (4, "second", [replaced])
+    moved = catalog.record_savepoint("/sp/1", job="other", lineage=1, epoch=4, parallelism=2, reason="third")
+    assert (catalog.savepoints(job), catalog.savepoints("other")) == ([], [moved])
+
+
+def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(catalog: Catalog, job: str, clock) -> None:
+    what: dict[str, Any] = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
+    now = catalog.record_savepoint("/sp/now", epoch=5, **what)
+    clock.advance(10)
+    late = catalog.record_savepoint("/sp/late", epoch=3, created_ms=now.created_ms - 1, **what)
+    assert catalog.savepoints(job) == [now, late]
+
+
+def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Catalog, job: str) -> None:
+    what: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
+    catalog.record_savepoint("/sp/1/manifest.json", **what)
+    kept = catalog.record_savepoint("/sp/2", **what)
+    assert catalog.forget_savepoint("/sp/1", "/sp/1/manifest.json")
+    assert catalog.savepoints(job) == [kept]
+    assert not catalog.forget_savepoint("/sp/1", "/sp/1/manifest.json")
+
+
+def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:
+    start: dict[str, Any] = {
+        "from_parallelism": 2,
+        "to_parallelism": 4,
+        "from_workers": 1,
+        "to_workers": 2,
+        "reason": "backlog",
+    }
+    catalog.start_rescale_run("r", job, **start)
+    t0 = clock.now_ms()
+    catalog.mark_step("r", "stop_with_savepoint", started=True)
+    clock.advance(7)
+    catalog.mark_step("r", "stop_with_savepoint", started=True, ended=True)
+    catalog.mark_step("r", "resize_cluster", started=True)
+    catalog.update_rescale_run("r", savepoint="/sp")
+    catalog.update_rescale_run("r", rescaled="/re")
+    run = catalog.start_rescale_run("r", job, **start)
+    assert run.steps == {
+        "stop_with_savepoint": StepTimes(t0, t0 + 7),
+        "resize_cluster": StepTimes(t0 + 7, None),
+    }
+    assert (run.savepoint, run.rescaled, run.state) == ("/sp", "/re", "running")
+
+
+@pytest.mark.parametrize(("error", "state"), [(None, "done"), ("no room", "failed")])
+def test_the_first_end_of_a_rescale_run_stays(catalog: Catalog, job: str, error: str | None, state: str) -> None:
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    ended = catalog.finish_rescale_run("r", error=error)
+    assert (ended.state, ended.error) == (state, error)
+    assert catalog.finish_rescale_run("r", error="another") == ended
+    assert catalog.rescale_runs(job) == [ended]
+
+
+def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) -> None:
+    register(catalog, "other")
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    with pytest.raises(CatalogError, match="'r' is of job 'flights'"):
+        catalog.start_rescale_run("r", "other", from_parallelism=2, to_parallelism=4)
+    for act in (
+        lambda: catalog.rescale_run("x"),
+        lambda: catalog.mark_step("x", "s", started=True),
+        lambda: catalog.finish_rescale_run("x"),
+    ):
+        with pytest.raises(UnknownRecordError, match="no rescale run 'x'"):
+            act()

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.errors import (
+    ConfigurationError,
+    InvalidParallelismError,
+    MaxParallelismError,
+    UnknownClusterError,
+    UnknownJobError,
+)
+
+JOB: dict[str, Any] = {
+    "artifact": "/a.py",
+    "store": "/s",
+    "master_url": "local[2]",
+    "parallelism": 2,
+    "max_parallelism": 128,
+}
+
+
+def test_a_new_job_is_stopped_and_starts_from_its_newest_epoch(catalog: Catalog, job: str) -> None:
+    record = catalog.job(job)
+    assert (record.desired_state, record.start_from, record.cluster) == ("stopped", None, None)
+    assert record.conf == {"spark.cores.max": "2"}
+    assert catalog.jobs() == [record]
+
+
+def test_registering_again_updates_the_definition_and_keeps_what_is_wanted(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running", start_from="/sp/manifest.json")
+    catalog.register_job(job, **{**JOB, "artifact": "/b.py", "parallelism": 3})
+    record = catalog.job(job)
+    assert (record.artifact, record.parallelism, record.conf) == ("/b.py", 3, {})
+    assert (record.desired_state, record.start_from) == ("running", "/sp/manifest.json")
+
+
+def test_max_parallelism_of_a_registered_job_cannot_change(catalog: Catalog, job: str) -> None:
+    with pytest.raises(MaxParallelismError, match=r"max parallelism 128, found 256.*rewrite"):
+        catalog.register_job(job, **{**JOB, "max_parallelism": 256})
+
+
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 0), (1, 32769)])
+def test_a_job_of_impossible_parallelism_is_refused(catalog: Catalog, parallelism: int, max_parallelism: int) -> None:
+    with pytest.raises(InvalidParallelismError):
+        catalog.register_job("j", **{**JOB, "parallelism": parallelism, "max_parallelism": max_parallelism})
+    assert catalog.jobs() == []
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b", "x" * 201])
+def test_a_name_that_could_not_be_a_file_name_is_refused(catalog: Catalog, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="job name"):
+        catalog.register_job(name, **JOB)
+    with pytest.raises(ConfigurationError, match="cluster name"):
+        catalog.register_cluster(name, "standalone", {}, 1)
+
+
+def test_a_job_on_an_unknown_cluster_is_refused(catalog: Catalog) -> None:
+    catalog.register_cluster("small", "standalone", {}, 1)
+    with pytest.raises(UnknownClusterError, match="'big' is not registered; known clusters: small"):
+        catalog.register_job("j", **JOB, cluster="big")
+    assert catalog.register_job("j", **JOB, cluster="small").cluster == "small"
+
+
+def test_an_unknown_job_is_named_together_with_the_known_ones(catalog: Catalog, job: str) -> None:
+    for act in (
+        lambda: catalog.job("fligths"),
+        lambda: catalog.set_desired("fligths", state="running"),
+        lambda: catalog.claim_generation("fligths", log_path="/l"),
+        lambda: catalog.acquire_lease("fligths", "me", 1),
+    ):
+        with pytest.raises(UnknownJobError, match="'fligths' is not registered; known jobs: flights"):
+            act()
+
+
+def test_set_desired_changes_what_is_given_and_nothing_else(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running", parallelism=4, start_from="/sp")
+    assert catalog.set_desired(job, parallelism=3).start_from == "/sp"
+    record = catalog.set_desired(job, start_from=None)
+    assert (record.desired_state, record.parallelism, record.start_from) == ("running", 3, None)
+    with pytest.raises(InvalidParallelismError):
+        catalog.set_desired(job, state="stopped", parallelism=129)
+    assert catalog.job(job) == record
+
+
+def test_a_savepoint_to_start_from_brings_its_wishes_and_the_newest_generation(catalog: Catalog, job: str) -> None:
+    for number in (1, 2):
+        assert catalog.claim_generation(job, log_path="/l").generation == number
+        catalog.end_generation(job, number, state="stopped")
+    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint=True, max_parallelism=256)
+    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, True)
+    assert (record.start_after_generation, record.max_parallelism, record.parallelism) == (2, 256, 2)
+    # Until the next one is given, all of it stays.
+    assert catalog.set_desired(job, state="running", parallelism=3).start_after_generation == 2
+    again = catalog.set_desired(job, start_from="/sp")
+    assert (again.roll_back, again.claims_savepoint, again.max_parallelism) == (False, False, 256)
+    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint=True)
+    assert (none.start_from, none.roll_back, none.claims_savepoint) == (None, False, False)
+
+
+@pytest.mark.parametrize("wanted", [{"parallelism": 0}, {"max_parallelism": 0}, {"max_parallelism": 1}])
+def test_an_impossible_parallelism_is_refused_and_nothing_is_changed(
+    catalog: Catalog, job: str, wanted: dict[str, Any]
+) -> None:
+    before = catalog.job(job)
+    with pytest.raises(InvalidParallelismError, match="job 'flights'"):
+        catalog.set_desired(job, state="running", **wanted)
+    assert catalog.job(job) == before
+
+
+def test_a_cluster_keeps_the_size_seen_when_it_is_registered_again(catalog: Catalog) -> None:
+    catalog.register_cluster("c", "standalone", {"a": 1}, 1)
+    catalog.report_cluster("c", ready_workers=1, message="growing")
+    catalog.set_desired_workers("c", 2)
+    record = catalog.register_cluster("c", "standalone", {"a": 2}, 3)
+    assert (record.settings, record.desired_workers, record.ready_workers) == ({"a": 2}, 3, 1)
+    assert catalog.report_cluster("c", ready_workers=3).message is None
+    assert catalog.clusters() == [catalog.cluster("c")]
+
+
+def test_wrong_sizes_and_unknown_clusters_are_refused(catalog: Catalog) -> None:
+    with pytest.raises(ConfigurationError, match="-1 workers"):
+        catalog.register_cluster("c", "standalone", {}, -1)
+    for act in (
+        lambda: catalog.cluster("c"),
+        lambda: catalog.set_desired_workers("c", 1),
+        lambda: catalog.report_cluster("c", ready_workers=1),
+    ):
+        with pytest.raises(UnknownClusterError, match="known clusters: none"):
+            act()

@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: generations."""
+
+from tests.contracts.catalog.generations import *

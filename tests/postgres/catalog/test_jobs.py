@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: jobs."""
+
+from tests.contracts.catalog.jobs import *

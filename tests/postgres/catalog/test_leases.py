@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: leases."""
+
+from tests.contracts.catalog.leases import *

@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: metrics."""
+
+from tests.contracts.catalog.metrics import *

@@ -1,0 +1,153 @@
+"""Two connections to PostgreSQL whose transactions overlap: what one has read, the other cannot change behind its back.
+
+On SQLite there is nothing to overlap: one writes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from sqlalchemy import Connection
+
+from statecore.catalog import Catalog, EpochRecord
+from statecore.errors import GenerationClaimedError, LeaseHeldError
+from tests.support.postgres import Database
+
+Change = Callable[[Catalog], Any]
+
+
+@pytest.fixture
+def overlap(catalog: Catalog, catalog_url: str, postgres_catalog: Database, clock) -> Callable[..., Any]:
+    """Begin one change, begin another on a connection of its own, end the first; return what came of the second."""
+
+    def overlapping(first: Change, second: Change) -> Any:
+        with Catalog(catalog_url, clock=clock) as other, ThreadPoolExecutor(1) as pool:
+            other.jobs()
+            write, outcome = catalog._database.write, Future[Any]()
+
+            @contextmanager
+            def held() -> Iterator[Connection]:
+                nonlocal outcome
+                with write() as connection:
+                    yield connection
+                    # All is done but the commit.
+                    outcome = pool.submit(second, other)
+                    while not (outcome.done() or postgres_catalog("SELECT 1 FROM pg_locks WHERE NOT granted")):
+                        pass
+
+            with patch.object(catalog._database, "write", held):
+                first(catalog)
+            return outcome.result(30)
+
+    return overlapping
+
+
+def test_of_two_that_claim_a_generation_the_later_is_refused(catalog: Catalog, job: str, overlap) -> None:
+    with pytest.raises(GenerationClaimedError, match="generation 1 is launching"):
+        overlap(lambda c: c.claim_generation(job, log_path="/1"), lambda c: c.claim_generation(job, log_path="/2"))
+    assert [each.log_path for each in catalog.generations(job)] == ["/1"]
+
+
+def test_a_driver_that_was_replaced_meanwhile_is_told_by_its_heartbeat(
+    catalog: Catalog, job: str, overlap, clock
+) -> None:
+    catalog.claim_generation(job, log_path="/1")
+    clock.advance(90_000)
+    assert overlap(lambda c: c.claim_generation(job, log_path="/2"), lambda c: c.heartbeat(job, 1)) is False
+    assert [each.state for each in catalog.generations(job)] == ["launching", "failed"]
+
+
+def test_of_two_that_want_a_lease_the_later_is_refused_with_the_first_ones_name(
+    catalog: Catalog, job: str, overlap
+) -> None:
+    with pytest.raises(LeaseHeldError, match="run-1"):
+        overlap(lambda c: c.acquire_lease(job, "run-1", 5_000), lambda c: c.acquire_lease(job, "run-2", 5_000))
+    lease = catalog.lease(job)
+    assert lease is not None and lease.owner == "run-1"
+
+
+def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job: str, overlap, clock) -> None:
+    catalog.acquire_lease(job, "run-1", 5_000)
+    clock.advance(5_000)
+    recovered = overlap(lambda c: c.renew_lease(job, "run-1", 5_000), lambda c: c.recover_expired_lease(job))
+    assert recovered is None
+    assert catalog.job(job).desired_state == "stopped"
+
+
+def test_a_parallelism_is_not_taken_up_by_a_job_that_was_stopped_meanwhile(catalog: Catalog, job: str, overlap) -> None:
+    catalog.set_desired(job, state="running")
+    catalog.claim_generation(job, log_path="/1")
+    asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
+    taken_up = overlap(
+        lambda c: c.set_desired(job, state="stopped"), lambda c: c.take_up_parallelism(job, 1, 4, asked, {})
+    )
+    assert taken_up is False
+    assert (catalog.job(job).parallelism, catalog.get_request(asked).state) == (2, "pending")
+
+
+def test_one_parallelism_is_taken_up_once(catalog: Catalog, job: str, overlap) -> None:
+    catalog.set_desired(job, state="running")
+    catalog.claim_generation(job, log_path="/1")
+    asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
+    assert not overlap(
+        lambda c: c.take_up_parallelism(job, 1, 4, asked, {"by": 1}),
+        lambda c: c.take_up_parallelism(job, 1, 3, asked, {"by": 2}),
+    )
+    assert (catalog.job(job).parallelism, catalog.get_request(asked).result) == (4, {"by": 1})
+
+
+def test_of_two_that_answer_a_request_the_first_counts(catalog: Catalog, job: str, overlap) -> None:
+    asked = catalog.request(job, "savepoint", {"name": "a"}, "key").id
+    found = overlap(
+        lambda c: c.finish_request(asked, result={"url": "/sp"}), lambda c: c.finish_request(asked, error="too late")
+    )
+    assert (found.state, found.result, found.error) == ("done", {"url": "/sp"}, None)
+
+
+def test_two_that_ask_under_one_key_get_the_same_request(catalog: Catalog, job: str, overlap) -> None:
+    found = overlap(
+        lambda c: c.request(job, "savepoint", {"name": "a"}, "key"),
+        lambda c: c.request(job, "savepoint", {"name": "b"}, "key"),
+    )
+    assert found.arguments == {"name": "a"}
+
+
+def test_two_steps_that_are_marked_at_once_are_both_kept(catalog: Catalog, job: str, overlap) -> None:
+    catalog.start_rescale_run("run", job, from_parallelism=2, to_parallelism=4)
+    overlap(lambda c: c.mark_step("run", "restart", started=True), lambda c: c.mark_step("run", "verify", started=True))
+    assert set(catalog.rescale_run("run").steps) == {"restart", "verify"}
+
+
+def test_a_job_that_two_register_for_the_first_time_is_registered_once(catalog: Catalog, overlap, register) -> None:
+    assert overlap(lambda c: register(c, "new"), lambda c: register(c, "new")) == "new"
+    assert [each.name for each in catalog.jobs()] == ["new"]
+
+
+def test_a_cluster_that_two_register_for_the_first_time_is_registered_once(catalog: Catalog, overlap) -> None:
+    found = overlap(
+        lambda c: c.register_cluster("local", "standalone", {}, 1),
+        lambda c: c.register_cluster("local", "standalone", {}, 2),
+    )
+    assert [each.desired_workers for each in catalog.clusters()] == [found.desired_workers] == [2]
+
+
+def test_the_isolation_that_this_rests_on_is_not_the_servers_to_choose(
+    postgres_catalog: Database, catalog_url: str
+) -> None:
+    postgres_catalog(f"ALTER DATABASE {postgres_catalog.name} SET default_transaction_isolation TO 'serializable'")
+    try:
+        with Catalog(catalog_url) as fresh, fresh._database.read() as connection:
+            assert connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
+    finally:
+        postgres_catalog(f"ALTER DATABASE {postgres_catalog.name} RESET default_transaction_isolation")
+
+
+def test_an_epoch_that_two_record_is_recorded_once(catalog: Catalog, job: str, overlap) -> None:
+    epoch = EpochRecord(job, 1, 0, 1, 2, 10, 10, 0, 1, 1)
+    overlap(lambda c: c.record_epoch(epoch), lambda c: c.record_epoch(epoch))
+    assert catalog.epochs(job) == [epoch]

@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: rebuilding it from stores."""
+
+from tests.contracts.catalog.rebuild import *

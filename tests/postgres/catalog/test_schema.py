@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: the tables over releases."""
+
+from tests.contracts.catalog.schema import *

@@ -1,0 +1,30 @@
+"""A short campaign with a fixed seed: the most different victims, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.chaos.campaign import carry_out
+from tests.chaos.strikes import DECK, Strike, rescale
+from tests.chaos.world import CLUSTER, World
+
+SEED = 7
+
+
+def strike(victim: str, how: str) -> Strike:
+    return next(strike for strike in DECK if (strike.victim, strike.how) == (victim, how))
+
+
+def test_whatever_breaks_state_and_outputs_are_those_of_an_undisturbed_run(tmp_path: Path, s3_endpoint: str) -> None:
+    strikes = [
+        strike("worker", "at changelog_written"),
+        strike("paused driver", "manifest on its way"),
+        rescale(CLUSTER, 3),
+        strike("live rescale", "in the middle of an epoch"),
+        strike("executor", "after a while"),
+        strike("driver", "at manifest_written"),
+    ]
+    with World(tmp_path / "world", s3_endpoint, SEED) as world:
+        report = carry_out(world, "local[2,4]", strikes, SEED)
+    assert report.differences == []
+    assert report.in_flight >= 3

@@ -1,0 +1,191 @@
+"""Exactly once: replays, failures, races and pitfalls inside one driver."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import CommitConflictError, MissingFileError
+from statecore.runtime.driver.control import Control
+from statecore.runtime.driver.generation import run_generation
+from statecore.snapshot.manifest import encode_manifest
+from tests.support.bench import JOB, Bench, wait
+
+
+@pytest.mark.parametrize("poison", [-1, -100_000], ids=["short error", "long error"])
+def test_a_failed_attempt_leaves_no_trace(spark: Any, bench: Bench, poison: int) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        # A long error must not overflow what Spark does with it: the job would seem to have stopped.
+        bench.feed(numbers=[5, 6, 7, poison])
+        wait(lambda: bench.generation().state == "failed", "the function to fail")
+    error = str(bench.generation().error)
+    assert "a number below zero" in error and len(error) < 20_000
+    # The poisoned file is taken back and a good one comes in its place; workers and their caches are the same.
+    del bench.fed[-4:]
+    (bench.input / f"{bench.files - 1:05d}.parquet").unlink()
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    bench.assert_exact(spark)
+
+
+def test_a_second_commit_of_an_epoch_is_refused(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    newest = bench.newest()
+    with pytest.raises(CommitConflictError, match="committed by another driver"):
+        bench.checkpoints.commit(newest)
+    bench.assert_exact(spark)
+
+
+def test_what_a_killed_driver_committed_is_published_by_its_successor(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        committed = bench.checkpoints.files.read("manifests/000001-000000000000.json")
+    # What a driver leaves that was killed after the commit and before it published.
+    for file in bench.output.rglob("*.parquet"):
+        staged = bench.output / file.relative_to(bench.output).parts[0] / "_staged"
+        file.rename(staged / f"1-0-{file.name}")
+    for marker in [*bench.output.glob("*/_published/*"), *bench.store.glob("_published/*/*")]:
+        marker.unlink()
+    assert not bench.published("seen", ("k", "n"))
+    for output in bench.newest().outputs:
+        assert (bench.output / ("seen" if output.sink == "seen" else "batches") / output.file.path).is_file()
+    with bench.running(2):
+        wait(lambda: bench.published("seen", ("k", "n")), "the outputs to be published")
+    bench.assert_exact(spark)
+    assert bench.checkpoints.files.read("manifests/000001-000000000000.json") == committed
+
+
+def test_a_superseded_driver_stops_without_committing(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    stale = bench.generation().generation
+    bench.catalog.set_desired(JOB, state="running")
+    newer = bench.catalog.claim_generation(JOB, log_path="")
+    with pytest.raises(Exception, match="newest"):
+        run_generation(bench.catalog, JOB, stale)
+    bench.catalog.end_generation(JOB, newer.generation, state="stopped")
+
+
+def test_a_second_driver_of_the_same_generation_is_refused_and_the_first_runs_on(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2) as generation:
+        bench.wait_done()
+        with pytest.raises(CommitConflictError, match=r"found generation 1 in .* already"):
+            run_generation(bench.catalog, JOB, generation.generation)
+        assert bench.generation().state == "running"
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().generation == generation.generation
+    bench.assert_exact(spark)
+
+
+def test_commits_are_forbidden_once_the_job_is_stopping(bench: Bench) -> None:
+    bench.catalog.set_desired(JOB, state="running")
+    generation = bench.catalog.claim_generation(JOB, log_path="")
+    control = Control(bench.catalog, JOB, generation.generation)
+    inside, leave = threading.Event(), threading.Event()
+
+    def commit() -> None:
+        with control.committing():
+            inside.set()
+            leave.wait(10)
+
+    committer = threading.Thread(target=commit)
+    committer.start()
+    inside.wait(10)
+    stopper = threading.Thread(target=control._stop, args=("a test asks",))
+    stopper.start()
+    stopper.join(0.3)
+    assert stopper.is_alive(), "a stop waits for the manifest that is being written"
+    leave.set()
+    committer.join(10)
+    stopper.join(10)
+    with pytest.raises(Exception, match="a test asks"), control.committing():
+        pass
+
+
+def test_an_epoch_without_rows_for_most_subtasks_still_runs_all_of_them(spark: Any, bench: Bench) -> None:
+    with bench.running(5):
+        bench.feed(numbers=[3])
+        bench.wait_done()
+        bench.feed(numbers=range(0))
+        wait(lambda: bench.newest().epoch == 1, "the epoch without rows")
+    assert len(bench.newest().operators[0].subtasks) == 5
+    bench.assert_exact(spark)
+
+
+def test_a_missing_state_file_stops_the_job_with_its_path(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    lost = Path(bench.checkpoints.describe(bench.newest().operators[0].subtasks[1].keyed[0].file.path))
+    lost.unlink()
+    bench.catalog.set_desired(JOB, state="running")
+    generation = bench.catalog.claim_generation(JOB, log_path="")
+    with pytest.raises(MissingFileError, match=str(lost)):
+        run_generation(bench.catalog, JOB, generation.generation)
+    assert str(lost) in str(bench.generation().error)
+
+
+def test_a_flipped_byte_in_a_state_file_stops_the_epoch_with_its_path(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    file = Path(bench.checkpoints.describe(bench.newest().operators[0].subtasks[0].keyed[0].file.path))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    # Another parallelism makes workers read the files that they might still have in memory.
+    with bench.running(3):
+        bench.feed()
+        wait(lambda: bench.generation().state == "failed", "the driver to refuse the file")
+    assert "CorruptFileError" in str(bench.generation().error)
+    assert str(file) in str(bench.generation().error)
+
+
+def test_another_key_type_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    changed = tmp_path / "changed.py"
+    source = Path(bench.catalog.job(JOB).artifact).read_text()
+    changed.write_text(
+        source.replace('records.key_by("k"', 'records.key_by("n"').replace('order_by=("n",)', "order_by=()")
+    )
+    bench.register(parallelism=2, artifact=changed)
+    with bench.running(2):
+        bench.feed()
+        wait(lambda: bench.generation().state == "failed", "the driver to refuse the key")
+    assert "another key type is another key" in str(bench.generation().error)
+
+
+def test_a_map_key_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.py"
+    source = Path(bench.catalog.job(JOB).artifact).read_text()
+    changed.write_text(
+        source.replace('job.settings["input"])', "job.settings[\"input\"]).selectExpr('map(k, n) AS k', 'n')")
+    )
+    bench.register(parallelism=2, artifact=changed)
+    with bench.running(2):
+        bench.feed()
+        wait(lambda: bench.generation().state == "failed", "the driver to refuse the key")
+    assert "map" in str(bench.generation().error)
+
+
+def test_an_unchanged_manifest_reads_back_equal(spark: Any, bench: Bench) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    newest = bench.newest()
+    path = bench.checkpoints.manifest_path(newest.lineage, newest.epoch)
+    assert bench.checkpoints.files.read(path) == encode_manifest(newest)

@@ -1,0 +1,176 @@
+"""Another parallelism while the stream runs: the same driver, the same query, no record lost or doubled."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import threading
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog, RequestRecord
+from statecore.errors import CatalogError
+from statecore.runtime.driver import upkeep
+from statecore.runtime.driver.live import LiveRescaler
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.offline.compaction import carry_out_all
+from statecore.snapshot.compaction import Merged
+from tests.spark.runtime.driver.test_upkeep import EAGER
+from tests.support.alone import ARTIFACT, assert_as_alone, history
+from tests.support.bench import JOB, Bench, wait
+
+
+def ask(bench: Bench, parallelism: int) -> RequestRecord:
+    """Ask for another parallelism and wait for the answer."""
+    key = f"live-{len(bench.fed)}-{parallelism}"
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": parallelism}, key)
+    wait(lambda: bench.catalog.get_request(asked.id).state in ("done", "failed"), "the answer")
+    return bench.catalog.get_request(asked.id)
+
+
+def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: Any, bench: Bench) -> None:
+    # State of every kind, and merges at every epoch.
+    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    changes = {-1: 2}
+    with bench.running(2):
+        for parallelism in (None, 4, 1, 3):
+            if parallelism is not None:
+                # Asked of a job that waits for records, or for a timer.
+                answer = ask(bench, parallelism)
+                assert answer.result is not None, answer.error
+                changes[answer.result["after_epoch"]] = parallelism
+            for _ in range(2):
+                bench.feed()
+                bench.wait_done()
+    manifests = history(bench)
+    expected = [changes[max(after for after in changes if after < manifest.epoch)] for manifest in manifests]
+    assert [manifest.parallelism for manifest in manifests] == expected
+    assert list(changes.values()) == [2, 4, 1, 3]
+    assert {manifest.generation for manifest in manifests} == {1}
+    assert_as_alone(spark, bench)
+    # What the job had last is what it begins with next time.
+    assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
+
+
+def test_it_is_taken_up_while_state_files_are_laid_together(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    merges, go_on = threading.Event(), threading.Event()
+
+    def held(*args: Any) -> list[Merged]:
+        done = carry_out_all(*args)
+        merges.set()
+        go_on.wait(60)
+        return done
+
+    monkeypatch.setattr(upkeep, "carry_out_all", held)
+    with bench.running(2):
+        for _ in range(2):
+            bench.feed()
+            bench.wait_done()
+        wait(merges.is_set, "a merge of what two subtasks have written")
+        answer = ask(bench, 4)
+        assert answer.result is not None, answer.error
+        bench.feed()
+        bench.wait_done()
+        # The merge ends among four subtasks, and others follow.
+        go_on.set()
+        for _ in range(3):
+            bench.feed()
+            bench.wait_done()
+    assert [bench.newest().parallelism, bench.generation().generation] == [4, 1]
+    assert_as_alone(spark, bench)
+
+
+def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> None:
+    for _ in range(8):
+        bench.feed()
+    with bench.running(1):
+        wait(lambda: bench.rows_done() > 0, "the first epoch")
+        answer = ask(bench, 3)
+        assert answer.result is not None, answer.error
+        bench.wait_done()
+    found = {epoch.epoch: epoch.parallelism for epoch in bench.catalog.epochs(JOB, limit=50)}
+    after = answer.result["after_epoch"]
+    assert 0 <= after < 7
+    assert found == {epoch: 1 if epoch <= after else 3 for epoch in range(8)}
+    bench.assert_exact(spark)
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "not noted"])
+def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_lost(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    take_up = Catalog.take_up_parallelism
+
+    def lost(*args: Any) -> bool:
+        if is_noted:
+            take_up(*args)
+        raise CatalogError("the connection was closed")
+
+    monkeypatch.setattr(Catalog, "take_up_parallelism", lost)
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+        answer = ask(bench, 3)
+        # An epoch may have begun while the answer was looked for.
+        bench.feed()
+        bench.wait_done()
+        bench.feed()
+        bench.wait_done()
+    assert answer.state == ("done" if is_noted else "failed")
+    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_noted else 2)
+    bench.assert_exact(spark)
+
+
+def test_a_request_that_is_gone_is_not_asked_after_for_ever(bench: Bench) -> None:
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 3}, "gone")
+    gone = dataclasses.replace(asked, id=asked.id + 1)
+    nothing: Any = None
+    rescaler = LiveRescaler(bench.catalog, JOB, 1, nothing, nothing, SideJobs(nothing))
+    assert not rescaler._was_noted(gone, CatalogError("the connection was closed"))
+
+
+@pytest.mark.parametrize("parallelism", [0, 129])
+def test_a_parallelism_that_cannot_be_is_refused_and_the_stream_goes_on(
+    spark: Any, bench: Bench, parallelism: int
+) -> None:
+    with bench.running(2):
+        answer = ask(bench, parallelism)
+        assert "InvalidParallelismError" in str(answer.error)
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == 2
+
+
+def test_what_the_next_driver_would_do_unasked_is_not_left_to_it(spark: Any, bench: Bench) -> None:
+    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 4}, "asked while nothing ran")
+    with bench.running(2):
+        assert "the driver ended before" in str(bench.catalog.get_request(asked.id).error)
+        bench.feed()
+        bench.wait_done()
+    assert bench.newest().parallelism == 2
+
+
+def test_it_is_asked_for_from_a_shell(spark: Any, bench: Bench) -> None:
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+        command = [sys.executable, "-m", "statecore", "rescale", JOB, "--parallelism", "3"]
+        done = subprocess.run([*command, "--catalog", bench.catalog_url], capture_output=True, text=True, check=True)
+        assert done.stdout == "totals: parallelism 2 -> 3 after epoch 0\n"
+
+
+def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> None:
+    with bench.running(2):
+        for parallelism in (2, 3, 2):
+            ask(bench, parallelism)
+            bench.feed()
+            bench.wait_done()
+    epochs = sorted(epoch.epoch for epoch in bench.catalog.epochs(JOB, limit=50))
+    assert all(after == before + 1 for before, after in pairwise(epochs))
+    bench.assert_exact(spark)

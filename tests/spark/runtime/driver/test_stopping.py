@@ -1,0 +1,66 @@
+"""A stop falls between two epochs, unless the one in flight is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from statecore.catalog import RequestRecord
+from statecore.runtime.driver import control as control_module
+from tests.support.bench import JOB, Bench, wait
+from tests.support.jobs import two_sources
+
+FILES = 3
+
+
+@pytest.fixture
+def hold(bench: Bench) -> Iterator[Path]:
+    """A file that holds up the first epoch while it is there; input for that one and two others."""
+    made = bench.input.parent / "hold"
+    made.touch()
+    bench.register(artifact=Path(two_sources.__file__))
+    at = pa.array([0], pa.timestamp("us", "UTC"))
+    for n in range(FILES):
+        bench.feed_table(pa.table({"k": ["k"], "n": pa.array([n], pa.int64()), "at": at}))
+    yield made
+    made.unlink(missing_ok=True)
+
+
+@contextmanager
+def stuck_and_asked_to_stop(bench: Bench) -> Iterator[RequestRecord]:
+    with bench.running(2):
+        wait((bench.input.parent / "held").exists, "an epoch to be held up")
+        bench.catalog.set_desired(JOB, state="stopped")
+        yield bench.catalog.request(JOB, "stop_with_savepoint", {"name": "end", "reason": "test"}, "end")
+
+
+def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Bench, hold: Path) -> None:
+    with stuck_and_asked_to_stop(bench) as asked:
+        beat = bench.generation().heartbeat_ms
+        wait(lambda: bench.generation().heartbeat_ms > beat + 2_000, "heartbeats, which go on")
+        assert bench.generation().state == "running"
+        hold.unlink()
+        wait(lambda: bench.generation().ended, "the driver to end")
+    result = bench.catalog.get_request(asked.id).result
+    assert bench.generation().state == "stopped"
+    assert result is not None
+    kept = bench.checkpoints.manifest(result["savepoint"])
+    assert (kept.epoch, bench.newest().epoch) == (0, 0)
+
+
+def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "LEAST_PATIENCE_SECONDS", 1.0)
+    with stuck_and_asked_to_stop(bench) as asked:
+        wait(lambda: bench.generation().ended, "the driver to end", 60)
+    assert bench.generation().state == "stopped"
+    assert "found no committed epoch" in str(bench.catalog.get_request(asked.id).error)
+    assert bench.checkpoints.newest() is None
+
+
+@pytest.mark.parametrize(("epoch_s", "expected_s"), [(0, 30), (15, 30), (20, 40), (50, 100), (600, 100)])
+def test_an_epoch_has_twice_the_time_of_the_one_before_it_within_bounds(epoch_s: float, expected_s: float) -> None:
+    assert control_module.patience_s(epoch_s) == expected_s

@@ -1,0 +1,31 @@
+"""docker-compose.yaml, as it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import yaml
+
+from tests.support.paths import REPO
+
+RAW = (REPO / "docker-compose.yaml").read_text()
+
+
+COMPOSE: dict[str, Any] = yaml.safe_load(RAW)
+
+
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+OURS = f"statecore:{metadata.version('statecore')}"
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield (service, command) of everything that runs in our image, health checks included."""
+    for name, service in SERVICES.items():
+        if service["image"] == OURS:
+            yield name, service["command"]
+            if "healthcheck" in service:
+                yield name, service["healthcheck"]["test"][1:]

@@ -1,0 +1,52 @@
+"""Each test has one mark, that of its folder: ``tests/<mark>/…``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MARKS = {
+    "unit": "needs neither Java nor PostgreSQL, Chromium or Airflow",
+    "spark": "starts Spark",
+    "postgres": "starts PostgreSQL's server, and Spark where a job writes to it",
+    "airflow": "imports or starts Airflow, and what its steps need",
+    "browser": "starts Airflow's API server and Chromium",
+    "e2e": "one story through a whole Airflow on PostgreSQL, Spark, S3 and Chromium; make e2e",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark, needs in MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {needs}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m unit`` no other folder is imported: what its tests need may not be installed."""
+    mark = folder(collection_path, config)
+    return True if mark in MARKS and config.option.markexpr in MARKS and mark != config.option.markexpr else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its mark, before any is deselected by it."""
+    for item in items:
+        mark = folder(item.path, config)
+        if mark not in MARKS:
+            raise pytest.UsageError(
+                f"found the test {item.nodeid} outside the folders of the marks; "
+                f"expected it below tests/<mark>/, a mark being one of {', '.join(MARKS)}; move it there"
+            )
+        others = [each.name for each in item.iter_markers() if each.name in MARKS]
+        if others:
+            raise pytest.UsageError(
+                f"found the mark {others[0]} at the test {item.nodeid}; "
+                f"expected no mark but {mark}, which its folder sets; remove it, or move the test"
+            )
+        item.add_marker(mark)
+
+
+def folder(path: Path, config: pytest.Config) -> str | None:
+    """Return the folder below ``tests`` that a path lies in."""
+    tests, *below = path.relative_to(config.rootpath).parts if path.is_relative_to(config.rootpath) else ("",)
+    return below[0] if tests == "tests" and below else None

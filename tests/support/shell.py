@@ -1,0 +1,134 @@
+"""The command line as a shell meets it, and a driver without a stream to talk to."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from unittest.mock import patch
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.cli import main
+from statecore.runtime.driver.control import Control, Takers
+from statecore.runtime.driver.savepoints import SavepointTaker
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import Manifest, SourcePositions
+from tests.support.handmade import written
+
+LONG_POSITION = json.dumps({"flights": {str(partition): 10**9 for partition in range(40)}})
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str | Path | float, **environment: str) -> Done:
+    """Run the command line as a pipe sees it, in this process: a hundred interpreters take minutes to start."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["statecore", *map(str, arguments)]
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        patch.object(sys, "argv", argv),
+        patch.dict(os.environ, environment),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def assert_refused(done: Done, *parts: str | Path) -> None:
+    """A refusal is exit code 1 and an error of three parts on stderr, without a traceback."""
+    assert done.returncode == 1, done
+    for line in done.stderr.splitlines():
+        assert line.startswith("error: ")
+        assert line.count(";") >= 2, line
+    assert "Traceback" not in done.stderr
+    for part in parts:
+        assert str(part) in done.stderr
+
+
+def committed(store: CheckpointStore, epoch: int = 7, parallelism: int = 2, **changes: Any) -> Manifest:
+    """Commit an epoch with state, sources and a job file."""
+    made = written(
+        store,
+        parallelism,
+        epoch=epoch,
+        watermark_ms=1_700_000_000_000,
+        artifact=store.keep_artifact("orders.py", b"def build(job): ...\n"),
+        sources=(
+            SourcePositions(name="flights", positions=(LONG_POSITION,)),
+            SourcePositions(name="rules", positions=()),
+        ),
+        **changes,
+    )
+    store.commit(made)
+    return made
+
+
+class Driver:
+    """All of a driver but the stream: its heartbeats, what it answers, and what it leaves behind."""
+
+    def __init__(self, url: str, store: CheckpointStore, job: str = "orders") -> None:
+        self.catalog = Catalog(url)
+        self._store = store
+        self._job = job
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._end)
+
+    def stop(self) -> None:
+        """End the query; what Control does on a request to stop."""
+        self._stopped.set()
+
+    def __enter__(self) -> Self:
+        claimed = self.catalog.claim_generation(self._job, log_path="/logs/driver-{generation}.log")
+        self.generation = claimed.generation
+        self._control = Control(self.catalog, self._job, self.generation)
+        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)  # type: ignore[arg-type]
+        self._control.start()
+        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)), threading.Lock())  # type: ignore[arg-type]
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._thread.join()
+        self.catalog.close()
+
+    def _end(self) -> None:
+        self._stopped.wait()
+        if self._control.request is not None:
+            self._taker.take(self._control.request, self._store.newest())
+            # Spark takes its time.
+            time.sleep(1)
+        self._control.close()
+        self.catalog.end_generation(self._job, self.generation, state="stopped")
+
+
+def register(catalog: Catalog, store: CheckpointStore, name: str = "orders", **changes: Any) -> None:
+    definition: dict[str, Any] = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "parallelism": 2}
+    catalog.register_job(name, **{**definition, "store": store.files.url, "max_parallelism": 16, **changes})
+
+
+@contextmanager
+def running(url: str, store: CheckpointStore, job: str = "orders") -> Iterator[Driver]:
+    with Catalog(url) as catalog:
+        catalog.set_desired(job, state="running")
+    with Driver(url, store, job) as driver:
+        yield driver

@@ -1,0 +1,114 @@
+"""A thread that plays supervisor and driver of a job, without Spark: launches, answers, and fails on demand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
+from statecore.snapshot.checkpoints import CheckpointStore
+
+CLUSTER = "local"
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition, but not for ever."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Supervised:
+    """The other side of the catalog.
+
+    Attributes:
+        fail_at: Parallelism at which every driver fails while it starts.
+        deaf: Whether a driver answers no requests.
+        cluster_error: Why the cluster cannot be resized.
+        waiting: Rows that wait; no epoch is committed, so a job for which some wait does not keep up.
+        sizes: Workers and parallelism of the job, each time one of them changed.
+
+    """
+
+    def __init__(self, url: str, job: str, store: CheckpointStore) -> None:
+        self._catalog = Catalog(url)
+        self._job = job
+        self._store = store
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._mine: GenerationRecord | None = None
+        self.fail_at: int | None = None
+        self.deaf = False
+        self.cluster_error: str | None = None
+        self.waiting = 0
+        self.sizes: list[tuple[int, int]] = []
+
+    def __enter__(self) -> Self:
+        self._catalog.set_desired(self._job, state="running")
+        self._thread.start()
+        self.wait_running(2)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._catalog.close()
+
+    def wait_running(self, parallelism: int) -> None:
+        def is_running() -> bool:
+            newest = self._catalog.newest_generation(self._job)
+            return self._mine is not None and newest is not None and newest.parallelism == parallelism
+
+        until(is_running)
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.01):
+            self._resize()
+            if self._mine is None:
+                if self._catalog.job(self._job).desired_state == "running":
+                    self._launch()
+                continue
+            if not self._catalog.heartbeat(self._job, self._mine.generation, lineage=1, epoch=7):
+                self._mine = None
+                continue
+            self._catalog.record_backlog(self._job, self._mine.generation, [SourceBacklog("in", self.waiting)])
+            request = None if self.deaf else self._catalog.next_request(self._job)
+            if request is not None:
+                self._answer(self._mine, request)
+
+    def _resize(self) -> None:
+        workers = self._catalog.cluster(CLUSTER).desired_workers
+        if self.cluster_error is not None and workers > 1:
+            self._catalog.report_cluster(CLUSTER, ready_workers=1, message=self.cluster_error)
+        else:
+            self._catalog.report_cluster(CLUSTER, ready_workers=workers)
+        newest = self._catalog.newest_generation(self._job)
+        size = (workers, 0 if newest is None else newest.parallelism)
+        if not self.sizes or self.sizes[-1] != size:
+            self.sizes.append(size)
+
+    def _launch(self) -> None:
+        claimed = self._catalog.claim_generation(self._job, log_path="/logs/{generation}.log")
+        if claimed.parallelism == self.fail_at:
+            self._catalog.end_generation(self._job, claimed.generation, state="failed", error="out of memory")
+        else:
+            self._mine = claimed
+
+    def _answer(self, mine: GenerationRecord, request: RequestRecord) -> None:
+        if request.kind == "rescale":
+            wanted = request.arguments["parallelism"]
+            result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
+            self._catalog.take_up_parallelism(self._job, mine.generation, wanted, request.id, result)
+            return
+        newest = self._store.newest()
+        assert newest is not None
+        path = self._store.write_savepoint(newest, request.arguments["name"], reason="", now_ms=0)
+        self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})
+        self._catalog.end_generation(self._job, mine.generation, state="stopped")
+        self._mine = None

@@ -1,0 +1,3 @@
+"""The contract of the catalog on SQLite: live rescales."""
+
+from tests.contracts.catalog.live_rescale import *

@@ -1,0 +1,3 @@
+"""The contract of the catalog on SQLite: metrics."""
+
+from tests.contracts.catalog.metrics import *

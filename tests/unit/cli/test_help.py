@@ -1,0 +1,58 @@
+"""What a newcomer reads, and what every command has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from statecore.cli import app
+from tests.support.paths import REPO
+from tests.support.shell import run
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+        for part, each in getattr(command, "commands", {}).items():
+            yield from below(f"{name} {part}".strip(), each)
+        if not hasattr(command, "commands"):
+            yield name, command
+
+    yield from below("", typer.main.get_command(app))
+
+
+COMMANDS = dict(commands())
+
+
+def test_what_airflow_does_can_be_done_here() -> None:
+    assert set(COMMANDS) >= {
+        "jobs", "status", "register", "start", "stop", "plan", "rescale", "savepoint create", "savepoint list",
+        "savepoint show", "savepoint verify", "savepoint drop", "supervisor", "catalog upgrade", "catalog rebuild",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_what_it_does_and_what_each_option_is_for(name: str) -> None:
+    command = COMMANDS[name]
+    done = run(*name.split(), "--help")
+    assert done.returncode == 0 and str(command.help).split(".")[0].split(":")[0][:40] in " ".join(done.stdout.split())
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
+    # For programs, too; the supervisor has nothing to tell them.
+    assert ("--json" in {option for each in command.params for option in each.opts}) == (name != "supervisor")
+
+
+def test_the_first_help_leads_to_the_first_steps() -> None:
+    done = run("--help")
+    told = " ".join(done.stdout.split())
+    for part in ("STATECORE_CATALOG", "First steps", "status JOB", "Exit codes", "Inspect jobs", "Run jobs"):
+        assert part in told
+
+
+def test_the_readme_lists_every_command() -> None:
+    readme = (REPO / "README.md").read_text()
+    listed = re.findall(r"^\| `([a-z ]+?)(?: [A-Z|…].*?)?` \|", readme, re.M)
+    assert [name for name in COMMANDS if name not in listed] == []

@@ -1,0 +1,73 @@
+"""``policy set``, ``policy show``, ``policy decisions``."""
+
+from __future__ import annotations
+
+import json
+
+from statecore.catalog import Catalog
+from tests.support.shell import assert_refused, run
+
+
+def test_what_is_not_given_stays(catalog: Catalog, job: str) -> None:
+    assert_refused(run("policy", "set", job), "max_parallelism")
+    done = run("policy", "set", job, "--max-parallelism", "8", "--cooldown", "60")
+    assert (done.returncode, done.stdout) == (0, "orders: policy on, parallelism 1 to 8\n")
+    assert run("policy", "set", job, "--off").stdout == "orders: policy off, parallelism 1 to 8\n"
+    assert run("policy", "set", job, "--min-parallelism", "2").stdout == "orders: policy off, parallelism 2 to 8\n"
+    told = json.loads(run("policy", "set", job, "--json").stdout)
+    assert (told["enabled"], told["settings"]["min_parallelism"]) == (False, 2)
+    policy = catalog.policy(job)
+    assert policy is not None
+    known = {name: policy.settings[name] for name in ("max_parallelism", "min_parallelism", "cooldown_s", "method")}
+    assert known == {"max_parallelism": 8, "min_parallelism": 2, "cooldown_s": 60.0, "method": "live"}
+
+
+def test_limits_that_do_not_fit_are_refused_and_nothing_changes(catalog: Catalog, job: str) -> None:
+    run("policy", "set", job, "--max-parallelism", "4")
+    assert_refused(run("policy", "set", job, "--min-parallelism", "5"), "min parallelism 5 above max parallelism 4")
+    assert_refused(run("policy", "set", job, "--method", "rewrite"), "method")
+    assert_refused(run("policy", "set", "nobody", "--max-parallelism", "4"), "nobody")
+    policy = catalog.policy(job)
+    assert policy is not None and (policy.settings["min_parallelism"], policy.version) == (1, 0)
+
+
+def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> None:
+    assert "policy set orders" in run("policy", "show", job).stdout
+    seen = catalog.set_policy(job, {"max_parallelism": 8})
+    assert "never; is the DAG autoscale on?" in run("policy", "show", job).stdout
+    catalog.remember(seen, {}, "40 rows wait [x]")
+    shown = run("policy", "show", job).stdout
+    shown = " ".join(shown.split())
+    for part in (
+        "40 rows wait [x]",
+        "max parallelism 8",
+        "max lag no limit",
+        "catch up 900 s",
+        "backlog unknown",
+    ):
+        assert part in shown
+    told = json.loads(run("policy", "show", job, "--json").stdout)
+    assert (told["policy"]["finding"], told["drain"]["seconds"]) == ("40 rows wait [x]", None)
+
+
+def test_decisions_are_listed_with_what_came_of_them(catalog: Catalog, job: str) -> None:
+    for workers in (None, 2):
+        seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})
+        made = catalog.reach_decision(
+            seen,
+            {},
+            from_parallelism=2,
+            to_parallelism=4,
+            from_workers=1 if workers else None,
+            to_workers=workers,
+            method="live",
+            reason="scale out: 9,000 rows wait",
+            figures={"waiting": 9_000},
+        )
+        assert made is not None
+        catalog.end_decision(made.id, "refused", "run-7 has the lease")
+    listed = run("policy", "decisions", job).stdout
+    for part in ("2 -> 4", "1 -> 2", "refused", "9,000 rows wait", "run-7 has the lease"):
+        assert part in listed
+    (newest,) = json.loads(run("policy", "decisions", job, "--limit", "1", "--json").stdout)
+    assert (newest["to_workers"], newest["figures"]) == (2, {"waiting": 9_000})

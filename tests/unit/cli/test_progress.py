@@ -1,0 +1,67 @@
+"""Whoever looks at a screen sees how far long work is; a pipe sees none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.cli import copying
+from statecore.cli.output import Report
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.job_definition import JobDefinition, write_definition
+from tests.support.shell import committed, run
+from tests.support.supervised import until
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_what_takes_long_shows_how_far_it_is(
+    catalog: Catalog, savepoint: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, screen: bool
+) -> None:
+    definition = JobDefinition(
+        name="orders", artifact="/a", store="/s", master_url="local", cluster=None, conf={}, settings={}, parallelism=2,
+        max_parallelism=16,
+    )  # fmt: skip
+    write_definition(store.files, definition)
+    if screen:
+        # Rich takes it for a terminal.
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    for command, doing, of in (
+        (["savepoint", "verify", savepoint], "checking files", "5/5"),
+        (["plan", savepoint, "--parallelism", "4"], "counting rows", "2/2"),
+        (["catalog", "rebuild", store.files.url], "reading savepoints", "1/1"),
+        (["savepoint", "drop", savepoint], "removing files", ""),
+    ):
+        done = run(*command)
+        assert done.returncode == 0, done
+        assert (doing in done.stderr, of in done.stderr) == (screen, screen or not of), done.stderr
+
+
+def test_a_copy_is_watched_where_it_arrives(
+    store: CheckpointStore, savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[tuple[int, int]] = []
+
+    @contextmanager
+    def recorded(_doing: str) -> Iterator[Report]:
+        yield lambda done, total: reports.append((done, total))
+
+    monkeypatch.setattr(copying, "progress", recorded)
+    monkeypatch.setattr(copying, "_POLL_S", 0.01)
+    target = CheckpointStore.at(str(tmp_path / "copy"))
+    files = [ref for ref in committed(store, epoch=8).files() if ref.path.startswith("state/")]
+    path = "savepoints/before-outage/manifest.json"
+    with copying.watched(store, path, target.files.url):
+        for ref in files:
+            target.write_file(ref.path, store.read_file(ref))
+            seen = sum(each.size for each in files[: files.index(ref) + 1])
+            until(lambda seen=seen: any(done == seen for done, _ in reports))  # type: ignore[misc]
+    assert {total for _, total in reports} == {sum(ref.size for ref in files)}
+
+
+def test_a_copy_to_where_this_machine_cannot_look_goes_on_unseen(store: CheckpointStore, savepoint: Path) -> None:
+    with copying.watched(store, "savepoints/nowhere/manifest.json", "/proc/no/such/folder"):
+        pass

@@ -1,0 +1,152 @@
+"""``register``, and what all commands on jobs have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.catalog import Catalog
+from tests.support.shell import Done, assert_refused, run
+
+
+def definition(catalog: Catalog) -> dict[str, Any]:
+    """Return what ``register`` sets."""
+    job = catalog.job("orders")
+    fields = ("artifact", "store", "master_url", "cluster", "conf", "settings", "parallelism", "max_parallelism")
+    return {field: getattr(job, field) for field in fields}
+
+
+class TestJob:
+    @pytest.fixture(autouse=True)
+    def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No job file is read: each check takes seconds."""
+        monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_: None)
+
+    def register(self, tmp_path: Path, *more: str) -> Done:
+        return run(
+            "register", "orders", "--catalog", f"sqlite:///{tmp_path}/catalog.db",
+            "--artifact", tmp_path / "job.py", "--store", tmp_path / "store",
+            "--master", "local[2]", "--parallelism", "2", *more,
+        )  # fmt: skip
+
+    def test_a_job_is_registered_started_and_listed(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        done = self.register(tmp_path, "--setting", "input=a=b", "--conf", "spark.x=1")
+        assert done == (0, "registered orders: parallelism 2, max parallelism 128\n", "")
+
+        listed = run("jobs", "--catalog", url)
+        assert listed.returncode == 0
+        assert [word in listed.stdout for word in ("orders", "stopped", "never started")] == [True] * 3
+
+        done = run("start", "orders", STATECORE_CATALOG=url)
+        assert done == (0, "orders is to run; the supervisor starts its driver\n", "")
+        with Catalog(url) as catalog:
+            job = catalog.job("orders")
+        assert (job.desired_state, job.parallelism, job.max_parallelism) == ("running", 2, 128)
+        assert (job.store, job.artifact) == (str(tmp_path / "store"), str(tmp_path / "job.py"))
+        assert (dict(job.settings), dict(job.conf)) == ({"input": "a=b"}, {"spark.x": "1"})
+
+    def test_registering_again_changes_the_definition_but_not_what_is_wanted(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        self.register(tmp_path)
+        run("start", "orders", "--catalog", url)
+        assert self.register(tmp_path, "--setting", "a=b").returncode == 0
+        with Catalog(url) as catalog:
+            assert catalog.job("orders").desired_state == "running"
+            assert dict(catalog.job("orders").settings) == {"a": "b"}
+
+    def test_another_max_parallelism_is_refused(self, tmp_path: Path) -> None:
+        self.register(tmp_path)
+        assert_refused(self.register(tmp_path, "--max-parallelism", "64"), "orders", "64", "128")
+
+    def test_registering_again_without_one_keeps_the_max_parallelism_that_the_job_has(self, tmp_path: Path) -> None:
+        self.register(tmp_path, "--max-parallelism", "256")
+        done = self.register(tmp_path, "--parallelism", "5")
+        assert done == (0, "registered orders: parallelism 5, max parallelism 256\n", "")
+
+    def test_registering_again_keeps_what_is_not_given(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        self.register(
+            tmp_path, "--setting", "a=b", "--setting", "c=d", "--conf", "spark.x=1", "--max-parallelism", "64"
+        )
+        with Catalog(url) as catalog:
+            catalog.register_cluster("local", "standalone", {}, workers=1)
+            catalog.register_job("orders", **{**definition(catalog), "cluster": "local"})
+            before = definition(catalog)
+            done = run("register", "orders", "--catalog", url, "--artifact", tmp_path / "new.py")
+            assert done == (0, "registered orders: parallelism 2, max parallelism 64\n", "")
+            assert definition(catalog) == {**before, "artifact": str(tmp_path / "new.py")}
+            more = ("--setting", "a=", "--setting", "e=f", "--conf", "spark.x=2", "--cluster", "")
+            assert run("register", "orders", "--catalog", url, *more).returncode == 0
+            after = definition(catalog)
+            assert (after["settings"], after["conf"]) == ({"c": "d", "e": "f"}, {"spark.x": "2"})
+            assert after["cluster"] is None
+
+    def test_a_new_job_needs_all_that_it_cannot_do_without(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        done = run("register", "orders", "--catalog", url, "--artifact", "job.py", "--parallelism", "2")
+        assert done.returncode == 2
+        assert "--store, --master" in " ".join(done.stderr.split())
+        assert "orders" not in run("jobs", "--catalog", url).stdout
+
+    def test_a_definition_is_not_changed_while_a_run_changes_the_job(self, tmp_path: Path) -> None:
+        self.register(tmp_path)
+        with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
+            catalog.acquire_lease("orders", "manual__1", 60_000)
+            assert_refused(self.register(tmp_path, "--parallelism", "4"), "held by 'manual__1'")
+            assert catalog.job("orders").parallelism == 2
+
+    @pytest.mark.parametrize("command", ["start", "stop"])
+    def test_a_job_nobody_registered_is_refused_and_the_known_ones_are_named(
+        self, tmp_path: Path, command: str
+    ) -> None:
+        self.register(tmp_path)
+        assert_refused(run(command, "typo", "--catalog", f"sqlite:///{tmp_path}/catalog.db"), "typo", "orders")
+
+    @pytest.mark.parametrize("more", [["--setting", "nothing"], ["--conf", "=x"], ["--parallelism", "0"]])
+    def test_wrong_usage_is_exit_code_2(self, tmp_path: Path, more: list[str]) -> None:
+        assert self.register(tmp_path, *more).returncode == 2
+        assert "orders" not in run("jobs", "--catalog", f"sqlite:///{tmp_path}/catalog.db").stdout
+
+    @pytest.mark.parametrize("url", ["sqlite:////proc/no/catalog.db", "catalog.db"])
+    def test_a_catalog_that_cannot_be_is_refused(self, url: str) -> None:
+        assert_refused(run("jobs", "--catalog", url), "expected")
+
+
+class TestCheck:
+    """The job file is checked before the catalog has it."""
+
+    def register(self, tmp_path: Path, text: str | None, *more: str) -> Done:
+        path = tmp_path / "job.py"
+        if text is not None:
+            path.write_text(text)
+        return run(
+            "register", "orders", "--artifact", path, "--store", "/s", "--master", "m", "--parallelism", "1", *more
+        )
+
+    @pytest.mark.usefixtures("url")
+    def test_a_job_file_that_cannot_run_is_refused_and_not_registered(self, tmp_path: Path) -> None:
+        assert_refused(self.register(tmp_path, None), "found no job file", tmp_path / "job.py")
+        assert_refused(
+            self.register(tmp_path, "def build(job:\n    pass\n"), "job.py:1: SyntaxError: '(' was never closed"
+        )
+        assert "orders" not in run("jobs").stdout
+
+    def test_a_change_of_the_file_or_of_its_settings_is_checked_before_it_counts(
+        self, catalog: Catalog, job: str, tmp_path: Path
+    ) -> None:
+        before = catalog.job(job)
+        assert_refused(
+            self.register(tmp_path, "def build(job):\n    job.settings['in']\n"), "job.py:2 in build: KeyError: 'in'"
+        )
+        assert_refused(run("register", job, "--setting", "a=b"), "found no job file /jobs/orders.py")
+        assert catalog.job(job) == before
+        assert run("register", job, "--parallelism", "3").returncode == 0
+
+    def test_a_package_that_is_missing_here_is_noted(self, catalog: Catalog, tmp_path: Path) -> None:
+        done = self.register(tmp_path, "import not_installed_here\n")
+        assert done.returncode == 0
+        assert "job.py:1 imports not_installed_here, which is not installed here" in done.stderr
+        assert catalog.job("orders").artifact == str(tmp_path / "job.py")

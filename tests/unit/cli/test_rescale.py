@@ -1,0 +1,239 @@
+"""``rescale``: every method, and the way back when a step fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.cli import steps
+from statecore.errors import CatalogError
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.support.shell import assert_refused, committed, register, run
+from tests.support.supervised import CLUSTER, Supervised, until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "POLL_S", 0.01)
+    monkeypatch.setattr(steps, "RETRY_DELAY", timedelta(seconds=0.01))
+
+
+@pytest.fixture
+def sized(catalog: Catalog, store: CheckpointStore) -> str:
+    """A job on a cluster of one worker, with a committed epoch."""
+    catalog.register_cluster(CLUSTER, "standalone", {}, 1)
+    register(catalog, store, cluster=CLUSTER, conf={"spark.cores.max": "2", "statecore.cleanup.grace": "2h"})
+    committed(store)
+    return "orders"
+
+
+@pytest.fixture
+def running_job(url: str, sized: str, store: CheckpointStore) -> Iterator[Supervised]:
+    with Supervised(url, sized, store) as supervised:
+        yield supervised
+
+
+def test_live_the_same_driver_goes_on_at_the_new_parallelism(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--reason", "drain")
+    assert (done.returncode, done.stderr) == (0, "orders: method live; expected downtime: none, the job goes on\n")
+    assert done.stdout == "orders: parallelism 2 -> 4, live\n"
+    assert [each.parallelism for each in catalog.generations(sized)] == [4]
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.state, recorded.method, recorded.reason) == ("done", "live", "drain")
+    assert (recorded.from_workers, recorded.to_workers) == (1, 2)
+    assert catalog.lease(sized) is None
+    run("rescale", sized, "--parallelism", 2, "--workers", 1)
+    until(lambda: running_job.sizes[-1] == (1, 2))
+    sizes = [size for size in running_job.sizes if size[1]]
+    # It grows before there are more subtasks, and shrinks when there are fewer.
+    assert [size for size in sizes if size != (2, 2)] == [(1, 2), (2, 4), (1, 2)]
+
+
+def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
+    catalog: Catalog, sized: str, running_job: Supervised, store: CheckpointStore
+) -> None:
+    done = run("rescale", sized, "--parallelism", 4, "--method", "by_reference", "--json")
+    assert done.returncode == 0, done
+    told = json.loads(done.stdout)
+    assert (told["method"], told["from"], told["to"]) == ("by_reference", 2, 4)
+    newest, oldest = catalog.generations(sized)
+    assert (oldest.state, newest.state, newest.parallelism) == ("stopped", "running", 4)
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.run_id, recorded.state) == (told["run"], "done")
+    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
+    assert all(times.ended_ms is not None for times in recorded.steps.values())
+    assert recorded.savepoint is not None and recorded.rescaled is not None
+    assert store.manifest(recorded.savepoint).parallelism == 2 and store.manifest(recorded.rescaled).parallelism == 4
+    assert catalog.lease(sized) is None
+
+
+def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
+    catalog: Catalog,
+    sized: str,
+    running_job: Supervised,
+    store: CheckpointStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    (submit.parent / "spark-class").touch()
+    savepoints = Path(store.files.url) / "savepoints"
+    submit.write_text(
+        f"""#!/bin/sh
+        echo "$@" > {tmp_path}/arguments
+        while [ "$1" != --savepoint ]; do shift; done
+        mkdir {savepoints}/$4
+        cp "$2" {savepoints}/$4/manifest.json
+        """
+    )
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(submit.parents[1]))
+    done = run("rescale", sized, "--parallelism", 4, "--method", "rewrite", "--max-parallelism", 64)
+    assert done.returncode == 0, done
+    wanted = catalog.job(sized)
+    assert (wanted.parallelism, wanted.max_parallelism) == (4, 64)
+    (recorded,) = catalog.rescale_runs(sized)
+    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
+    assert recorded.savepoint is not None and recorded.rescaled == wanted.start_from
+    # Known to the catalog, so that retention drops it in the end.
+    assert store.describe(str(recorded.rescaled)) in [savepoint.path for savepoint in catalog.savepoints(sized)]
+    arguments = (tmp_path / "arguments").read_text().split()
+    program = next(index for index, each in enumerate(arguments) if each.endswith("programs/rewrite.py"))
+    options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
+    assert (options["--master"], options["--conf"]) == ("local[2]", "spark.cores.max=2")
+    assert arguments[program + 1 : program + 3] == ["--savepoint", store.describe(recorded.savepoint)]
+    assert arguments[program + 5 :] == ["--parallelism", "4", "--max-parallelism", "64"]
+
+
+def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.fail_at = 4
+    done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--method", "by_reference")
+    assert done.returncode == 1
+    *_, said, error = done.stderr.splitlines()
+    assert said == "job 'orders' was rolled back to parallelism 2 and 1 workers, and goes on from epoch 7 of lineage 1"
+    assert "failed: out of memory" in error and "/logs/" in error
+    wanted = catalog.job(sized)
+    assert (wanted.desired_state, wanted.parallelism, wanted.start_from) == ("running", 2, None)
+    assert catalog.cluster(CLUSTER).desired_workers == 1
+    (recorded,) = catalog.rescale_runs(sized)
+    assert recorded.state == "failed" and "out of memory" in str(recorded.error)
+    assert catalog.lease(sized) is None
+    running_job.wait_running(2)
+
+
+@pytest.mark.parametrize("method", ["live", "by_reference"])
+def test_when_it_does_not_keep_up_at_its_new_size_the_job_goes_back(
+    catalog: Catalog, sized: str, running_job: Supervised, method: str
+) -> None:
+    running_job.waiting = 500
+    done = run("rescale", sized, "--parallelism", 4, "--method", method, "--timeout", 1)
+    assert_refused_last(done, "0 epochs, 500 records wait", "a live driver at the new parallelism that keeps up")
+    running_job.wait_running(2)
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.state, list(recorded.steps)[-1]) == ("failed", "verify")
+
+
+def test_whoever_stops_a_job_is_told_what_that_took_before(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    by_reference = ("--method", "by_reference")
+    assert "expected downtime: unknown" in run("rescale", sized, "--parallelism", 4, *by_reference).stderr
+    assert "in 1 earlier run)" in run("rescale", sized, "--parallelism", 2, *by_reference).stderr
+    assert "in 2 earlier runs)" in run("plan", sized, "--parallelism", 4).stdout
+    assert json.loads(run("plan", sized, "--parallelism", 4, "--json").stdout)["downtime_ms"] > 0
+
+
+def test_when_the_cluster_cannot_grow_the_job_goes_on_as_it_was(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.cluster_error = "found no quota for 2 workers; expected some; ask for more"
+    for method in ("live", "by_reference"):
+        assert_refused_last(run("rescale", sized, "--parallelism", 4, "--workers", 2, "--method", method), "no quota")
+        running_job.wait_running(2)
+        assert catalog.cluster(CLUSTER).desired_workers == 1
+
+
+def test_a_live_rescale_that_nobody_waits_for_any_more_is_not_taken_up_later(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.deaf = True
+    done = run("rescale", sized, "--parallelism", 4, "--timeout", 0.05)
+    assert_refused_last(done, "request 1 to rescale pending", "/logs/1.log")
+    running_job.deaf = False
+    assert catalog.get_request(1).state == "failed"
+    assert catalog.job(sized).parallelism == 2
+
+
+@pytest.mark.parametrize("trouble", [CatalogError("database is locked"), KeyboardInterrupt()])
+def test_a_job_that_could_not_be_rolled_back_is_left_to_the_supervisor(
+    catalog: Catalog,
+    sized: str,
+    running_job: Supervised,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: BaseException,
+) -> None:
+    running_job.deaf = True
+    with monkeypatch.context() as broken:
+        broken.setattr(Catalog, "roll_back", Mock(side_effect=trouble))
+        assert run("rescale", sized, "--parallelism", 4, "--timeout", 0.05).returncode != 0
+    lease = catalog.lease(sized)
+    assert lease is not None and lease.before is not None
+    assert catalog.rescale_run(lease.owner).state == "running"
+
+
+def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.deaf = True
+    first = threading.Thread(target=run, args=("rescale", sized, "--parallelism", 4))
+    first.start()
+    until(lambda: catalog.lease(sized))
+    lease = catalog.lease(sized)
+    assert lease is not None
+    # In this process as from anywhere else.
+    with pytest.raises(Exception, match=lease.owner):
+        catalog.acquire_lease(sized, "scheduled__2026-01-01", 1_000)
+    running_job.deaf = False
+    first.join(20)
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.run_id, recorded.state) == (lease.owner, "done")
+    catalog.acquire_lease(sized, "scheduled__2026-01-01", 60_000)
+    assert_refused_last(run("rescale", sized, "--parallelism", 2), "scheduled__2026-01-01")
+    assert len(catalog.rescale_runs(sized)) == 1
+
+
+def test_a_job_that_does_not_run_is_started_at_its_parallelism(catalog: Catalog, job: str) -> None:
+    done = run("rescale", job, "--parallelism", 4)
+    assert_refused(done, "job 'orders' stopped", "`statecore start orders --parallelism 4`")
+    catalog.set_desired(job, state="running")
+    assert_refused(run("rescale", job, "--parallelism", 4, "--method", "live"), "no live driver")
+
+
+def test_more_than_max_parallelism_is_refused_unless_that_grows_too(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running")
+    assert_refused(run("rescale", job, "--parallelism", 17), "expected 1 to its max parallelism 16", "method rewrite")
+    more = ("--method", "rewrite", "--max-parallelism", 32, "--timeout", 0.1)
+    assert_refused_last(run("rescale", job, "--parallelism", 17, *more), "no committed epoch")
+
+
+def test_what_does_not_go_together_is_refused(job: str) -> None:
+    assert run("rescale", job, "--parallelism", 4, "--max-parallelism", 32).returncode == 2
+    assert run("rescale", job, "--parallelism", 4, "--method", "magic").returncode == 2
+    assert_refused(run("rescale", job, "--parallelism", 4, "--workers", 2), "names no cluster")
+
+
+def assert_refused_last(done, *parts: str) -> None:
+    """What is done about a failure may be said before it."""
+    assert_refused(done._replace(stderr=done.stderr.splitlines()[-1] + "\n"), *parts)

@@ -1,0 +1,48 @@
+"""The Spark job of a rewrite from a shell: it has an end."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.cli.steps import shell_change
+from statecore.errors import StepFailedError
+from statecore.operations.rescaling import rewriting
+from tests.support.supervised import until
+
+# Says whether it heeds being asked to end, and has a child that would outlive it.
+_HANGS = """
+import signal, subprocess, sys, time
+if sys.argv[1] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[2], "w").write(str(subprocess.Popen(["sleep", "300"]).pid))
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("manner", ["obedient", "stubborn"])
+def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
+    catalog: Catalog, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str
+) -> None:
+    child = tmp_path / "child"
+    monkeypatch.setattr(rewriting, "submit_command", lambda *_: [sys.executable, "-c", _HANGS, manner, str(child)])
+    monkeypatch.setattr(rewriting, "_END_S", 0.5)
+    change = dataclasses.replace(shell_change(catalog, job), lease_ttl_ms=1_000)
+    catalog.acquire_lease(job, change.run_id, 60_000)
+    started = rewriting.Rewrite(catalog.job(job), "/sp", "name", 4, 16)
+    with pytest.raises(StepFailedError, match="running for longer than 3 s") as failed:
+        started.run(3.0, change)
+    assert not failed.value.is_retryable
+    until(lambda: not _lives(int(child.read_text())))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,120 @@
+"""``stop``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog, Liveness, RequestRecord
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.support.shell import assert_refused, committed, run, running
+
+
+class TestStop:
+    def test_it_prints_the_path_alone_when_the_driver_has_ended(
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        committed(store)
+        with running(url, store):
+            done = run("stop", job)
+            newest = catalog.newest_generation(job)
+            assert newest is not None and newest.state == "stopped"
+        assert (done.returncode, done.stderr) == (0, "")
+        path = Path(done.stdout.removesuffix("\n"))
+        assert path.is_file() and path.is_relative_to(Path(store.files.url) / "savepoints")
+        assert catalog.job(job).desired_state == "stopped"
+        # What comes next finds the job stopped.
+        assert run("start", job, "--from", path, "--parallelism", "4").returncode == 0
+
+    def test_while_a_run_changes_the_job_it_is_refused_with_that_runs_id_and_how_to_end_it(
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        committed(store)
+        with running(url, store):
+            catalog.acquire_lease(job, "manual__1", 60_000)
+            done = run("stop", job)
+            assert_refused(done, "found run 'manual__1'", "mark the run failed in Airflow")
+            assert catalog.job(job).desired_state == "running"
+            assert catalog.next_request(job) is None
+            catalog.release_lease(job, "manual__1")
+            assert run("stop", job).returncode == 0
+        assert catalog.lease(job) is None
+
+    def test_a_change_that_nobody_goes_on_with_is_taken_back_first_and_cannot_start_the_job_again(
+        self, catalog: Catalog, job: str
+    ) -> None:
+        catalog.set_desired(job, state="running")
+        catalog.acquire_lease(job, "manual__1", 0)
+        catalog.set_desired(job, state="stopped", parallelism=4)
+        assert run("stop", job).returncode == 0
+        assert catalog.recover_expired_lease(job) is None
+        assert (catalog.job(job).desired_state, catalog.job(job).parallelism) == ("stopped", 2)
+
+    def test_without_a_driver_it_is_done_at_once_and_there_is_no_path(
+        self, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        catalog.set_desired(job, state="running")
+        done = run("stop", job)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr == "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
+        assert catalog.job(job).desired_state == "stopped"
+        committed(store)
+        again = run("stop", job).stderr
+        assert again.startswith("orders was stopped before") and "goes on from epoch 7 of lineage 1" in again
+
+    def test_a_driver_that_was_silent_and_wakes_up_finds_itself_replaced(
+        self, url: str, job: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Liveness, "is_alive", lambda *_: False)
+        with Catalog(url) as catalog:
+            catalog.claim_generation(job, log_path="/l")
+            assert catalog.heartbeat(job, 1)
+            catalog.set_desired(job, state="running")
+            assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
+            assert not catalog.heartbeat(job, 1)
+
+    def test_before_the_first_epoch_there_is_nothing_to_keep_but_it_stops(
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        with running(url, store):
+            done = run("stop", job)
+            assert not catalog.is_alive(catalog.newest_generation(job))
+        said = "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
+        assert done == (0, "", said)
+        assert catalog.job(job).desired_state == "stopped"
+
+    def test_a_driver_that_dies_meanwhile_is_not_waited_for_and_its_successor_is_not_stopped(
+        self, url: str, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        committed(store)
+        catalog.set_desired(job, state="running")
+        catalog.claim_generation(job, log_path="/logs/1.log")
+        asked: list[RequestRecord] = []
+
+        def die() -> None:
+            while not asked:
+                asked.extend(filter(None, [catalog.next_request(job)]))
+                time.sleep(0.1)
+            catalog.end_generation(job, 1, state="failed", error="killed")
+
+        dying = threading.Thread(target=die)
+        dying.start()
+        done = run("stop", job)
+        dying.join()
+        # The savepoint is made of the newest epoch then.
+        assert done.returncode == 0 and Path(done.stdout.removesuffix("\n")).is_file()
+        assert catalog.get_request(asked[0].id).state == "done"
+        run("start", job)
+        catalog.claim_generation(job, log_path="/l", if_wanted=True)
+        assert catalog.next_request(job) is None
+
+    def test_a_driver_that_does_not_answer_in_time_is_named_with_its_log(self, catalog: Catalog, job: str) -> None:
+        catalog.set_desired(job, state="running")
+        catalog.claim_generation(job, log_path="/logs/1.log")
+        done = run("stop", job, "--timeout", "0.1")
+        assert_refused(done, "orders is to stop, but without a savepoint", "request pending", "/logs/1.log")
+        # It may still come to it.
+        assert catalog.next_request(job) is not None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tenacity import retry, stop_after_delay, wait_fixed
+
+from statecore.cluster.processes import Daemon
+from statecore.errors import ClusterError
+
+
+@retry(stop=stop_after_delay(10), wait=wait_fixed(0.02), reraise=True)
+def eventually(condition) -> None:
+    assert condition()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path / "d.pid", marker="while-marked")
+    yield daemon
+    daemon.kill()
+
+
+def start(daemon: Daemon, script: str) -> None:
+    daemon.start(
+        ["/bin/sh", "-c", script, "while-marked"],
+        environment=dict(os.environ),
+        log_path=daemon.pid_file.with_suffix(".log"),
+    )
+
+
+def test_a_daemon_is_found_again_by_its_pid_file(daemon: Daemon) -> None:
+    start(daemon, "echo hello; sleep 60; true")
+    again = Daemon(daemon.pid_file, daemon.marker)
+    assert again.is_alive()
+    eventually(lambda: daemon.pid_file.with_suffix(".log").read_text() == "hello\n")
+    again.kill()
+    eventually(lambda: not again.is_alive() and not again.members())
+
+
+def test_what_a_dead_daemon_left_behind_is_found_and_ended(daemon: Daemon) -> None:
+    start(daemon, "sleep 60 & sleep 60; true")
+    eventually(lambda: len(daemon.members()) == 3)
+    psutil.Process(int(daemon.pid_file.read_text())).kill()
+    eventually(lambda: not daemon.is_alive())
+    assert len(daemon.members()) == 2
+    daemon.kill()
+    eventually(lambda: not daemon.members())
+
+
+def test_somebody_else_with_the_same_pid_is_left_alone(daemon: Daemon) -> None:
+    start(daemon, "sleep 60; true")
+    other = Daemon(daemon.pid_file, marker="another program")
+    assert not other.is_alive() and other.members() == []
+    other.terminate()
+    other.kill()
+    assert daemon.is_alive()
+
+
+def test_a_pid_given_away_after_the_file_was_written_is_left_alone(daemon: Daemon) -> None:
+    start(daemon, "sleep 60; true")
+    written_s = daemon.pid_file.stat().st_mtime
+    os.utime(daemon.pid_file, (written_s - 60, written_s - 60))
+    assert not daemon.is_alive() and daemon.members() == []
+    os.utime(daemon.pid_file, (written_s, written_s))
+
+
+def test_no_pid_file_is_no_process(daemon: Daemon) -> None:
+    assert not daemon.is_alive() and daemon.members() == []
+    daemon.terminate()
+    daemon.pid_file.write_text("")
+    assert not daemon.is_alive()
+
+
+def test_a_program_that_cannot_write_its_pid_is_an_error(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "d.pid", marker="x")
+    (tmp_path / "d.pid.new").mkdir()
+    with pytest.raises(ClusterError, match=r"found no pid of process .* in .*d\.pid"):
+        daemon.start(["/bin/true"], environment=dict(os.environ), log_path=tmp_path / "log")

@@ -1,0 +1,62 @@
+"""What the README shows works as shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+from statecore.runtime.job import load_job
+from statecore.testing import KeyedOperatorHarness
+from tests.support.paths import REPO
+
+README = (REPO / "README.md").read_text()
+
+
+def block(marker: str) -> str:
+    """Return the code block that follows ``<!-- marker -->``."""
+    found = re.search(rf"<!-- {marker} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found, f"README.md has no code block marked {marker}"
+    return found.group(1)
+
+
+def test_the_job_file_has_about_30_lines_and_describes_a_job(tmp_path: Path) -> None:
+    artifact = tmp_path / "orders.py"
+    artifact.write_text(block("job-file"))
+    assert len(block("job-file").splitlines()) <= 31
+
+    job = load_job(artifact, {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")})
+
+    (operator,) = job.operators
+    assert (operator.uid, operator.key_columns, operator.order_by) == ("order_totals", ("customer",), ("ordered_at",))
+    assert [sink.name for sink in operator.sinks] == ["totals"]
+
+
+def test_the_function_of_the_job_file_keeps_a_total_per_customer(tmp_path: Path) -> None:
+    artifact = tmp_path / "orders.py"
+    artifact.write_text(block("job-file"))
+    function = load_job(artifact, {"input": "in", "output": "out"}).operators[0].function
+    order = namedtuple("order", "customer ordered_at cents")
+    tested = KeyedOperatorHarness(function, key=lambda value: (value.customer,))
+
+    for value in (order("ann", 1, 250), order("bob", 2, 5), order("ann", 3, 50)):
+        tested.process(value)
+
+    assert tested.output == [("ann", 1, 250), ("bob", 1, 5), ("ann", 2, 300)]
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z0-9]+):", (REPO / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"`?make ([a-z0-9]+)", README)) <= targets
+
+
+def test_pip_check_prints_what_the_readme_says() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() in README
+
+
+def test_every_directory_of_the_package_is_in_the_table() -> None:
+    for package in (REPO / "statecore").glob("*/__init__.py"):
+        assert f"`statecore/{package.parent.name}/`" in README

@@ -1,0 +1,100 @@
+"""The fit of ``a + b · rows``, and its prediction for other parallelisms."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.policy import EpochCost, Figures, fit_cost, throughput
+
+
+def epochs(
+    sizes: list[int], *, fixed_ms: float, row_ms: float, noise: float = 0.0, parallelism: int = 2, begin_ms: int = 0
+) -> list[EpochCost]:
+    chance = random.Random(1)
+    return [
+        EpochCost(
+            begin_ms + index * 1_000,
+            parallelism,
+            rows,
+            round((fixed_ms + row_ms * rows) * (1 + noise * chance.uniform(-1, 1))),
+        )
+        for index, rows in enumerate(sizes)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    fixed_ms=st.floats(0, 5_000),
+    row_ms=st.floats(0.01, 1),
+    sizes=st.lists(st.integers(2_000, 50_000), min_size=20, max_size=60),
+)
+def test_fixed_cost_and_cost_of_a_row_are_found_through_noise_ticks_and_cold_epochs(
+    fixed_ms: float, row_ms: float, sizes: list[int]
+) -> None:
+    sizes = [*[1_000, 25_000, 50_000] * 3, *sizes]
+    measured = epochs(sizes, fixed_ms=fixed_ms, row_ms=row_ms, noise=0.05)
+    ticks = [EpochCost(each.committed_ms + 1, 2, 0, 40) for each in measured]
+    cold = [replace(each, duration_ms=each.duration_ms * 4 + 9_000) for each in measured[1:4]]
+    fit = fit_cost(sorted([*measured, *ticks, *cold], key=lambda each: each.committed_ms))
+    assert fit is not None
+    # With a row cost below the noise, the fit cannot separate the two and must underestimate the throughput.
+    assert fit.separated or row_ms * 50_000 < fixed_ms / 2
+    for rows in (2_000, 50_000):
+        cost_ms = fixed_ms + row_ms * rows
+        found_ms = fit.fixed_ms + fit.row_ms * rows
+        if fit.separated:
+            assert found_ms == pytest.approx(cost_ms, rel=0.15)
+        elif rows >= fit.rows:
+            assert found_ms > cost_ms
+
+
+def test_epochs_of_one_size_give_a_rate_that_the_job_does_at_least() -> None:
+    fit = fit_cost(epochs([2_000, 2_010, 1_990] * 5, fixed_ms=400, row_ms=0.05, noise=0.1))
+    assert fit is not None and not fit.separated
+    assert 1000 / fit.row_ms == pytest.approx(2_000 / 0.5, rel=0.1)
+
+
+def test_when_sizes_were_not_alike_is_not_forgotten_over_many_alike() -> None:
+    before = epochs([1_000, 10_000, 40_000, 50_000] * 3, fixed_ms=500, row_ms=0.1, noise=0.05)
+    after = epochs([2_000] * 500, fixed_ms=500, row_ms=0.1, noise=0.05, begin_ms=100_000)
+    fit = fit_cost(before + after)
+    assert fit is not None and fit.separated
+    assert (fit.fixed_ms, fit.row_ms) == (pytest.approx(500, rel=0.1), pytest.approx(0.1, rel=0.1))  # type: ignore[comparison-overlap]
+
+
+def test_four_epochs_and_any_number_of_ticks_are_too_few() -> None:
+    few = epochs([1_000, 2_000, 3_000, 4_000], fixed_ms=100, row_ms=0.1)
+    assert fit_cost([*few, *epochs([0] * 50, fixed_ms=100, row_ms=0)]) is None
+
+
+def job(measured: list[EpochCost], *, waiting: int = 0) -> Figures:
+    return Figures("j", 10**6, measured[-1].parallelism, 128, epochs=tuple(measured), waiting=waiting)
+
+
+SIZES = [1_000, 5_000, 20_000, 30_000] * 3
+
+
+def test_scaling_is_linear_until_another_parallelism_has_been_measured() -> None:
+    alone = throughput(job(epochs(SIZES, fixed_ms=200, row_ms=0.2)))
+    assert alone is not None and (alone.scaling, alone.compared) == (1.0, None)
+    at_one = epochs(SIZES, fixed_ms=200, row_ms=0.3, parallelism=1)
+    both = throughput(job(at_one + epochs(SIZES, fixed_ms=200, row_ms=0.2, begin_ms=50_000)))
+    assert both is not None and both.compared == 1
+    # Twice the subtasks took two thirds of the time: four times take four ninths.
+    assert both.rows_per_second(8) / both.rows_per_second(2) == pytest.approx(
+        (200 + 0.2 * both.epoch_rows) / (200 + 0.2 * both.epoch_rows * 4 / 9), rel=0.02
+    )
+
+
+def test_epochs_that_cannot_grow_leave_their_fixed_cost_in_the_rate() -> None:
+    measured = epochs([*SIZES, *[30_000] * 10], fixed_ms=3_000, row_ms=0.1)
+    free, limited = throughput(job(measured)), throughput(job(measured, waiting=10**7))
+    assert free is not None and limited is not None
+    assert free.rows_per_second(2) == pytest.approx(8_000, rel=0.02)
+    assert limited.rows_per_second(2) == pytest.approx(5_000, rel=0.02)
+    assert limited.rows_per_second(64) < 10_000

@@ -1,0 +1,159 @@
+"""The decision: its limits and its reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import ConfigurationError
+from statecore.policy import Figures, PolicyMemory, PolicySettings, decide, policy_settings
+from tests.unit.policy.test_cost import SIZES, epochs
+
+NOW_MS = 10_000_000
+NO_WAIT = PolicySettings(max_parallelism=16, scale_out_after_s=0, scale_in_after_s=0, cooldown_s=0)
+NOTHING = PolicyMemory()
+
+
+def figures(parallelism: int = 4, **others: Any) -> Figures:
+    """A job with a throughput of 8,000 rows/s per subtask."""
+    known: dict[str, Any] = {"arriving": 10_000.0, "waiting": 0, "busy": 1.0, "settled_ms": 0}
+    measured = epochs(SIZES, fixed_ms=1, row_ms=0.125 / parallelism, parallelism=parallelism)
+    return Figures("flights", NOW_MS, parallelism, 128, epochs=tuple(measured), **(known | others))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_target_is_beyond_the_limits_and_more_backlog_never_asks_for_less(data: Any) -> None:
+    lowest = data.draw(st.integers(1, 8))
+    wanted = PolicySettings(
+        min_parallelism=lowest,
+        max_parallelism=data.draw(st.integers(lowest, 64)),
+        subtasks_per_worker=data.draw(st.integers(1, 4)),
+        scale_out_after_s=0,
+        scale_in_after_s=0,
+        cooldown_s=0,
+        catch_up_s=data.draw(st.sampled_from([60, 900])),
+        max_lag_s=data.draw(st.sampled_from([None, 60])),
+    )
+    key_groups = data.draw(st.sampled_from([2, 16, 128]))
+    found = replace(
+        figures(data.draw(st.integers(1, 20)), workers=data.draw(st.sampled_from([None, 2]))),
+        max_parallelism=key_groups,
+        arriving=data.draw(st.floats(0, 300_000)),
+        lag_ms=data.draw(st.sampled_from([None, 0, 10**6])),
+    )
+    backlogs = sorted(data.draw(st.lists(st.integers(0, 10**9), min_size=2, max_size=4)))
+    made = [decide(replace(found, waiting=each), wanted, NOTHING) for each in backlogs]
+    sizes = wanted.sizes(key_groups, by_worker=found.workers is not None)
+    for each in made:
+        assert each.action == "stay" or each.parallelism in sizes
+        assert each.parallelism <= max(key_groups, found.parallelism)
+        assert found.workers is None or each.action == "stay" or each.workers == wanted.workers_for(each.parallelism)
+    assume(not any("would not help" in each.reason for each in made))
+    asked = [each.parallelism for each in made]
+    assert asked == sorted(asked)
+
+
+def test_a_size_is_chosen_that_keeps_up_with_room_and_drains_in_time() -> None:
+    # 40,000 rows/s at 70 % utilisation need 57,000, so 8 subtasks; there is no backlog.
+    assert decide(figures(4, arriving=40_000.0), NO_WAIT, NOTHING).parallelism == 8
+    # 72 million rows in 15 minutes need 80,000 rows/s beside the 10,000 that arrive, so 12 subtasks.
+    assert decide(figures(4, waiting=72_000_000), NO_WAIT, NOTHING).parallelism == 12
+    assert decide(figures(4, waiting=0), NO_WAIT, NOTHING).parallelism == 2
+    assert decide(figures(2, waiting=100_000), NO_WAIT, NOTHING).action == "stay"
+
+
+def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
+    wanted = PolicySettings(max_parallelism=16, scale_out_after_s=30, scale_in_after_s=600, cooldown_s=0)
+
+    def run(of: Figures, seconds: int, memory: PolicyMemory) -> tuple[int | None, PolicyMemory]:
+        for second in range(0, seconds, 5):
+            made = decide(replace(of, at_ms=NOW_MS + second * 1_000), wanted, memory)
+            memory = made.memory
+            if made.action != "stay":
+                return second, memory
+        return None, memory
+
+    high, low = figures(4, arriving=40_000.0), figures(4, arriving=5_000.0)
+    assert run(high, 120, NOTHING)[0] == 30
+    assert run(low, 900, NOTHING)[0] == 600
+    # A peak in between restarts the time.
+    _, memory = run(low, 500, NOTHING)
+    memory = decide(replace(high, at_ms=NOW_MS + 500_000), wanted, memory).memory
+    assert memory.slack_since_ms is None
+    # A need at another parallelism does not count.
+    _, memory = run(high, 20, NOTHING)
+    assert decide(replace(figures(6, arriving=90_000.0), at_ms=NOW_MS + 60_000), wanted, memory).action == "stay"
+
+
+def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:
+    wanted = PolicySettings(max_parallelism=16, scale_out_after_s=0, cooldown_s=300)
+    high = figures(4, arriving=40_000.0)
+    made = decide(high, wanted, NOTHING)
+    assert (made.action, made.memory) == ("out", PolicyMemory(NOW_MS, 4))
+    again = decide(replace(high, at_ms=NOW_MS + 299_000), wanted, made.memory)
+    assert again.action == "stay" and "cooling down for another 1 s" in again.reason
+    assert decide(replace(high, at_ms=NOW_MS + 300_000), wanted, again.memory).action == "out"
+    assert decide(replace(high, settled_ms=NOW_MS - 10_000), wanted, NOTHING).action == "stay"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"hindrance": "run-7 has the lease on the job"}, "run-7 has the lease"),
+        ({"epochs": ()}, "too few measurements"),
+        ({"arriving": None}, "too few measurements"),
+        ({"waiting": 10**9, "busy": 0.2}, "would not help"),
+    ],
+)
+def test_it_stays_and_says_why(found: dict[str, Any], said: str) -> None:
+    made = decide(replace(figures(4, arriving=40_000.0), **found), NO_WAIT, PolicyMemory(decided_ms=7))
+    assert made.action == "stay" and said in made.reason and made.memory.decided_ms == 7
+
+
+def test_a_reason_names_its_figures() -> None:
+    made = decide(figures(4, arriving=40_000.0, waiting=1_234_567, lag_ms=61_000), NO_WAIT, NOTHING)
+    for part in ("40,000 rows/s arrive", "1,234,567 rows wait", "lag 61 s", "100% of the time", "parallelism 4"):
+        assert part in made.reason
+
+
+def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
+    wanted = PolicySettings(max_parallelism=16, max_lag_s=60, scale_out_after_s=0, cooldown_s=0)
+    late = figures(4, arriving=20_000.0, lag_ms=600_000)
+    assert decide(late, wanted, NOTHING).action == "stay"
+    assert decide(replace(late, waiting=200_000), wanted, NOTHING).parallelism == 5
+    assert decide(replace(late, waiting=200_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
+    # If no source reports a backlog, the lag beyond its limit counts.
+    unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
+    assert decide(unknown, wanted, NOTHING).parallelism > 8
+
+
+def test_a_job_outside_of_its_limits_is_brought_back() -> None:
+    made = decide(figures(20), NO_WAIT, NOTHING)
+    assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason
+
+
+def test_sizes_are_whole_workers_within_the_limits() -> None:
+    wanted = PolicySettings(min_parallelism=3, max_parallelism=11, subtasks_per_worker=4)
+    assert wanted.sizes(128, by_worker=True) == [4, 8]
+    assert wanted.sizes(128, by_worker=False) == list(range(3, 12))
+    assert wanted.sizes(2, by_worker=True) == [2]
+    assert [wanted.workers_for(each) for each in (2, 4, 5)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "max_parallelism"),
+        ({"max_parallelism": 4, "min_parallelism": 5}, "min parallelism 5 above max parallelism 4"),
+        ({"max_parallelism": 4, "target_utilisation": 1.5}, "target_utilisation"),
+        ({"max_parallelism": 4, "cool_down": 1}, "cool_down"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        policy_settings(values)

@@ -1,0 +1,66 @@
+"""Estimated drain time, and arrival rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from statecore.policy import EpochCost, arriving, estimate_drain
+from tests.unit.policy.test_decision import figures
+
+
+def test_a_backlog_is_drained_by_what_is_left_of_the_rate() -> None:
+    # 32,000 rows/s at parallelism 4, 10,000 of which go to arrivals.
+    found = figures(4, waiting=2_200_000)
+    now = estimate_drain(found, 4)
+    assert now.drains and now.seconds == pytest.approx(100, rel=0.05)
+    assert now.at_least_s is not None and now.seconds is not None and now.at_most_s is not None
+    assert now.at_least_s <= now.seconds <= now.at_most_s
+    after = estimate_drain(found, 8)
+    assert after.seconds == pytest.approx(2_200_000 / 54_000, rel=0.05)
+    assert after.at_most_s is not None and after.at_most_s > now.seconds * 0.5
+    for part in (
+        "2,200,000 rows wait",
+        "10,000 rows/s arrive",
+        "assumed linear",
+        "plus the rescale, whose time",
+    ):
+        assert part in after.based_on
+
+
+def test_a_rescale_takes_its_time() -> None:
+    found = figures(4, waiting=2_200_000, rescale_ms=60_000)
+    estimate = estimate_drain(found, 8)
+    assert estimate.seconds == pytest.approx(60 + 2_800_000 / 54_000, rel=0.05)
+    assert "60 s for the rescale" in estimate.based_on
+    assert estimate_drain(found, 4).seconds == pytest.approx(100, rel=0.05)
+
+
+def test_what_is_not_known_is_not_guessed_and_what_never_drains_is_said() -> None:
+    assert estimate_drain(figures(4, waiting=None), 4).drains is None
+    assert "backlog unknown" in estimate_drain(figures(4, waiting=None), 4).based_on
+    assert "too few epochs" in estimate_drain(replace(figures(4, waiting=9), epochs=()), 4).based_on
+    never = estimate_drain(figures(4, waiting=9, arriving=50_000.0), 4)
+    assert (never.drains, never.seconds) == (False, None)
+    assert estimate_drain(figures(4, waiting=0), 4).seconds == 0
+
+
+SECOND_MS = 1_000
+
+
+def test_a_pile_after_an_outage_is_no_arrival_and_what_came_before_still_comes() -> None:
+    # 100 rows/s until second 1,000, nothing for 2,000 seconds, then everything at once.
+    came = [(second * SECOND_MS, 100.0 * min(second, 1_000)) for second in range(0, 3_000, 5)]
+    epochs = [EpochCost(second * SECOND_MS, 2, 500, 100) for second in range(5, 1_001, 5)]
+    assert arriving(came, epochs, 0, 2_999 * SECOND_MS) == 0
+    came += [(second * SECOND_MS, 100.0 * second) for second in range(3_000, 3_060, 5)]
+    assert arriving(came, epochs, 200_000, 3_060 * SECOND_MS) == pytest.approx(100)
+    # An outage of two minutes does not even show.
+    short = [(second * SECOND_MS, 100.0 * (second if not 500 <= second < 620 else 500)) for second in range(0, 700, 5)]
+    assert arriving(short, (), 12_000, 700 * SECOND_MS) == pytest.approx(100, rel=0.01)
+
+
+def test_before_the_first_quarter_of_a_minute_nothing_is_known_of_arrivals() -> None:
+    assert arriving([], (), None, 0) is None
+    assert arriving([(0, 0.0), (14_000, 50_000.0)], (), 0, 14_000) is None

@@ -1,0 +1,113 @@
+"""Claims: as long as somebody reads a manifest, everybody can see it, and no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from statecore.errors import ManifestError, MissingFileError, UnsafePathError
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import Claim, claimed, claims
+from tests.support.handmade import manifest
+
+
+@pytest.fixture
+def path(store: CheckpointStore) -> str:
+    return store.commit(manifest())
+
+
+def test_a_claim_is_there_while_its_block_runs_and_gone_afterwards(store: CheckpointStore, path: str) -> None:
+    assert claims(store.files) == []
+    with claimed(store.files, path, "a copy"):
+        (claim,) = claims(store.files)
+        assert (claim.manifest, claim.holder) == (path, "a copy")
+        assert store.claimed() == {path}
+    assert claims(store.files) == []
+    assert store.files.list("claims") == []
+
+
+def test_a_claim_goes_also_when_its_block_fails(store: CheckpointStore, path: str) -> None:
+    with pytest.raises(ZeroDivisionError), claimed(store.files, path, "a copy"):
+        raise ZeroDivisionError
+    assert store.files.list("claims") == []
+
+
+def test_one_manifest_can_be_claimed_by_several_and_one_that_is_done_takes_away_its_own_claim_alone(
+    store: CheckpointStore, path: str
+) -> None:
+    with claimed(store.files, path, "a copy"):
+        with claimed(store.files, path, "a rewrite"):
+            assert sorted(claim.holder for claim in claims(store.files)) == ["a copy", "a rewrite"]
+        assert [claim.holder for claim in claims(store.files)] == ["a copy"]
+
+
+def test_what_is_not_there_cannot_be_claimed(store: CheckpointStore) -> None:
+    missing = "savepoints/gone/manifest.json"
+    with (
+        pytest.raises(
+            MissingFileError, match=rf"{store.files.url}/{missing}; expected it for a copy; .*another savepoint"
+        ),
+        claimed(store.files, missing, "a copy"),
+    ):
+        pytest.fail("the block ran")
+    assert store.files.list("claims") == []
+
+
+def test_a_path_that_leaves_the_store_is_refused(store: CheckpointStore) -> None:
+    with pytest.raises(UnsafePathError), claimed(store.files, "../other/manifest.json", "a copy"):
+        pytest.fail("the block ran")
+    assert store.files.list("claims") == []
+
+
+def test_a_claim_that_was_forgotten_counts_for_a_day(
+    store: CheckpointStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with claimed(store.files, path, "a driver that is killed"):
+        (entry,) = store.files.list("claims")
+        left_behind = store.files.read(entry.path)
+    store.files.write(entry.path, left_behind)
+    day_s, now_s = 24 * 60 * 60, time.time()
+    for later_s, counts in [(day_s - 60, True), (day_s + 60, False)]:
+        with monkeypatch.context() as patch:
+            patch.setattr("statecore.snapshot.claims.time.time", lambda later_s=later_s: now_s + later_s)
+            assert bool(claims(store.files)) is counts
+
+
+def unknown_field(claim: Claim) -> bytes:
+    return msgspec.json.encode({**msgspec.structs.asdict(claim), "more": 1})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda c: msgspec.json.encode(c).replace(b"copy", b"\xffopy"),
+        lambda _: b"[]",
+        unknown_field,
+        lambda c: msgspec.json.encode(c)[:-4],
+    ],
+    ids=["empty", "a damaged byte", "no claim", "unknown field", "cut short"],
+)
+def test_a_claim_that_cannot_be_read_is_named(store: CheckpointStore, damage: Callable[[Claim], bytes]) -> None:
+    claim = Claim(manifest="manifests/x.json", holder="a copy", expires_ms=2**60)
+    store.files.write("claims/x.json", damage(claim))
+    with pytest.raises(ManifestError, match=r"found claims/x\.json, which is no claim .*; expected .*; move the file"):
+        claims(store.files)
+
+
+def test_a_claim_that_goes_while_others_are_looked_at_is_no_error(store: CheckpointStore, path: str) -> None:
+    class Vanishing:
+        """The store, in which whatever was listed is gone when it is read."""
+
+        list = staticmethod(store.files.list)
+
+        @staticmethod
+        def read(path: str) -> bytes:
+            store.files.delete(path)
+            return store.files.read(path)
+
+    with claimed(store.files, path, "a copy"):
+        assert claims(Vanishing()) == []  # type: ignore[arg-type]

@@ -1,0 +1,283 @@
+"""The manifest on disk: readable for good, and refused by name when it is not what it should be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import ManifestError, UnsafePathError
+from statecore.model import DistributionMode, StateKind, StateVisibility, UpdateType
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import (
+    Artifact,
+    FileKind,
+    FileRef,
+    ProgressFile,
+    SavepointInfo,
+    SourcePositions,
+    StagedOutput,
+    StateSchema,
+    SubtaskState,
+    TtlRef,
+    decode_manifest,
+    encode_manifest,
+)
+from tests.support.handmade import file_ref, manifest, written
+
+# The machine may be busy; slowness proves nothing here.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+DATA = Path(__file__).parent / "data"
+VERSION_1 = DATA / "manifest-v1.json"
+VERSION_2 = DATA / "manifest-v2.json"
+GOLDEN = DATA / "manifest-v3.json"
+
+
+def test_the_manifest_of_version_1_in_the_repository_stays_readable() -> None:
+    read = decode_manifest(VERSION_1.read_bytes(), "golden")
+
+    assert (read.version, read.watermark_ms) == (3, None)
+    assert (read.job, read.lineage, read.epoch, read.generation) == ("flight_delays", 2, 42, 3)
+    assert (read.parallelism, read.max_parallelism, read.rows, read.rows_total) == (2, 128, 10, 4200)
+    assert (read.root, read.parent) == ("../..", "manifests/000001-000000000041.json")
+    assert (read.batch_timestamp_ms, read.committed_ms) == (1_700_000_000_000, 1_700_000_000_500)
+    (operator,) = read.operators
+    assert (operator.uid, operator.key_fields[0].name, operator.key_fields[0].type) == ("delays", "tailnum", "string")
+    assert operator.states == (
+        StateSchema(name="total", scope="keyed", kind=StateKind.VALUE, type="struct<flights:bigint,minutes:bigint>"),
+        StateSchema(
+            name="rejects",
+            scope="operator",
+            kind=StateKind.LIST,
+            type="string",
+            strategy="contiguous",
+            mode=DistributionMode.SPLIT,
+        ),
+    )
+    first, second = operator.subtasks
+    assert [(k.kind, k.token, k.key_groups, k.rows) for k in first.keyed] == [
+        (FileKind.BASE, "aa", (0, 63), 100),
+        (FileKind.CHANGELOG, "bb", (0, 63), 5),
+    ]
+    assert first.keyed[0].file == FileRef(
+        path="state/delays/000001-000000000040/00000-aa-total.parquet", size=1234, sha256="a" * 64
+    )
+    assert first.operator[0].partitions.mode is DistributionMode.SPLIT
+    assert first.operator[0].partitions.offsets == (0, 1, 4)
+    assert (first.operator_token, second) == ("bb", SubtaskState())
+    assert [(o.sink, o.rows) for o in read.outputs] == [("alerts", 3)]
+    assert [p.name for p in read.progress] == ["offsets/42"]
+    assert read.savepoint == SavepointInfo(name="before-outage", reason="storage is down", created_ms=1_700_000_001_000)
+
+
+def test_the_manifest_of_version_2_in_the_repository_stays_readable() -> None:
+    read = decode_manifest(VERSION_2.read_bytes(), "golden")
+
+    assert (read.version, read.watermark_ms, read.artifact, read.sources) == (3, 1_699_999_999_000, None, ())
+    assert [(s.name, str(s.kind), s.stamped, s.windowed, s.mode) for s in read.operators[0].states] == [
+        ("total", "value", False, False, None),
+        ("routes", "map", True, True, None),
+        ("__event_timers", "timers", False, True, None),
+        ("rejects", "list", False, False, DistributionMode.SPLIT),
+        ("offsets", "list", False, False, DistributionMode.UNION),
+        ("rules", "map", False, False, DistributionMode.BROADCAST),
+    ]
+    assert [item.partitions.mode for item in read.operators[0].subtasks[0].operator] == [
+        DistributionMode.SPLIT,
+        DistributionMode.UNION,
+        DistributionMode.BROADCAST,
+    ]
+
+
+def test_the_manifest_of_version_3_in_the_repository_stays_readable() -> None:
+    read = decode_manifest(GOLDEN.read_bytes(), "golden")
+
+    assert (read.version, read.root, read.watermark_before_ms) == (3, "../..", 1_699_999_998_000)
+    assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (1_700_000_060_000, 1_700_000_005_000)
+    assert read.artifact == Artifact(
+        name="flight_delays.py", file=FileRef(path=f"artifacts/{'9' * 64}/flight_delays.py", size=77, sha256="9" * 64)
+    )
+    assert read.sources == (
+        SourcePositions(name="flights", positions=('{"logOffset":42}',), max_event_time_ms=1_699_999_999_001),
+    )
+    assert read.operators[0].states[1].ttl == TtlRef(
+        ttl_ms=60_000,
+        update_type=UpdateType.ON_READ_AND_WRITE,
+        visibility=StateVisibility.NEVER_RETURN_EXPIRED,
+        cleanup_full_snapshot=True,
+        cleanup_incremental=(10, False),
+    )
+
+
+@pytest.mark.parametrize("older", [VERSION_1, VERSION_2])
+def test_a_manifest_of_an_older_version_is_written_as_version_3(older: Path) -> None:
+    read = decode_manifest(older.read_bytes(), "golden")
+    assert json.loads(encode_manifest(read))["version"] == 3
+    assert decode_manifest(encode_manifest(read), "x") == read
+
+
+def test_what_is_written_today_is_the_golden_file_byte_for_byte() -> None:
+    assert encode_manifest(decode_manifest(GOLDEN.read_bytes(), "golden")) == GOLDEN.read_bytes()
+
+
+def test_a_manifest_that_says_nothing_of_timers_is_read_as_one_without_any() -> None:
+    fields = json.loads(GOLDEN.read_bytes())
+    for name in ("next_event_timer_ms", "next_processing_timer_ms"):
+        del fields[name]
+    unsigned = json.dumps({**fields, "checksum": "0" * 64}).encode()
+    signed = unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode(), 1)
+
+    read = decode_manifest(signed, "older")
+
+    assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (None, None)
+
+
+def test_a_manifest_is_read_back_equal(tmp_path: Path) -> None:
+    made = written(CheckpointStore.at(str(tmp_path)), 3)
+    assert decode_manifest(encode_manifest(made), "x") == made
+
+
+def test_files_names_each_file_once_and_no_staged_output() -> None:
+    read = decode_manifest(GOLDEN.read_bytes(), "golden")
+    assert sorted(ref.sha256[0] for ref in read.files()) == ["1", "2", "9", "a", "b", "c", "e", "f"]
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Return a changed manifest with a checksum that fits, as a program that errs would write it."""
+    raw = json.loads(GOLDEN.read_text())
+    raw["checksum"] = "0" * 64
+    change(raw)
+    data = json.dumps(raw).encode()
+    return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def test_an_edited_manifest_is_refused_until_its_checksum_is_right() -> None:
+    edited = GOLDEN.read_bytes().replace(b'"rows": 10,', b'"rows": 11,')
+    with pytest.raises(ManifestError, match=r"found x with the SHA-256 .*; expected .*; it was edited"):
+        decode_manifest(edited, "x")
+    assert decode_manifest(changed(lambda raw: raw.update(rows=11)), "x").rows == 11
+
+
+def _operator(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw["operators"][0]
+
+
+def _keyed(raw: dict[str, Any]) -> dict[str, Any]:
+    return _operator(raw)["subtasks"][0]["keyed"][0]
+
+
+REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "newer version": (
+        lambda m: m.update(version=4),
+        r"manifest version 4 in NAME; expected version 1 or 2 or 3; read it with",
+    ),
+    "version that is no number": (lambda m: m.update(version="1"), r"found NAME, which is no manifest .*\$\.version"),
+    "no version": (lambda m: m.pop("version"), r"manifest version 0 in NAME"),
+    "other format": (lambda m: m.update(format="iceberg"), r"the format 'iceberg' in NAME; expected 'statecore.man"),
+    "no format": (lambda m: m.pop("format"), r"the format '' in NAME"),
+    "unknown field": (lambda m: m.update(colour="red"), r"NAME.*unknown field `colour`"),
+    "unknown field deep inside": (lambda m: _keyed(m).update(colour="red"), r"NAME.*`colour`.*keyed\[0\]"),
+    "missing field": (lambda m: m.pop("epoch"), r"NAME.*missing required field `epoch`"),
+    "wrong type": (lambda m: m.update(epoch="42"), r"NAME.*\$\.epoch"),
+    "root elsewhere": (lambda m: m.update(root="/"), r"NAME.*\$\.root"),
+    "unknown kind of file": (lambda m: _keyed(m).update(kind="pickle"), r"NAME.*'pickle'.*kind"),
+    "unknown mode": (
+        lambda m: _operator(m)["subtasks"][0]["operator"][0]["partitions"].update(mode="random"),
+        r"NAME.*'random'.*mode",
+    ),
+    "a subtask lost": (lambda m: _operator(m)["subtasks"].pop(), r"NAME.*1 subtasks of operator 'delays'.*lism 2"),
+    "parallelism changed": (lambda m: m.update(parallelism=3), r"NAME.*2 subtasks of operator 'delays'.*lism 3"),
+    "parallelism beyond the maximum": (lambda m: m.update(max_parallelism=1), r"NAME.*parallelism 2 of at most 1"),
+    "key groups outside": (lambda m: _keyed(m).update(key_groups=[0, 128]), r"NAME.*key groups 0 to 128 of 128"),
+    "key groups reversed": (lambda m: _keyed(m).update(key_groups=[5, 4]), r"NAME.*key groups 5 to 4"),
+    "unknown kind of state": (lambda m: _operator(m)["states"][0].update(kind="pickle"), r"NAME.*'pickle'.*kind"),
+    "a map state that is no map": (
+        lambda m: _operator(m)["states"][1].update(type="bigint"),
+        r"NAME.*map state 'routes' of the type 'bigint'",
+    ),
+    "operator state without a mode": (
+        lambda m: _operator(m)["states"][3].update(mode=None),
+        r"NAME.*operator state 'rejects' as list with the mode None",
+    ),
+    "a broadcast list": (
+        lambda m: _operator(m)["states"][3].update(mode="broadcast"),
+        r"NAME.*operator state 'rejects' as list with the mode broadcast",
+    ),
+    "elements of another mode than their state": (
+        lambda m: _operator(m)["states"][3].update(mode="union"),
+        r"NAME.*split elements of the union state 'rejects'",
+    ),
+    "a state that is not declared": (lambda m: _keyed(m).update(state="gone"), r"NAME.*keyed state 'gone'.*'delays'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_manifest_that_does_not_fit_is_refused_with_its_name_and_the_reason(case: str) -> None:
+    change, message = REFUSED[case]
+    with pytest.raises(ManifestError, match=message.replace("NAME", "/store/manifests/x.json")) as raised:
+        decode_manifest(changed(change), "/store/manifests/x.json")
+    assert "expected" in str(raised.value)
+    assert str(raised.value).count(";") >= 2
+
+
+ESCAPES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "keyed file": lambda m: _keyed(m)["file"].update(path="../../etc/passwd"),
+    "operator file": lambda m: _operator(m)["subtasks"][0]["operator"][0]["file"].update(path="/etc/passwd"),
+    "staged output": lambda m: m["outputs"][0]["file"].update(path="a/../../b"),
+    "progress file": lambda m: m["progress"][0]["file"].update(path="a\\..\\b"),
+    "name of a progress file": lambda m: m["progress"][0].update(name="../../outside"),
+}
+
+
+@pytest.mark.parametrize("case", ESCAPES)
+def test_a_manifest_that_names_a_file_outside_of_its_root_is_refused(case: str) -> None:
+    with pytest.raises(UnsafePathError, match="expected a relative path"):
+        decode_manifest(changed(ESCAPES[case]), "x")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        GOLDEN.read_bytes()[:-40],
+        b"\x80\x04\x95",
+        b"null",
+        b"[]",
+        b'{"x":' + b"[" * 100_000,
+        VERSION_2.read_bytes().replace(b"storage", b"st\xff"),
+    ],
+    ids=["empty", "brace", "truncated", "pickle", "null", "array", "nesting without end", "byte that is no text"],
+)
+def test_damaged_json_is_refused_with_the_name_of_the_manifest(data: bytes) -> None:
+    with pytest.raises(ManifestError, match=r"found the-manifest, which"):
+        decode_manifest(data, "the-manifest")
+
+
+@unhurried
+@given(st.integers(0, len(GOLDEN.read_bytes()) - 1), st.integers(0, 255))
+def test_every_flipped_byte_is_refused(position: int, byte: int) -> None:
+    data = bytearray(GOLDEN.read_bytes())
+    assume(data[position] != byte)
+    data[position] = byte
+    with pytest.raises(ManifestError, match=r"found .*the-manifest.*; expected") as raised:
+        decode_manifest(bytes(data), "the-manifest")
+    assert str(raised.value).count(";") >= 2
+
+
+def test_records_are_immutable_and_take_no_unknown_field() -> None:
+    made = manifest()
+    with pytest.raises(AttributeError):
+        made.epoch = 8  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        ProgressFile(name="x", file=file_ref("x"), colour="red")  # type: ignore[call-arg]
+    output = StagedOutput(sink="a", file=file_ref("x"), rows=1)
+    assert msgspec.structs.replace(made, outputs=(output,)).files() == []

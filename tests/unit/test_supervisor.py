@@ -1,0 +1,438 @@
+"""The supervisor with real processes: a small driver that only reports to the catalog."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tenacity import retry, stop_after_delay, wait_fixed
+
+from statecore import supervisor as supervisor_module
+from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
+from statecore.catalog.job_names import read_job_names
+from statecore.cluster import ClusterSize
+from statecore.cluster.processes import kill_session, session_members, spawn
+from statecore.errors import CatalogError, ClusterError
+from statecore.supervisor import Supervisor
+
+DRIVER = """
+import os, sys, time
+from statecore.catalog import Catalog
+
+url, job, generation = sys.argv[1], sys.argv[2], int(sys.argv[3])
+print("driver of", job, generation, flush=True)
+with Catalog(url) as catalog:
+    epoch = 10 * generation
+    while catalog.heartbeat(job, generation, lineage=1, epoch=epoch):
+        if catalog.job(job).desired_state == "stopped":
+            catalog.end_generation(job, generation, state="stopped")
+            sys.exit(0)
+        time.sleep(0.05)
+"""
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/catalog.db"
+
+
+@pytest.fixture
+def catalog(url: str) -> Iterator[Catalog]:
+    with Catalog(url, liveness=Liveness(running_ms=3_000)) as catalog:
+        catalog.create_schema()
+        register(catalog)
+        yield catalog
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def slow_catalog(url: str, clock: ManualClock) -> Iterator[Catalog]:
+    """A catalog in which time passes only when the test says so."""
+    with Catalog(url, clock=clock) as catalog:
+        catalog.create_schema()
+        register(catalog)
+        yield catalog
+
+
+@pytest.fixture(autouse=True)
+def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Pids of all drivers started; whatever is left of them is ended."""
+    pids: list[int] = []
+
+    def recording(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        child = spawn(*args, **kwargs)
+        pids.append(child.pid)
+        return child
+
+    monkeypatch.setattr(supervisor_module, "spawn", recording)
+    yield pids
+    for pid in pids:
+        kill_session(pid)
+
+
+@pytest.fixture
+def launch(tmp_path: Path, url: str) -> Callable[[JobRecord, GenerationRecord], list[str]]:
+    program = tmp_path / "driver.py"
+    program.write_text(DRIVER)
+    return lambda job, generation: [sys.executable, str(program), url, job.name, str(generation.generation)]
+
+
+def register(catalog: Catalog) -> None:
+    catalog.register_job(
+        "j", artifact="/a.py", store="/s", master_url="spark://h:1", parallelism=2, max_parallelism=128
+    )
+
+
+def until(supervisor: Supervisor, condition: Callable[[], object], timeout_s: float = 30) -> None:
+    @retry(stop=stop_after_delay(timeout_s), wait=wait_fixed(0.05), reraise=True)
+    def attempt() -> None:
+        supervisor.step()
+        assert condition()
+
+    attempt()
+
+
+def states(catalog: Catalog) -> list[str]:
+    return [g.state for g in reversed(catalog.generations("j"))]
+
+
+def newest(catalog: Catalog) -> GenerationRecord:
+    generation = catalog.newest_generation("j")
+    assert generation is not None
+    return generation
+
+
+def test_a_wanted_job_is_started_once_and_writes_its_log(catalog: Catalog, launch, tmp_path: Path, spawned) -> None:
+    supervisor = Supervisor(catalog, tmp_path / "logs", launch=launch)
+    supervisor.step()
+    assert states(catalog) == []
+    catalog.set_desired("j", state="running")
+    until(supervisor, lambda: states(catalog) == ["running"])
+    supervisor.step()
+    assert len(spawned) == 1
+    assert os.getsid(spawned[0]) == spawned[0] != os.getsid(0)
+    assert newest(catalog).log_path == str(tmp_path / "logs" / "j-1.log")
+    assert Path(newest(catalog).log_path).read_text().startswith("driver of j 1")
+
+
+def test_a_killed_driver_is_replaced_without_waiting_for_its_heartbeat(
+    catalog: Catalog, launch, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    catalog.set_desired("j", state="running")
+    until(supervisor, lambda: states(catalog) == ["running"])
+    os.kill(spawned[0], signal.SIGKILL)
+    until(supervisor, lambda: len(spawned) == 2, timeout_s=2)
+    until(supervisor, lambda: states(catalog) == ["failed", "running"])
+    assert "its JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
+    assert not psutil.pid_exists(spawned[0])
+
+
+def test_a_job_that_stopped_as_wanted_stays_stopped_and_starts_again_when_wanted(
+    catalog: Catalog, launch, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    catalog.set_desired("j", state="running")
+    until(supervisor, lambda: states(catalog) == ["running"])
+    catalog.set_desired("j", state="stopped")
+    until(supervisor, lambda: states(catalog) == ["stopped"] and not psutil.pid_exists(spawned[0]))
+    for _ in range(3):
+        supervisor.step()
+    assert len(spawned) == 1
+    catalog.set_desired("j", state="running", parallelism=4)
+    supervisor.step()
+    assert (newest(catalog).generation, newest(catalog).parallelism) == (2, 4)
+
+
+def test_a_job_killed_while_unwanted_is_not_started(catalog: Catalog, launch, tmp_path: Path, spawned) -> None:
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    catalog.set_desired("j", state="running")
+    until(supervisor, lambda: states(catalog) == ["running"])
+    os.kill(spawned[0], signal.SIGSTOP)
+    catalog.set_desired("j", state="stopped")
+    os.kill(spawned[0], signal.SIGKILL)
+    until(supervisor, lambda: states(catalog) == ["failed"])
+    supervisor.step()
+    assert len(spawned) == 1
+
+
+def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one(
+    catalog: Catalog, launch, tmp_path: Path, spawned
+) -> None:
+    first = Supervisor(catalog, tmp_path, launch=launch)
+    catalog.set_desired("j", state="running")
+    until(first, lambda: states(catalog) == ["running"])
+    second = Supervisor(catalog, tmp_path, launch=launch)
+    beat_ms = newest(catalog).heartbeat_ms
+    until(second, lambda: newest(catalog).heartbeat_ms > beat_ms + 500)
+    assert len(spawned) == 1
+    os.kill(spawned[0], signal.SIGKILL)
+    until(second, lambda: states(catalog) == ["failed", "running"])
+    assert "no heartbeat" in str(catalog.generations("j")[1].error)
+
+
+def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    slow_catalog.acquire_lease("j", "run-1", 5_000)
+    slow_catalog.start_rescale_run("run-1", "j", from_parallelism=2, to_parallelism=4)
+    slow_catalog.set_desired("j", state="stopped", start_from="/sp")
+    clock.ms += 4_999
+    supervisor.step()
+    assert states(slow_catalog) == []
+    clock.ms += 1
+    supervisor.step()
+    assert states(slow_catalog) == ["launching"]
+    assert slow_catalog.job("j").start_from is None and slow_catalog.lease("j") is None
+    assert slow_catalog.rescale_run("run-1").error == "lease expired (owner run-1)"
+
+
+def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["false"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
+        until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)  # type: ignore[misc]
+        assert "the driver ended with exit code 1" in str(newest(slow_catalog).error)
+        clock.ms += pause_ms - 1
+        supervisor.step()
+        assert newest(slow_catalog).generation == number
+        clock.ms += 1
+        supervisor.step()
+        assert newest(slow_catalog).generation == number + 1
+
+
+def fail_with(catalog: Catalog, epoch: int | None) -> None:
+    number = catalog.claim_generation("j", log_path="/l").generation
+    if epoch is not None:
+        catalog.heartbeat("j", number, lineage=1, epoch=epoch)
+    catalog.end_generation("j", number, state="failed")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "pause_ms"),
+    [([5], 0), ([5, 5], 1_000), ([5, 5, 6], 0), ([5, None, 5], 2_000), ([None, 5], 0), ([5, 5, None, 5], 4_000)],
+)
+def test_only_failures_without_a_new_epoch_count(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, epochs: list[int | None], pause_ms: int
+) -> None:
+    for epoch in epochs:
+        fail_with(slow_catalog, epoch)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    clock.ms += max(pause_ms - 1, 0)
+    supervisor.step()
+    assert (newest(slow_catalog).generation > len(epochs)) == (pause_ms == 0)
+    clock.ms += 1
+    supervisor.step()
+    assert newest(slow_catalog).generation == len(epochs) + 1
+
+
+def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    clock.ms += 90_000
+    supervisor.step()
+    assert states(slow_catalog) == ["failed"]
+    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    clock.ms += 1_000
+    supervisor.step()
+    assert states(slow_catalog) == ["failed", "launching"]
+
+
+def test_a_driver_that_does_not_heed_its_end_is_killed(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    slow_catalog.set_desired("j", state="stopped")
+    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    clock.ms += 60_000
+    supervisor.step()
+    assert psutil.pid_exists(spawned[0])
+    clock.ms += 1
+    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    assert states(slow_catalog) == ["stopped"]
+
+
+def test_the_names_of_all_jobs_are_written_down_for_those_who_must_not_ask_the_catalog(
+    slow_catalog: Catalog, tmp_path: Path
+) -> None:
+    names = tmp_path / "jobs.json"
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: [], names_file=names)
+    supervisor.step()
+    assert read_job_names(names) == ["j"]
+
+
+def test_what_a_dead_driver_started_is_ended_with_it(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(
+        slow_catalog, tmp_path, launch=lambda *_: ["sh", "-c", "sleep 60 & sleep 60; true"], clock=clock
+    )
+    slow_catalog.set_desired("j", state="running")
+    until(supervisor, lambda: len(session_members(spawned[0])) == 3)
+    os.kill(spawned[0], signal.SIGKILL)
+    until(supervisor, lambda: states(slow_catalog) == ["failed"] and not session_members(spawned[0]))
+
+
+def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
+    request = catalog.request("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
+    until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.get_request(request).state == "failed")
+    assert "found no job file" in str(catalog.get_request(request).error)
+
+
+def test_a_driver_that_cannot_be_started_fails_its_generation(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["/no/such/program"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    assert states(slow_catalog) == ["failed"]
+    assert "/no/such/program" in str(newest(slow_catalog).error)
+
+
+def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
+    catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, failures = catalog.clusters, [CatalogError("database is locked"), RuntimeError("surprise")]
+
+    def clusters() -> object:
+        if failures:
+            raise failures.pop(0)
+        return real()
+
+    monkeypatch.setattr(catalog, "clusters", clusters)
+    catalog.set_desired("j", state="running")
+    supervisor = Supervisor(catalog, tmp_path, launch=launch, poll_interval_s=0.02)
+    thread = threading.Thread(target=supervisor.run)
+    with caplog.at_level(logging.INFO):
+        thread.start()
+        try:
+
+            @retry(stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+            def running() -> None:
+                assert states(catalog) == ["running"]
+
+            running()
+        finally:
+            supervisor.stop()
+            thread.join(30)
+    assert not thread.is_alive()
+    assert "database is locked" in caplog.text and "surprise" in caplog.text
+
+
+def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    slow_catalog.heartbeat("j", 1)
+    slow_catalog.acquire_lease("j", "run-1", 60_000)
+    clock.ms += 120_000
+    with monkeypatch.context() as away:
+        away.setattr(slow_catalog, "clusters", unreachable)
+        with pytest.raises(CatalogError):
+            supervisor.step()
+    clock.ms += 14_999
+    supervisor.step()
+    assert states(slow_catalog) == ["running"] and slow_catalog.lease("j") is not None
+    clock.ms += 1
+    supervisor.step()
+    assert states(slow_catalog) == ["failed"] and slow_catalog.lease("j") is None
+
+
+def unreachable() -> None:
+    raise CatalogError("the database is down")
+
+
+class FakeCluster:
+    def __init__(self) -> None:
+        self.workers = 0
+
+    def resize(self, workers: int) -> None:
+        if workers == 3:
+            raise ClusterError("no room")
+        self.workers = workers
+
+    def size(self) -> ClusterSize:
+        if self.workers > 3:
+            raise ClusterError("no master")
+        return ClusterSize(running=self.workers, ready=self.workers)
+
+    def close(self) -> None:
+        pass
+
+
+def test_clusters_get_the_size_wanted_and_report_the_size_seen(
+    catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "cluster_for", lambda record: FakeCluster())
+    catalog.register_cluster("c", "standalone", {}, 1)
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    supervisor.step()
+    assert catalog.cluster("c").ready_workers == 1
+    catalog.set_desired_workers("c", 2)
+    supervisor.step()
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, None)
+    catalog.set_desired_workers("c", 3)
+    supervisor.step()
+    # Those that are there go on.
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, "no room")
+    catalog.set_desired_workers("c", 4)
+    supervisor.step()
+    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no master")
+
+
+def test_one_impossible_cluster_does_not_keep_jobs_from_starting(catalog: Catalog, launch, tmp_path: Path) -> None:
+    catalog.register_cluster("c", "yarn", {}, 1)
+    catalog.set_desired("j", state="running")
+    Supervisor(catalog, tmp_path, launch=launch).step()
+    assert states(catalog) == ["launching"]
+    assert "of kind 'yarn'" in str(catalog.cluster("c").message)
+
+
+def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> None:
+    program = (
+        "import logging, sys; from pathlib import Path; from statecore.supervisor import run_supervisor;"
+        "logging.basicConfig(level='INFO'); run_supervisor(sys.argv[1], Path(sys.argv[2]), poll_interval_s=0.1)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, url, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(supervisor_module.__file__).parents[1],
+    )
+    assert process.stderr is not None
+    assert any("supervisor started" in line for line in process.stderr)
+    process.terminate()
+    _, rest = process.communicate(timeout=30)
+    assert process.returncode == 0, rest
+    assert "supervisor ends" in rest
