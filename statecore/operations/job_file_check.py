@@ -103,5 +103,6 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
 
 def _wrong(what: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"found a job file that fails, {what}; expected build(job) to describe a job; correct the file"
+        f"found a job file that fails, {what}; expected build(job) to describe a job; correct the file or the "
+        "job's settings"
     )
