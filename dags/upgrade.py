@@ -7,8 +7,9 @@ back: the job goes on with its old file, from its newest committed epoch.
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param, chain
-from statecore_airflow.operators.lease import BeginUpgradeOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator
 from statecore_airflow.operators.rescale import (
+    ReplaceArtifactOperator,
     RestartOperator,
     RollbackOperator,
     StopWithSavepointOperator,

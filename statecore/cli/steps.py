@@ -23,7 +23,10 @@ from statecore.operations.rescaling import (
 
 POLL_S = 0.5
 
+# What the steps log for Airflow, the shell shows by spinners, notes and the final error.
 log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
+log.propagate = False
 
 
 def shell_change(catalog: Catalog, job: str) -> Change:

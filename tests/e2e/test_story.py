@@ -25,11 +25,11 @@ FAILURES = [
     ("plan@begun", {**LARGE, "method": "live"}),
     ("lease@begun", {**LARGE, "method": "live"}),
     ("resize_cluster@ended", {"parallelism": 2, "workers": 2, "method": "live"}),
-    ("rescale_live@begun", {"parallelism": 4, "method": "live"}),
+    ("rescale_state@begun", {"parallelism": 4, "method": "live"}),
     ("verify@begun", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_state@ended", {"parallelism": 4, "method": "by_reference"}),
     ("restart@ended", {"parallelism": 4, "method": "by_reference"}),
-    ("rewrite_state@begun", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
+    ("rescale_state@begun", {"parallelism": 4, "max_parallelism": 32, "method": "rewrite"}),
 ]
 CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
@@ -79,13 +79,13 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     world.succeed("rescale", run)
     expect(form.locator("#outcome")).to_contain_text("success", timeout=15_000)
     done = world.catalog.rescale_run(run)
-    assert (done.state, done.method, done.reason) == ("done", "by_reference", "drain what waits")
+    assert (done.state, done.method, done.reason) == ("done", "live", "drain what waits")
     world.check(LARGE)
 
 
 def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_between_two_steps(world: World) -> None:
     world.feed(2)
-    run = world.trigger("rescale", "back", **SMALL, reason="drained", approval=True)
+    run = world.trigger("rescale", "back", **SMALL, method="by_reference", reason="drained", approval=True)
     world.approve(run)
 
     def stopping() -> str | None:

@@ -114,7 +114,14 @@ class CatalogOperator(BaseOperator):
 
 @contextmanager
 def open_catalog(conn_id: str) -> Iterator[Catalog]:
-    """Open the catalog of a connection, and turn errors of this library into Airflow's.
+    """Open the catalog of a connection; errors are as those of ``airflow_errors``."""
+    with airflow_errors(), Catalog(CatalogSettings.load(conn_id).url) as catalog:
+        yield catalog
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn errors of this library into Airflow's.
 
     Raises:
         AirflowException: Failed; retryable.
@@ -122,8 +129,7 @@ def open_catalog(conn_id: str) -> Iterator[Catalog]:
 
     """
     try:
-        with Catalog(CatalogSettings.load(conn_id).url) as catalog:
-            yield catalog
+        yield
     except StatecoreError as error:
         raise (AirflowException if is_retryable(error) else AirflowFailException)(str(error)) from error
 

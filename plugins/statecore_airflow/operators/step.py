@@ -81,6 +81,10 @@ class StepOperator(CatalogOperator):
         return self._step
 
     def _wait(self, catalog: Catalog, step: Step) -> None:
+        first = step.observe()
+        if first.status is not Status.WAITING:
+            self.judge(first)
+            return
         self.wait(
             catalog,
             StepTrigger,

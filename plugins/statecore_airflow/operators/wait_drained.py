@@ -12,7 +12,7 @@ from statecore.catalog import Catalog
 from statecore.operations.autoscaling import Waiting, waiting_now
 from statecore.operations.rescaling import Finding, Status
 from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.operators.base import CatalogOperator, event_finding
+from statecore_airflow.operators.base import CatalogOperator, airflow_errors, event_finding
 from statecore_airflow.params.catch_up import CatchUpRequest
 from statecore_airflow.triggers.catalog import CatalogTrigger
 
@@ -99,7 +99,8 @@ class WaitDrainedOperator(CatalogOperator):
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> None:
         """Go on after the trigger has fired."""
-        self.judge(event_finding(event))
+        with airflow_errors():
+            self.judge(event_finding(event))
 
 
 def _words(found: Waiting) -> str:

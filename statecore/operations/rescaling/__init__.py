@@ -6,7 +6,7 @@ Airflow's operators and the shell run the same steps. They differ in how they wa
 from statecore.operations.rescaling.change import Change, find_run, now_ms, require_free, savepoint_name
 from statecore.operations.rescaling.finding import Finding, Status, is_retryable, look_at_request
 from statecore.operations.rescaling.lease import BeginRescale, TakeLease
-from statecore.operations.rescaling.plan import Plan, plan
+from statecore.operations.rescaling.planning import Plan, plan
 from statecore.operations.rescaling.request import RescaleRequest, WantedMethod
 from statecore.operations.rescaling.rescale_state import RescaleState
 from statecore.operations.rescaling.resize_cluster import GrowCluster, ShrinkCluster

@@ -61,8 +61,8 @@ def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
         if each.state == "failed":
             return Finding(
                 Status.FAILED,
-                f"generation {each.generation} of job {job!r} failed: {each.error or 'no reason given'} "
-                f"(log: {each.log_path})",
+                f"found that generation {each.generation} of job {job!r} failed: {each.error or 'no reason given'}; "
+                f"expected it to run; look at its log {each.log_path}",
             )
     if not newer:
         return Finding(Status.WAITING, f"no generation after {after}")

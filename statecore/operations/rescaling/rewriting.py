@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 from statecore.catalog import JobRecord
 from statecore.cluster.processes import kill_session
@@ -15,6 +16,7 @@ from statecore.operations.rescaling.change import Change
 from statecore.operations.submit import SPARKJOBS, submit_command
 
 _SHOWN_LINES = 20
+_END_S = 10.0
 
 
 class Rewrite:
@@ -85,9 +87,14 @@ class Rewrite:
             )
 
     def kill(self) -> None:
-        """End the program and all that it started."""
-        if self._process is not None:
-            kill_session(self._process.pid)
+        """End the program and all that it started; asked first, Spark gives its executors back."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+        kill_session(self._process.pid)
 
 
 def _wait(process: subprocess.Popen[str], timeout_s: float) -> int | None:

@@ -35,6 +35,9 @@ class StartJob(Step):
     def begin(self) -> None:
         """Begin; the lease is held only while the wish is recorded."""
 
+    def hold_lease(self) -> None:
+        """Do nothing: ``ask`` takes the lease and gives it back."""
+
     def ask(self) -> None:
         """Record what is wanted, unless the job runs."""
         change = self.change

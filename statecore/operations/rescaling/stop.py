@@ -48,7 +48,8 @@ class StopWithSavepoint(Step):
         if self._earlier() is not None or self._is_stopped_for_good():
             return Finding(Status.DONE, "stopped by an earlier attempt")
         request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
-        if request.state != "failed" and newest is not None and self.change.catalog.is_alive(newest):
+        is_awaited = request.state != "failed" or self.for_good
+        if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
             return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
         return Finding(Status.DONE, f"request {request.state}, no live driver")
 
@@ -70,9 +71,9 @@ class StopWithSavepoint(Step):
 
     def _savepoint(self) -> str | None:
         change, request = self.change, self._request()
+        # A driver may have answered and died before it recorded its end. A silent one that wakes up finds itself ended.
+        change.catalog.fail_lost_generation(change.job)
         if request.state == "done" and request.result is not None:
-            # The driver may have answered and died before it recorded its end.
-            change.catalog.fail_lost_generation(change.job)
             savepoint: str | None = request.result["savepoint"]
             return savepoint
         if self.for_good and (self._was_stopped() or change.store().newest() is None):

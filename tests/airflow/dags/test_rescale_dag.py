@@ -46,10 +46,12 @@ def links(run: Any, name: str) -> dict[str, str]:
 def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     dag: Any, catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
 ) -> None:
-    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2, "reason": "drain the backlog"})
+    run = dag.test(
+        run_conf={"job": job, "parallelism": 4, "workers": 2, "method": "by_reference", "reason": "drain the backlog"}
+    )
     assert run.state == "success"
     assert {task for task, state in states(run).items() if state == "skipped"} == {
-        "approval", "rewrite_state", "rescale_live", "shrink_cluster",
+        "approval", "shrink_cluster",
     }  # fmt: skip
     record = catalog.rescale_run(run.run_id)
     assert (record.state, record.reason) == ("done", "drain the backlog")
@@ -97,12 +99,12 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     webhook: Webhook,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("statecore_airflow.operators.plan.plan_rescale", lambda *_: None)
+    monkeypatch.setattr("statecore.operations.rescaling.planning.plan_rescale", lambda *_: None)
     manifest = store.newest()
     assert manifest is not None
     lost = Path(store.files.url) / manifest.files()[0].path
     lost.unlink()
-    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2})
+    run = dag.test(run_conf={"job": job, "parallelism": 4, "workers": 2, "method": "by_reference"})
     assert run.state == "failed"
     found = states(run)
     assert (found["rescale_state"], found["restart"], found["rollback"]) == ("failed", "upstream_failed", "success")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.cli import driver, rescale_steps
+from statecore.cli import steps
 from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import assert_refused, committed, register, run
@@ -20,8 +21,8 @@ from tests.support.supervised import CLUSTER, Supervised, until
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (driver, rescale_steps):
-        monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(steps, "POLL_S", 0.01)
+    monkeypatch.setattr(steps, "RETRY_DELAY", timedelta(seconds=0.01))
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def test_live_the_same_driver_goes_on_at_the_new_parallelism(
     catalog: Catalog, sized: str, running_job: Supervised
 ) -> None:
     done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--reason", "drain")
-    assert (done.returncode, done.stderr) == (0, ""), done
-    assert done.stdout == "orders: parallelism 2 -> 4 after epoch 7\n"
+    assert (done.returncode, done.stderr) == (0, "orders: method live; expected downtime: none, the job goes on\n")
+    assert done.stdout == "orders: parallelism 2 -> 4, live\n"
     assert [each.parallelism for each in catalog.generations(sized)] == [4]
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.state, recorded.method, recorded.reason) == ("done", "live", "drain")
@@ -68,9 +69,10 @@ def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
     assert (oldest.state, newest.state, newest.parallelism) == ("stopped", "running", 4)
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state) == (told["run"], "done")
-    assert list(recorded.steps) == ["stop_with_savepoint", "restart", "verify"]
+    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
     assert all(times.ended_ms is not None for times in recorded.steps.values())
-    assert recorded.savepoint is not None and Path(recorded.savepoint).is_file()
+    assert recorded.savepoint is not None and recorded.rescaled is not None
+    assert store.manifest(recorded.savepoint).parallelism == 2 and store.manifest(recorded.rescaled).parallelism == 4
     assert catalog.lease(sized) is None
 
 
@@ -85,14 +87,13 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     submit = tmp_path / "spark" / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
     (submit.parent / "spark-class").touch()
-    rewritten = Path(store.files.url) / "savepoints" / "rewritten"
-    rewritten.mkdir(parents=True)
+    savepoints = Path(store.files.url) / "savepoints"
     submit.write_text(
         f"""#!/bin/sh
         echo "$@" > {tmp_path}/arguments
         while [ "$1" != --savepoint ]; do shift; done
-        cp "$2" {rewritten}/manifest.json
-        echo savepoints/rewritten/manifest.json
+        mkdir {savepoints}/$4
+        cp "$2" {savepoints}/$4/manifest.json
         """
     )
     submit.chmod(0o755)
@@ -100,19 +101,17 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     done = run("rescale", sized, "--parallelism", 4, "--method", "rewrite", "--max-parallelism", 64)
     assert done.returncode == 0, done
     wanted = catalog.job(sized)
-    assert wanted.start_from == f"{store.files.url}/savepoints/rewritten/manifest.json"
     assert (wanted.parallelism, wanted.max_parallelism) == (4, 64)
     (recorded,) = catalog.rescale_runs(sized)
-    assert list(recorded.steps) == ["stop_with_savepoint", "rewrite_state", "restart", "verify"]
+    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
+    assert recorded.savepoint is not None and recorded.rescaled == wanted.start_from
     # Known to the catalog, so that retention drops it in the end.
-    assert recorded.rescaled == wanted.start_from
-    assert recorded.rescaled in [savepoint.path for savepoint in catalog.savepoints(sized)]
+    assert store.describe(str(recorded.rescaled)) in [savepoint.path for savepoint in catalog.savepoints(sized)]
     arguments = (tmp_path / "arguments").read_text().split()
-    program = next(index for index, each in enumerate(arguments) if each.endswith("sparkjobs/rewrite.py"))
+    program = next(index for index, each in enumerate(arguments) if each.endswith("rewrite.py"))
     options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
-    assert (options["--master"], options["--name"]) == ("local[2]", "rewrite-orders")
-    assert options["--conf"] == "spark.cores.max=2"
-    assert arguments[program + 1 : program + 3] == ["--savepoint", recorded.savepoint]
+    assert (options["--master"], options["--conf"]) == ("local[2]", "spark.cores.max=2")
+    assert arguments[program + 1 : program + 3] == ["--savepoint", store.describe(recorded.savepoint)]
     assert arguments[program + 5 :] == ["--parallelism", "4", "--max-parallelism", "64"]
 
 
@@ -123,8 +122,8 @@ def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
     done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--method", "by_reference")
     assert done.returncode == 1
     *_, said, error = done.stderr.splitlines()
-    assert said == "orders is rolled back to parallelism 2, to go on from its newest epoch"
-    assert "failed: out of memory" in error and "/logs/2.log" in error
+    assert said == "job 'orders' was rolled back to parallelism 2 and 1 workers, and goes on from epoch 7 of lineage 1"
+    assert "failed: out of memory" in error and "/logs/" in error
     wanted = catalog.job(sized)
     assert (wanted.desired_state, wanted.parallelism, wanted.start_from) == ("running", 2, None)
     assert catalog.cluster(CLUSTER).desired_workers == 1
@@ -140,7 +139,7 @@ def test_when_it_does_not_keep_up_at_its_new_size_the_job_goes_back(
 ) -> None:
     running_job.waiting = 500
     done = run("rescale", sized, "--parallelism", 4, "--method", method, "--timeout", 1)
-    assert_refused_last(done, "0 epochs, 500 records wait after 1 s", "to keep up at its new parallelism")
+    assert_refused_last(done, "0 epochs, 500 records wait", "a live driver at the new parallelism that keeps up")
     running_job.wait_running(2)
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.state, list(recorded.steps)[-1]) == ("failed", "verify")
@@ -171,7 +170,7 @@ def test_a_live_rescale_that_nobody_waits_for_any_more_is_not_taken_up_later(
 ) -> None:
     running_job.deaf = True
     done = run("rescale", sized, "--parallelism", 4, "--timeout", 0.05)
-    assert_refused_last(done, "orders was not rescaled", "no answer after 0.05 s", "/logs/1.log")
+    assert_refused_last(done, "request 1 to rescale pending", "/logs/1.log")
     running_job.deaf = False
     assert catalog.get_request(1).state == "failed"
     assert catalog.job(sized).parallelism == 2
@@ -211,19 +210,22 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state) == (lease.owner, "done")
     catalog.acquire_lease(sized, "scheduled__2026-01-01", 60_000)
-    assert_refused(run("rescale", sized, "--parallelism", 2), "scheduled__2026-01-01")
+    assert_refused_last(run("rescale", sized, "--parallelism", 2), "scheduled__2026-01-01")
     assert len(catalog.rescale_runs(sized)) == 1
 
 
-def test_a_job_that_does_not_run_is_started_at_its_parallelism(job: str) -> None:
+def test_a_job_that_does_not_run_is_started_at_its_parallelism(catalog: Catalog, job: str) -> None:
     done = run("rescale", job, "--parallelism", 4)
-    assert_refused(done, "no live driver", "run `start orders --parallelism 4`")
+    assert_refused(done, "job 'orders' stopped", "`statecore start orders --parallelism 4`")
+    catalog.set_desired(job, state="running")
+    assert_refused(run("rescale", job, "--parallelism", 4, "--method", "live"), "no live driver")
 
 
-def test_more_than_max_parallelism_is_refused_unless_that_grows_too(job: str) -> None:
-    assert_refused(run("rescale", job, "--parallelism", 17), "expected at most 16", "--method rewrite")
-    more = ("--method", "rewrite", "--max-parallelism", 32)
-    assert_refused(run("rescale", job, "--parallelism", 17, *more), "no live driver")
+def test_more_than_max_parallelism_is_refused_unless_that_grows_too(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running")
+    assert_refused(run("rescale", job, "--parallelism", 17), "expected 1 to its max parallelism 16", "method rewrite")
+    more = ("--method", "rewrite", "--max-parallelism", 32, "--timeout", 0.1)
+    assert_refused_last(run("rescale", job, "--parallelism", 17, *more), "no committed epoch")
 
 
 def test_what_does_not_go_together_is_refused(job: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import psutil
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.cli import rewrite
-from statecore.errors import RequestFailedError
+from statecore.cli.steps import shell_change
+from statecore.errors import StepFailedError
+from statecore.operations.rescaling import rewriting
 from tests.support.supervised import until
 
 # Says whether it heeds being asked to end, and has a child that would outlive it.
@@ -28,10 +30,14 @@ def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
     catalog: Catalog, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str
 ) -> None:
     child = tmp_path / "child"
-    monkeypatch.setattr(rewrite, "submit_command", lambda *_: [sys.executable, "-c", _HANGS, manner, str(child)])
-    monkeypatch.setattr(rewrite, "_END_S", 0.5)
-    with pytest.raises(RequestFailedError, match=r"still rewriting /sp after 3 s; .*look at its output in /"):
-        rewrite.rewritten(catalog.job(job), "/sp", "name", 4, None, 3.0)
+    monkeypatch.setattr(rewriting, "submit_command", lambda *_: [sys.executable, "-c", _HANGS, manner, str(child)])
+    monkeypatch.setattr(rewriting, "_END_S", 0.5)
+    change = dataclasses.replace(shell_change(catalog, job), lease_ttl_ms=1_000)
+    catalog.acquire_lease(job, change.run_id, 60_000)
+    started = rewriting.Rewrite(catalog.job(job), "/sp", "name", 4, 16)
+    with pytest.raises(StepFailedError, match="running for longer than 3 s") as failed:
+        started.run(3.0, change)
+    assert not failed.value.is_retryable
     until(lambda: not _lives(int(child.read_text())))
 
 

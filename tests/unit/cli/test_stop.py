@@ -36,7 +36,7 @@ class TestStop:
         with running(url, store):
             catalog.acquire_lease(job, "manual__1", 60_000)
             done = run("stop", job)
-            assert_refused(done, "held by 'manual__1'", "mark the run failed in Airflow")
+            assert_refused(done, "found run 'manual__1'", "mark the run failed in Airflow")
             assert catalog.job(job).desired_state == "running"
             assert catalog.next_request(job) is None
             catalog.release_lease(job, "manual__1")
@@ -59,10 +59,11 @@ class TestStop:
         catalog.set_desired(job, state="running")
         done = run("stop", job)
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith("orders is stopped, without a savepoint: it has not committed an epoch")
+        assert done.stderr == "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
         assert catalog.job(job).desired_state == "stopped"
         committed(store)
-        assert "epoch 7 of lineage 1 is kept" in run("stop", job).stderr
+        again = run("stop", job).stderr
+        assert again.startswith("orders was stopped before") and "goes on from epoch 7 of lineage 1" in again
 
     def test_a_driver_that_was_silent_and_wakes_up_finds_itself_replaced(
         self, url: str, job: str, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +72,8 @@ class TestStop:
         with Catalog(url) as catalog:
             catalog.claim_generation(job, log_path="/l")
             assert catalog.heartbeat(job, 1)
-            assert "orders is stopped, without a savepoint" in run("stop", job).stderr
+            catalog.set_desired(job, state="running")
+            assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
             assert not catalog.heartbeat(job, 1)
 
     def test_before_the_first_epoch_there_is_nothing_to_keep_but_it_stops(
@@ -80,7 +82,7 @@ class TestStop:
         with running(url, store):
             done = run("stop", job)
             assert not catalog.is_alive(catalog.newest_generation(job))
-        said = "orders is stopped, without a savepoint: it has not committed an epoch, so there is no state to keep\n"
+        said = "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
         assert done == (0, "", said)
         assert catalog.job(job).desired_state == "stopped"
 
@@ -102,15 +104,17 @@ class TestStop:
         dying.start()
         done = run("stop", job)
         dying.join()
-        assert_refused(done, "without a savepoint", "driver ended", "/logs/1.log", "the newest epoch is kept")
-        assert catalog.get_request(asked[0].id).state == "failed"
+        # The savepoint is made of the newest epoch then.
+        assert done.returncode == 0 and Path(done.stdout.removesuffix("\n")).is_file()
+        assert catalog.get_request(asked[0].id).state == "done"
         run("start", job)
         catalog.claim_generation(job, log_path="/l", if_wanted=True)
         assert catalog.next_request(job) is None
 
     def test_a_driver_that_does_not_answer_in_time_is_named_with_its_log(self, catalog: Catalog, job: str) -> None:
+        catalog.set_desired(job, state="running")
         catalog.claim_generation(job, log_path="/logs/1.log")
         done = run("stop", job, "--timeout", "0.1")
-        assert_refused(done, "orders is to stop, but without a savepoint", "no answer after 0.1 s", "/logs/1.log")
+        assert_refused(done, "orders is to stop, but without a savepoint", "request pending", "/logs/1.log")
         # It may still come to it.
         assert catalog.next_request(job) is not None

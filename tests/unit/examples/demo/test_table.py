@@ -84,6 +84,6 @@ def test_steps_stand_in_the_order_they_ran_with_one_column_for_each_run() -> Non
 
 def test_what_ends_each_run_stands_last_whatever_else_they_have() -> None:
     restarted = {"lease": StepTimes(1, 2), "restart": StepTimes(3, 4), "verify": StepTimes(5, 6)}
-    live = {"lease": StepTimes(11, 12), "rescale_live": StepTimes(13, 14), "verify": StepTimes(15, 16)}
+    live = {"lease": StepTimes(11, 12), "rescale_state": StepTimes(13, 14), "verify": StepTimes(15, 16)}
     table = step_table([rescale("a", 4, restarted, 0), rescale("b", 2, live, 10)])
-    assert cells(table, "step")[:-1] == ["lease", "restart", "rescale_live", "verify"]
+    assert cells(table, "step")[:-1] == ["lease", "restart", "rescale_state", "verify"]

@@ -65,8 +65,8 @@ def test_the_estimate_comes_first_and_says_what_now_and_what_after(
     assert found["now"]["seconds"] == pytest.approx(91_100 / 900, rel=0.1)
     assert found["after"]["seconds"] == pytest.approx(91_100 / 1_900, rel=0.1)
     out, back = task.pushed["scale_out"], task.pushed["scale_back"]
-    assert {**out, "reason": ""} == {**PARAMS, "method": "by_reference"}
-    assert {**back, "reason": ""} == {**PARAMS, "parallelism": 2, "workers": 1, "method": "by_reference"}
+    assert {**out, "reason": ""} == {**PARAMS, "method": "auto"}
+    assert {**back, "reason": ""} == {**PARAMS, "parallelism": 2, "workers": 1, "method": "auto"}
     assert "rows wait" in out["reason"] and "instead of" in out["reason"]
 
 

@@ -14,14 +14,11 @@ from statecore_airflow.operators import base as catalog_operator
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
-    RescaleLiveOperator,
     RescaleStateOperator,
     RestartOperator,
-    RewriteStateOperator,
     ShrinkClusterOperator,
     StopWithSavepointOperator,
     VerifyOperator,
-    savepoint_name,
 )
 from statecore_airflow.triggers import catalog as triggers
 
@@ -33,6 +30,7 @@ from statecore.errors import (
     StorageError,
     UnknownRecordError,
 )
+from statecore.operations.rescaling import Finding, Status, savepoint_name
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch
@@ -41,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def lease(name: str, run: str = RUN, **changes: Any) -> None:
-    params = {"job": name, "parallelism": 4, "workers": 2, "reason": "backlog", **changes}
+    params = {"job": name, "parallelism": 4, "workers": 2, "method": "by_reference", "reason": "backlog", **changes}
     run_step(BeginRescaleOperator(task_id="lease", job=params["job"]), run, **params)
 
 
@@ -109,7 +107,7 @@ def test_what_cannot_be_done_is_refused_before_anything_changes(
 
 def test_a_job_that_is_stopped_is_not_rescaled(catalog: Catalog, job: str) -> None:
     catalog.set_desired(job, state="stopped")
-    with pytest.raises(AirflowFailException, match="trigger the DAG start"):
+    with pytest.raises(AirflowFailException, match=r"start it at the new parallelism: .* or the DAG start"):
         lease(job)
 
 
@@ -214,7 +212,9 @@ def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str)
     lease(job, workers=3)
     catalog.report_cluster("local", ready_workers=1, message="no port free")
     resize = GrowClusterOperator(task_id="r", job=job, timeout=timedelta(milliseconds=200))
-    with pytest.raises(AirflowFailException, match=r"1 workers ready \(no port free\).*expected 3 ready"):
+    with pytest.raises(
+        AirflowFailException, match=r"1 of 3 workers ready \(no port free\).*expected all workers ready"
+    ):
         run_step(resize)
 
 
@@ -289,17 +289,17 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
         store.write_savepoint(new, name, reason="", now_ms=1)
         return ["echo", "rewritten"]
 
-    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", submit)
+    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", submit)
     path = f"savepoints/{NAME}-p4-of-32/manifest.json"
     for _ in range(2):
-        assert run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params) == path
+        assert run_step(rescale(job), **params) == path
     assert submitted == [
         [
             "spark://127.0.0.1:7077", "rewrite.py", "--savepoint", store.describe(savepoint),
             "--name", f"{NAME}-p4-of-32", "--parallelism", "4", "--max-parallelism", "32",
         ]
     ]  # fmt: skip
-    run_step(restart(job))
+    run_step(restart(job), **params)
     wanted = catalog.job(job)
     assert (wanted.parallelism, wanted.max_parallelism, wanted.start_from) == (4, 32, path)
 
@@ -310,9 +310,9 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
     params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
-    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", lambda *_: ["sh", "-c", "exit 3"])
+    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
-        run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
+        run_step(rescale(job), **params)
 
 
 def test_a_rewrite_goes_on_while_the_catalog_is_away(
@@ -331,19 +331,19 @@ def test_a_rewrite_goes_on_while_the_catalog_is_away(
         monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
         return ["sh", "-c", "sleep 0.3; exit 3"]
 
-    monkeypatch.setattr("statecore_airflow.operators.rescale.submit_command", submit)
-    monkeypatch.setattr("statecore_airflow.operators.rescale.lease_renewal_ms", lambda: 50)
+    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", submit)
+    monkeypatch.setattr("statecore_airflow.operators.step.lease_ttl_ms", lambda: 500)
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
-        run_step(RewriteStateOperator(task_id="rewrite_state", job=job), **params)
+        run_step(rescale(job), **params)
     assert away
 
 
 def test_a_live_rescale_asks_the_driver_and_stops_nothing(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job, method="live")
-    for needless in (stop(job), rescale(job), restart(job)):
+    for needless in (stop(job), restart(job)):
         with pytest.raises(AirflowSkipException, match="method live"):
             run_step(needless)
-    live = RescaleLiveOperator(task_id="rescale_live", job=job)
+    live = rescale(job)
     driver.refuse = "no executor joined"
     with pytest.raises(AirflowException, match="no executor joined"):
         run_step(live)
@@ -426,7 +426,7 @@ def test_verify_waits_for_epochs_while_something_waits(catalog: Catalog, job: st
     # Few: a backlog is waited for, too, by the rate of before.
     driver.waiting, driver.idle = 5, True
     with pytest.raises(
-        AirflowFailException, match=r"5 records wait.*expected a live driver at parallelism 4 that keeps up"
+        AirflowFailException, match=r"parallelism 4.*5 records wait.*expected a live driver .* that keeps up"
     ):
         run_step(verify(job, timeout=timedelta(seconds=1)))
     driver.idle = False
@@ -460,8 +460,8 @@ def test_a_wait_in_the_worker_keeps_the_lease_too(
 
     monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
     stop(job).execute(context_of())
-    # Once when the step began, and then again and again.
-    assert len(renewed) > 2 and set(renewed) == {RUN}
+    # Once when the step began, and again while it waited.
+    assert len(renewed) >= 2 and set(renewed) == {RUN}
 
 
 def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
@@ -469,20 +469,20 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
 ) -> None:
     lease(job)
     begun_ms = catalog_operator.now_ms()
-    looks = iter([triggers.Status.WAITING, triggers.Status.DONE])
+    looks = iter([Status.WAITING, Status.DONE])
 
-    def look(*_: object) -> triggers.Finding:
-        return triggers.Finding(next(looks), "")
+    def look(*_: object) -> Finding:
+        return Finding(next(looks), "")
 
     def sleep(_: float) -> None:
         monkeypatch.setattr(catalog_operator, "now_ms", lambda: begun_ms + 2 * lease_ttl_ms())
         catalog.release_lease(job, RUN)  # as the supervisor does
 
     monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
-    monkeypatch.setattr(triggers.RunningTrigger, "look", look)
+    monkeypatch.setattr(triggers.RequestTrigger, "look", look)
     monkeypatch.setattr("statecore_airflow.operators.base.time.sleep", sleep)
     with pytest.raises(UnknownRecordError, match="there is no lease"):
-        restart(job).wait(catalog, triggers.RunningTrigger, owner=RUN, after=0)
+        restart(job).wait(catalog, triggers.RequestTrigger, owner=RUN, request_id=1)
 
 
 @pytest.mark.parametrize(
@@ -503,11 +503,10 @@ def test_what_may_come_right_is_tried_again(catalog: Catalog, error: Exception, 
 @pytest.mark.parametrize(
     "trigger",
     [
-        triggers.StoppedTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, request_id=1),
         triggers.RequestTrigger(conn_id="c", job="j", owner=None, deadline_ms=5, request_id=1),
-        triggers.WorkersReadyTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, cluster="x", workers=2),
-        triggers.RunningTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, after=3),
-        triggers.HealthyTrigger(conn_id="c", job="j", owner="o", deadline_ms=5, parallelism=4),
+        triggers.StepTrigger(
+            conn_id="c", job="j", owner="o", deadline_ms=5, run="r", step="restart", fields={"after": 3}
+        ),
     ],
     ids=lambda trigger: type(trigger).__name__,
 )

@@ -13,7 +13,6 @@ from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
-    RescaleLiveOperator,
     RescaleStateOperator,
     RestartOperator,
     RollbackOperator,
@@ -21,10 +20,10 @@ from statecore_airflow.operators.rescale import (
     StopWithSavepointOperator,
     VerifyOperator,
 )
-from statecore_airflow.triggers.catalog import RunningTrigger
 
 from statecore.catalog import Catalog
 from statecore.errors import StorageError
+from statecore.operations.rescaling.restart import find_driver
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import RUN, context_of, run_step
 from tests.airflow.scripted_driver import ScriptedDriver
@@ -36,7 +35,6 @@ STEPS: list[tuple[str, Callable[..., Any]]] = [
     ("stop_with_savepoint", StopWithSavepointOperator),
     ("resize_cluster", GrowClusterOperator),
     ("rescale_state", RescaleStateOperator),
-    ("rescale_live", RescaleLiveOperator),
     ("restart", RestartOperator),
     ("shrink_cluster", ShrinkClusterOperator),
     ("verify", VerifyOperator),
@@ -70,6 +68,7 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def rescale(job: str, **params: Any) -> None:
     """Run the steps as the DAG does: one that fails ends it, one that is killed is tried again, twice."""
+    params = {"method": "by_reference", **params}
     for step, operator in STEPS:
         for _ in range(3):
             try:
@@ -97,8 +96,8 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
 ) -> None:
     catalog.set_desired_workers("local", 2 if size is IN else 1)
     needless = {
-        "by_reference": {"rescale_live"},
-        "live": {"stop_with_savepoint", "rescale_state", "restart"},
+        "by_reference": set(),
+        "live": {"stop_with_savepoint", "restart"},
     }[method] | {"shrink_cluster" if size is OUT else "resize_cluster"}
     for step, _ in STEPS:
         if step not in needless:
@@ -124,7 +123,7 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
         ("restart@ended", "by_reference"),
         ("verify@begun", "by_reference"),
         ("resize_cluster@begun", "live"),
-        ("rescale_live@ended", "live"),
+        ("rescale_state@ended", "live"),
         ("verify@begun", "live"),
     ],
 )
@@ -155,7 +154,7 @@ def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
     assert epochs == sorted(set(epochs))
     # Again, as when the task is cleared, it changes nothing; and the run does not begin anew.
     assert roll_back(job) == said
-    with pytest.raises(AirflowFailException, match="trigger a new run"):
+    with pytest.raises(AirflowFailException, match="begin a new run"):
         rescale(job, method=method, **OUT)
     assert state_of(catalog, job) == ("running", 2, 1)
     assert catalog.rescale_run(RUN).error == said
@@ -209,12 +208,11 @@ def test_a_rollback_ends_although_storage_is_away(
 def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
     generation = catalog.claim_generation(job, log_path="log").generation
     catalog.heartbeat(job, generation)
-    trigger = RunningTrigger(conn_id="c", job=job, owner=None, deadline_ms=0, after=0)
-    assert trigger.look(catalog).status == "done"
+    assert find_driver(catalog, job, 0).status == "done"
     with pytest.MonkeyPatch.context() as later:
         later.setattr(Catalog, "is_alive", lambda *_: False)
-        found = trigger.look(catalog)
-    assert (found.status, found.message) == ("waiting", "generation 1 running, not heard of lately")
+        found = find_driver(catalog, job, 0)
+    assert (found.status, found.message) == ("waiting", "generation 1 running, no heartbeat lately")
 
 
 def test_a_driver_that_a_failed_run_has_not_touched_goes_on(

@@ -113,10 +113,11 @@ def test_what_a_rescale_from_the_shell_left_goes_too(
     done = shell("rescale", job, "--parallelism", 4, "--method", "by_reference", "--catalog", url)
     assert done.returncode == 0, done
     (run,) = catalog.rescale_runs(job)
-    assert run.savepoint is not None
+    assert run.savepoint is not None and run.rescaled is not None
     kept = take(job)
-    assert retain(job) == [run.savepoint]
-    assert [each.path for each in catalog.savepoints(job)] == [kept]
+    assert retain(job) == [store.describe(run.savepoint)]
+    # The job started from the rescaled one.
+    assert {each.path for each in catalog.savepoints(job)} == {kept, store.describe(run.rescaled)}
 
 
 def test_the_one_that_was_verified_stays_when_a_rescale_leaves_a_newer_one_meanwhile(

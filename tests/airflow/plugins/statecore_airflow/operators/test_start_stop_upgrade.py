@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator, ReplaceArtifactOperator
+from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator
 from statecore_airflow.operators.rescale import (
+    ReplaceArtifactOperator,
     RestartOperator,
     RollbackOperator,
     StartOperator,

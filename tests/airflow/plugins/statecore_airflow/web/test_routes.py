@@ -245,7 +245,7 @@ def test_many_key_groups_are_laid_together_until_a_screen_can_show_them() -> Non
 def test_a_plan_is_that_of_the_newest_epoch_with_the_downtime_of_earlier_rescales(
     visitor: Visitor, told: Told, flights: Catalog
 ) -> None:
-    found = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=8)
+    found = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=8, method="by_reference")
     store = CheckpointStore.at(str(told.folder / FLIGHTS))
     manifest = store.newest()
     assert manifest is not None
@@ -271,7 +271,7 @@ def test_a_plan_that_would_be_refused_says_why(visitor: Visitor, flights: Catalo
     assert "manual__other" in refusal
     # What the DAG's first step refuses, by its own words.
     other = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=4, max_parallelism=256)["refusal"]
-    assert "256 with the method by_reference" in other
+    assert "256 with the method auto" in other
 
     def asked(**query: Any) -> tuple[int, str]:
         response = visitor.get("/statecore/api/plan", role="user", **{"name": FLIGHTS, **query})
