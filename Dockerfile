@@ -1,5 +1,5 @@
-# One image for Airflow, Spark and the supervisor, so that all of them run the same packages and the same Spark.
-# bookworm, because later Debian releases have no OpenJDK 17.
+# One image for Airflow, Spark and the supervisor, so that all run the same packages and the same Spark.
+# Debian bookworm, because later releases have no OpenJDK 17.
 FROM python:3.11-slim-bookworm
 
 RUN apt-get update \
@@ -12,27 +12,24 @@ WORKDIR /opt/statecore
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
 
-COPY pyproject.toml README.md ./
-COPY statecore statecore
-COPY sparkjobs sparkjobs
-COPY examples examples
-COPY dags dags
-COPY plugins plugins
-COPY docker docker
-# Editable, because the supervisor starts the sparkjobs/ that lie beside the package.
-RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable .
+COPY LICENSE README.md pyproject.toml /usr/src/statecore/
+COPY statecore /usr/src/statecore/statecore
+COPY plugins /usr/src/statecore/plugins
+RUN pip install --no-cache-dir --no-index --no-deps --no-build-isolation /usr/src/statecore
 
-# The folders exist in the image, so that new volumes mounted there belong to this user.
+COPY dags dags
+COPY examples examples
+COPY docker docker
+
+# Create the folders in the image, so that new volumes mounted there belong to this user.
 RUN useradd --create-home --uid 1000 statecore \
     && mkdir -p /data /var/lib/statecore /opt/airflow/logs \
     && chown -R statecore: /data /var/lib/statecore /opt/airflow
 USER statecore
 
 ENV PYTHONUNBUFFERED=1 \
-    PYTHONPATH=/opt/statecore \
     PYSPARK_PYTHON=/usr/local/bin/python \
     PYSPARK_DRIVER_PYTHON=/usr/local/bin/python \
     AIRFLOW_HOME=/opt/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/statecore/dags \
-    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/statecore/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False

@@ -14,17 +14,18 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes demo stop unit test e2e chaos bench lint invariants migration pictures clean
+.PHONY: help setup java classes demo stop unit test e2e chaos bench docs lint invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
-	@echo "make demo KEEP=1     the same, and leave everything running (make stop ends it)"
+	@echo "make demo KEEP=1     the same; then the job runs on, for you to rescale (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
+	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
@@ -38,7 +39,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@echo "installing into $(VENV); this takes a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
 java:
@@ -89,6 +90,10 @@ migration: setup
 
 pictures: setup
 	@$(BIN)/python -m tests.web
+
+# Material's notice about the end of MkDocs 1 is no warning of ours.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -1,1 +1,1 @@
-"""Measurements; figures in the documentation come from here."""
+"""Benchmarks; the documentation's figures come from here."""

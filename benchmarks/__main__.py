@@ -1,4 +1,4 @@
-"""Runs the rows: ``python -m benchmarks [--only NAME]``."""
+"""Runs the benchmark: ``python -m benchmarks [--only NAME]``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RUN = Path(".run")
 
 
 def main() -> int:
-    """Measure, print, write ``.run/bench.json`` and ``.run/bench.png``; return 1 when a row could not be measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures side by side with peers.")
+    """Measure, print, write ``.run/bench.json`` and ``.run/bench.png``; return 1 if a row failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare statecore with its peers.")
     parser.add_argument("--only", metavar="NAME", choices=TARGETS, help=f"run one row: {', '.join(TARGETS)}")
     only = parser.parse_args().only
     console = Console()
@@ -36,7 +36,7 @@ def main() -> int:
         console.print(line, highlight=False, soft_wrap=True)
     console.print(f"{time.monotonic() - started:.0f} s; figures in {RUN / 'bench.json'}, plot in {RUN / 'bench.png'}")
     for name in failed:
-        console.print(f"[red]found no figure for {name}[/]; expected one; what it failed with stands above")
+        console.print(f"[red]found no figure for {name}[/]; expected one; see its error above")
     return 1 if failed else 0
 
 
@@ -49,7 +49,7 @@ def _print_configurations(console: Console) -> None:
 
 
 def _measured(families: list[Family], console: Console, only: str | None) -> tuple[list[Figure], list[str]]:
-    """Return figures, and the names of rows that failed: the others are not lost with them."""
+    """Return the figures, and the names of failed rows; a failure does not stop the others."""
     folder = (RUN / "bench").absolute()
     figures: list[Figure] = []
     failed: list[str] = []

@@ -1,4 +1,4 @@
-"""The cluster that all rows share: two standalone workers of one core on this machine, and one application on it."""
+"""The cluster of all rows: two standalone workers of one core on this machine, and one Spark application."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         "spark.sql.session.timeZone": "UTC",
-        # What jobs of ours set themselves; one application has one setting, so both sides have it.
+        # Our jobs set this themselves. It applies to the whole application, so the peers have it as well.
         "spark.shuffle.reduceLocality.enabled": "false",
     }
 )
@@ -40,9 +40,9 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def application(folder: Path) -> Iterator[SparkSession]:
-    """Start the cluster and the application; both end with the block.
+    """Start the cluster and the application; stop both after the block.
 
-    What a run that was killed has left in the folder is ended and removed first.
+    First stop the processes and remove the files of an earlier run that was killed.
     """
     os.environ.update(spark_environment(), SPARK_LOCAL_IP="127.0.0.1")
     StandaloneMaster(folder / "master").stop()
@@ -77,7 +77,7 @@ def _workers(folder: Path, master_url: str, master_web_url: str) -> StandaloneCl
 
 
 def python_workers(folder: Path) -> list[psutil.Process]:
-    """Return the Python workers of the executors of an application."""
+    """Return the Python workers of the application's executors."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -96,13 +96,11 @@ def until(condition: Callable[[], Any], what: str, *, timeout_s: float = 600, ev
     """Wait for a condition.
 
     Raises:
-        TimeoutError: It did not come true.
+        TimeoutError: It did not become true in time.
 
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"found no end of waiting for {what} in {timeout_s:g} s; expected it sooner; see the logs"
-            )
+            raise TimeoutError(f"found {what} missing after {timeout_s:g} s; expected it in that time; see the logs")
         time.sleep(every_s)

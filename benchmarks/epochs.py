@@ -1,4 +1,4 @@
-"""How long epochs take, by Spark's own clock, which is the same on both sides."""
+"""Durations of epochs from Spark's progress, the same clock for both sides."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from benchmarks.cluster import until
 
 
 def epochs_of(query: StreamingQuery) -> list[Any]:
-    """Return the progress of each epoch that is over; triggers without one are left out."""
+    """Return the progress of each finished epoch, without triggers that ran none."""
     return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
 
 def seconds_of(query: StreamingQuery, epochs: int, *, timeout_s: float = 600) -> list[float]:
-    """Wait until so many epochs are over, and return how long each took from trigger to end.
+    """Wait for a number of epochs, and return their durations from trigger to end in seconds.
 
     Raises:
         StreamingQueryException: The query failed.
-        TimeoutError: They are not over in time.
+        TimeoutError: The epochs did not finish in time.
 
     """
-    # Seldom, because reading all progress takes time that the epochs need.
-    over = f"{epochs} epochs"
-    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, over, timeout_s=timeout_s, every_s=0.25)
+    # Poll slowly: reading all progress takes CPU time from the epochs.
+    what = f"{epochs} epochs"
+    until(lambda: not query.isActive or len(epochs_of(query)) >= epochs, what, timeout_s=timeout_s, every_s=0.25)
     failure = query.exception()
     if failure is not None:
         raise failure

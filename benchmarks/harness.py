@@ -1,4 +1,4 @@
-"""What all rows have in common: a target, a ratio, rounds in which both sides take turns."""
+"""The common part of all rows: targets, figures, and rounds in which the sides take turns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a row measures and what it has to reach.
+    """A row's ratio and its target.
 
     Attributes:
-        name: Of the row.
-        what: What the ratio is of.
-        bound: The ratio to reach, or not to exceed.
-        at_least: Whether it is to be reached.
+        name: Name of the row.
+        what: Meaning of the ratio.
+        bound: Smallest ratio, or largest.
+        at_least: Whether ``bound`` is the smallest ratio.
 
     """
 
@@ -36,7 +36,7 @@ class Target:
     at_least: bool
 
     def met(self, ratio: float) -> bool:
-        """Tell whether a ratio is good enough."""
+        """Return whether a ratio meets the target."""
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     def __str__(self) -> str:
@@ -45,13 +45,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a row came to.
+    """Result of a row.
 
     Attributes:
-        name: Of the row.
-        ratio: The figure.
-        first, second: What was divided by what, for people.
-        note: Where the time goes, or what else to know.
+        name: Name of the row.
+        ratio: The measured ratio.
+        first, second: Dividend and divisor, formatted.
+        note: Where the time goes, or other remarks.
 
     """
 
@@ -63,12 +63,12 @@ class Figure:
 
 
 class Bench:
-    """What a row needs to run.
+    """Environment of the rows.
 
     Args:
-        spark: Session of the application that all rows share.
-        folder: For everything the rows write, on the file system of the cluster.
-        say: Tells people how far it is.
+        spark: Session of the shared application.
+        folder: Folder for all files of the rows, reachable by the cluster.
+        say: Prints progress.
         wanted: Names of the rows to measure; None for all.
 
     """
@@ -82,12 +82,12 @@ class Bench:
         self._folder = folder
 
     def wants(self, *rows: str) -> bool:
-        """Tell whether one of these rows is to be measured."""
+        """Return whether any of these rows is to be measured."""
         return self._wanted is None or any(row in self._wanted for row in rows)
 
     @contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
-        """Give a folder that is removed after the block."""
+        """Create a folder and remove it after the block."""
         folder = self._folder / "rows" / name
         folder.mkdir(parents=True)
         try:
@@ -100,7 +100,7 @@ class Bench:
         return python_workers(self._folder)
 
     def forget_state(self) -> None:
-        """End the Python workers, and with them all state in their memory; Spark starts new ones when it needs them."""
+        """Kill the Python workers and so drop all state in memory; Spark starts new workers on demand."""
         for worker in self.python_workers():
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
@@ -108,16 +108,16 @@ class Bench:
     def rounds(
         self, sides: Mapping[str, Callable[[], float]], *, unit: str, rounds: int = ROUNDS, warm_up: int = 1
     ) -> dict[str, list[float]]:
-        """Measure sides in turns, so that a slow moment of the machine meets all of them.
+        """Measure the sides in turns, so that a slow moment of the machine affects all of them.
 
         Args:
-            sides: Name and measurement of each.
-            unit: Of what they return.
-            rounds: How many of them count.
-            warm_up: How many before them do not.
+            sides: Name → measurement.
+            unit: Unit of the measurements.
+            rounds: Number of rounds that count.
+            warm_up: Number of rounds before them that do not count.
 
         Returns:
-            Per side its figures, in the order of the rounds.
+            Figures of each side, in the order of the rounds.
 
         """
         taken: dict[str, list[float]] = {name: [] for name in sides}
@@ -133,7 +133,7 @@ class Bench:
 
 
 def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the median over rounds of what one side has for each that the other has."""
+    """Return the median over rounds of the ratio of the first side to the second."""
     return statistics.median(one / other for one, other in zip(first, second, strict=True))
 
 
@@ -142,5 +142,5 @@ def _written(figure: float) -> str:
 
 
 def in_seconds(figures: Sequence[float]) -> str:
-    """Write the median of seconds."""
+    """Format the median in seconds."""
     return f"{statistics.median(figures):.2f} s"

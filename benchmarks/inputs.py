@@ -1,4 +1,4 @@
-"""Input of both sides: folders of Parquet files, each of them one epoch."""
+"""Input of both sides: folders of Parquet files, one file per epoch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 _SPLITS = 4
-"""Row groups in a file, so that both cores read it."""
+"""Row groups per file, so that both cores read it."""
 
 
 class Input:
-    """A folder that a file source reads, one file an epoch.
+    """A folder that a file source reads, one file per epoch.
 
     Args:
-        folder: The folder, which is made.
+        folder: The folder to create.
 
     """
 
@@ -31,20 +31,20 @@ class Input:
         folder.mkdir(parents=True)
 
     def feed(self, rows: int, keys: int, *, files: int = 1) -> None:
-        """Make files visible, each with so many records of keys drawn at random; the same in every run."""
+        """Add files of ``rows`` records with random keys, the same in every run."""
         for _ in range(files):
             drawn = np.random.default_rng(self.files).integers(0, keys, rows)
             self._add(drawn)
 
     def feed_each_key(self, keys: int) -> None:
-        """Make one file visible that has each key once, in no order."""
+        """Add one file with each key once, in random order."""
         self._add(np.random.default_rng(self.files).permutation(keys))
 
     def _add(self, drawn: np.ndarray) -> None:
         table = pa.table({"k": key_names(pa.array(drawn)), "n": pa.array(drawn % 1000, pa.int64())})
         staged = self.folder.parent / f"{self.folder.name}-{self.files}.staged"
         pq.write_table(table, staged, row_group_size=max(1, len(drawn) // _SPLITS))
-        # The file source goes by modification time, which must grow from file to file.
+        # The file source orders files by modification time.
         stamp = time.time_ns() // 1_000_000_000 - 10_000 + self.files
         os.utime(staged, (stamp, stamp))
         staged.rename(self.folder / f"{self.files:05d}.parquet")
@@ -52,11 +52,11 @@ class Input:
 
 
 def key_names(numbers: pa.Array) -> pa.Array:
-    """Return a string key for each number, all of one length."""
+    """Return a string key of fixed length for each number."""
     digits = pc.utf8_lpad(pc.cast(numbers, pa.string()), 8, "0")
     return pc.binary_join_element_wise("customer-", digits, "")
 
 
 def key_column(number: Column) -> Column:
-    """Return the same keys in Spark."""
+    """Return the same keys as a Spark column."""
     return F.concat(F.lit("customer-"), F.lpad(number.cast("string"), 8, "0"))

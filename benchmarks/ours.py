@@ -30,14 +30,14 @@ RUNNING_SUM_BATCH = Path(__file__).parent / "jobs" / "running_sum_batch.py"
 
 
 class OurJob:
-    """A job with a catalog, a store and a sink of its own.
+    """A job with its own catalog, store and sink.
 
     Args:
         spark: Session of the application that runs it.
-        folder: For all it writes; made.
-        source: Folder of its input.
-        artifact: Its job file.
-        start_from: Savepoint to begin with.
+        folder: New folder for all its files.
+        source: Folder of the input.
+        artifact: Job file.
+        start_from: Savepoint to start from.
 
     """
 
@@ -72,10 +72,10 @@ class OurJob:
 
     @contextmanager
     def running(self, parallelism: int | None = None, *, start_from: str | None = None) -> Iterator[StreamingQuery]:
-        """Run a generation; it is stopped when the block ends, if it was not before.
+        """Run a generation; stop it after the block unless it has ended.
 
         Raises:
-            Exception: What the driver failed with.
+            Exception: The driver's failure.
 
         """
         if start_from is not None:
@@ -91,7 +91,7 @@ class OurJob:
             if query is not None:
                 yield query
         finally:
-            # A driver that has said goodbye may still be on its way out, and takes no request any more.
+            # A driver that has recorded its end takes no request any more, even while its thread still runs.
             if not self._generation().ended:
                 self.stop()
             driver.join()
@@ -99,7 +99,7 @@ class OurJob:
             raise failures[0]
 
     def stop(self) -> str:
-        """Stop with a savepoint, return its path in the store when the driver has ended."""
+        """Stop with a savepoint, wait for the driver to end, and return the savepoint's path in the store."""
         self.catalog.set_desired(self.name, state="stopped")
         name = f"stop-{uuid.uuid4().hex}"
         asked = self.catalog.request(self.name, "stop_with_savepoint", {"name": name}, name)
@@ -110,12 +110,12 @@ class OurJob:
         return str(answer.result["savepoint"])
 
     def wait_heartbeat(self) -> None:
-        """Return right after the driver's next heartbeat."""
+        """Wait for the driver's next heartbeat."""
         before = self._generation().heartbeat_ms
         until(lambda: self._generation().heartbeat_ms > before, f"heartbeat of {self.name}")
 
     def rescale(self, savepoint: str, parallelism: int) -> str:
-        """Rescale a savepoint by reference, as the step of a rescale does; return the new one's path in the store."""
+        """Rescale a savepoint by reference, as a rescale run does; return the new savepoint's path in the store."""
         manifest = self.store.manifest(savepoint)
         verify_presence(self.store, manifest)
         rescaled = rescale_by_reference(manifest, parallelism)
@@ -127,16 +127,16 @@ class OurJob:
         return self.catalog.epochs(self.name)
 
     def wait_epochs(self, count: int) -> None:
-        """Return when so many epochs are committed and published since the job began."""
+        """Wait until ``count`` epochs are committed and published since the job's start."""
         until(lambda: self.epochs_done() >= count, f"{count} epochs of {self.name}")
 
     def epochs_done(self) -> int:
-        """Return how many epochs are committed and published since the job began."""
+        """Return the number of epochs committed and published since the job's start."""
         newest = self.catalog.epochs(self.name, limit=1)
         return newest[0].epoch + 1 if newest else 0
 
     def close(self) -> None:
-        """Remove what it wrote."""
+        """Remove the job's files."""
         self.catalog.close()
         shutil.rmtree(self.folder)
 
@@ -149,7 +149,7 @@ class OurJob:
         return next((query for query in self._spark.streams.active if query.name == self.name), None)
 
     def _drive(self, generation: int, failures: list[BaseException]) -> None:
-        # A connection of SQLite belongs to the thread that made it.
+        # A SQLite connection belongs to the thread that opened it.
         catalog = Catalog(self._catalog_url)
         try:
             run_generation(catalog, self.name, generation)
@@ -166,12 +166,12 @@ def phases_ms(epochs: list[EpochRecord]) -> dict[str, float]:
 
 
 def phases(epochs: list[EpochRecord]) -> str:
-    """Write the median of each phase."""
+    """Format the median of each phase."""
     return ", ".join(f"{name} {ms:,.0f}" for name, ms in phases_ms(epochs).items()) + " ms"
 
 
 def written_savepoint(spark: SparkSession, folder: Path, keys: int) -> str:
-    """Write a savepoint of the running sum with so many keys; return its URL."""
+    """Write a savepoint of the running sum with ``keys`` keys; return its URL."""
     ids = spark.range(keys)
     rows = ids.select(key_column(F.col("id")).alias("k"), (F.col("id") % 1000).alias("value"))
     return write_savepoint(folder, {UID: {TOTAL: (rows, ["k"])}}, MAX_PARALLELISM, PARALLELISM)

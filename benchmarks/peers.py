@@ -1,4 +1,4 @@
-"""The other side: Spark's own stateful operators, as someone who knows them would run them."""
+"""The peers: Spark's own stateful operators, configured as an experienced user would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Operator = Callable[[DataFrame], DataFrame]
 
 
 def peer_session(spark: SparkSession) -> SparkSession:
-    """Return a session of the same application with the state store set."""
+    """Return a session of the same application with the peers' state store."""
     session = spark.newSession()
     for key, value in STATE_STORE.items():
         session.conf.set(key, value)
@@ -40,14 +40,14 @@ def peer_session(spark: SparkSession) -> SparkSession:
 def running(
     spark: SparkSession, operator: Operator, source: Path, folder: Path, *, published: Callable[[], None] | None = None
 ) -> Iterator[StreamingQuery]:
-    """Run a query; it is stopped when the block ends.
+    """Run a query; stop it after the block.
 
     Args:
-        spark: Of ``peer_session``.
-        operator: What it does.
-        source: Folder of its input.
-        folder: For its checkpoint and its output.
-        published: Called when an epoch's output is written.
+        spark: Session of ``peer_session``.
+        operator: The stateful operator.
+        source: Folder of the input.
+        folder: Folder for checkpoint and output.
+        published: Called after each epoch's output is written.
 
     """
 
@@ -81,7 +81,7 @@ def tws_pandas(records: DataFrame) -> DataFrame:
 
 
 class RunningSum(StatefulProcessor):
-    """The function of ``benchmarks/jobs/running_sum.py``; state is read and written once per key and epoch."""
+    """Equivalent of ``benchmarks/jobs/running_sum.py``; reads and writes state once per key and epoch."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._total = handle.getValueState("total", "total bigint")
@@ -99,7 +99,7 @@ class RunningSum(StatefulProcessor):
 
 
 class RunningSumInPandas(RunningSum):
-    """The same on pandas."""
+    """The same with pandas."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         found = self._total.get()

@@ -1,4 +1,4 @@
-"""What came of it: a table and a plot for people, JSON for programs."""
+"""Reports the results as a table, a plot and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 100
 
 
 def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
-    """Return the rows measured beside their targets."""
+    """Return a table of the rows and their targets."""
     drawn = Table(title="Benchmark", box=box.SIMPLE_HEAD)
     drawn.add_column("row", no_wrap=True)
     for heading in ("ratio", "target"):
@@ -32,7 +32,7 @@ def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
 
 
 def notes(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Iterator[str]:
-    """Yield what each row's ratio is of, and where time went."""
+    """Yield the meaning of each row's ratio, and its note."""
     for figure in figures:
         yield f"{figure.name}: {targets[figure.name].what}"
         yield from (f"  {line}" for line in figure.note.splitlines())
@@ -45,7 +45,7 @@ def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
 
 
 def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
-    """Draw how far each row is beyond its target, on a logarithmic axis: to the right of 1 it is met."""
+    """Plot each row relative to its target on a logarithmic axis; right of 1 the target is met."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -60,11 +60,11 @@ def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
     axes.margins(x=0.25)
     axes.axvline(1, color="black", linewidth=1)
     axes.invert_yaxis()
-    axes.set_xlabel("times as good as its target; beside each bar the ratio and the target")
+    axes.set_xlabel("result relative to target (right of 1 is better); label: ratio (target)")
     drawn.savefig(path)
     plt.close(drawn)
 
 
 def _share(figure: Figure, target: Target) -> float:
-    # A ratio of nothing to something is as good as a bar can show.
+    # Bounded, because a ratio of 0 would give an infinite bar.
     return figure.ratio / target.bound if target.at_least else target.bound / max(figure.ratio, target.bound / _LONGEST)

@@ -1,4 +1,4 @@
-"""State files, measured on one core: live state to a base's bytes, and back into a backend.
+"""Benchmark of state files on one core: encode live state as a base, and restore it.
 
 python -m benchmarks.state_files
 """
@@ -24,7 +24,7 @@ SCHEMA = TableSchema(StateKind.VALUE, "bigint")
 
 
 def filled_table() -> StateTable:
-    """Return live state with every key once."""
+    """Return live state with one value per key."""
     table = StateTable("total", SCHEMA.kind, SCHEMA.type)
     for number in range(ROWS):
         table.groups[number * KEY_GROUPS // ROWS][f"customer-{number * 7919 % ROWS:08d}",] = number * 31
@@ -32,13 +32,13 @@ def filled_table() -> StateTable:
 
 
 def snapshot(table: StateTable) -> bytes:
-    """Return the base of a table that may be written to meanwhile."""
+    """Encode a table as a base, isolated from later writes."""
     isolated = StateTable(table.name, table.kind, table.type, groups=table.snapshot_groups(now_ms=0))
     return encode_base(rows_table(base_rows(isolated), KEYS, SCHEMA, table.name))
 
 
 def restore(data: bytes) -> StateTable:
-    """Return live state as a base has it."""
+    """Restore live state from a base."""
     table = StateTable("total", SCHEMA.kind, SCHEMA.type)
     everything = KeyGroupRange(0, KEY_GROUPS - 1)
     apply_rows(table, decode_base(data, everything), range(KEY_GROUPS), key_encoder(["string"]))
@@ -46,7 +46,7 @@ def restore(data: bytes) -> StateTable:
 
 
 def rows_per_second(run: Callable[[], object]) -> float:
-    """Return the median of several runs."""
+    """Return the median rows per second of several runs."""
     seconds = []
     for _ in range(RUNS):
         started = time.perf_counter()
@@ -56,7 +56,7 @@ def rows_per_second(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Check that what is restored is what was written, then measure both."""
+    """Check the round trip, then measure both directions."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     table = filled_table()

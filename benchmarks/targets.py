@@ -1,4 +1,4 @@
-"""The rows, in the order in which they are measured."""
+"""The rows and their targets, in the order of measurement."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from benchmarks.rows import growth, live, record, rescale
 TARGETS = {
     target.name: target
     for target in (
-        Target("record_vs_spark", "rows/s, record by record, to Spark's groupBy().sum()", 0.9, True),
-        Target("batch_vs_spark", "the same with process_batch", 1.5, True),
-        Target("record_vs_tws_row", "rows/s to transformWithState", 15, True),
-        Target("record_vs_tws_pandas", "rows/s to transformWithStateInPandas", 60, True),
-        Target("rescale_vs_spark", "Spark's seconds from request to first epoch, to ours", 2, True),
-        Target("live_vs_restart", "seconds without output, live to a restart", 0.15, False),
-        Target("live_hiccup", "seconds to the first epoch after a live rescale, to the median epoch", 2.5, False),
-        Target("rewrite_vs_spark", "Spark's seconds of a repartition, to ours of a rewrite", 5, True),
-        Target("rewrite_bytes", "our bytes of a rewrite, to Spark's of a repartition", 0.2, False),
-        Target("savepoint_growth", "seconds of stop and rescale by reference, many keys to few", 1.5, False),
-        Target("epoch_growth", "seconds of an epoch, many keys to few", 1.3, False),
+        Target("record_vs_spark", "rows/s, process_element / Spark's groupBy().sum()", 0.9, True),
+        Target("batch_vs_spark", "rows/s, process_batch / Spark's groupBy().sum()", 1.5, True),
+        Target("record_vs_tws_row", "rows/s, process_element / transformWithState", 15, True),
+        Target("record_vs_tws_pandas", "rows/s, process_element / transformWithStateInPandas", 60, True),
+        Target("rescale_vs_spark", "seconds from request to first epoch, Spark / ours", 2, True),
+        Target("live_vs_restart", "seconds without output, live rescale / restart", 0.15, False),
+        Target("live_hiccup", "seconds to the first epoch after a live rescale / median epoch", 2.5, False),
+        Target("rewrite_vs_spark", "seconds, Spark's repartition / our rewrite", 5, True),
+        Target("rewrite_bytes", "bytes written, our rewrite / Spark's repartition", 0.2, False),
+        Target("savepoint_growth", "seconds of stop and rescale by reference, many keys / few keys", 1.5, False),
+        Target("epoch_growth", "seconds of an epoch, many keys / few keys", 1.3, False),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows that are measured on the same state."""
+    """Rows measured on the same state."""
 
     rows: tuple[str, ...]
     measure: Callable[[Bench], Sequence[Figure]]

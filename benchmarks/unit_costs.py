@@ -1,9 +1,9 @@
-"""What a row, a key, an epoch and a subtask cost, and what that comes to for a terabyte of state.
+"""Unit costs of a row, a key, an epoch and a subtask, and their projection to a terabyte of state.
 
 python -m benchmarks.unit_costs
 
-The costs are slopes: the same job with few and many rows, few and many keys, few and many subtasks, on the cluster of
-``make bench``. The rest is arithmetic.
+The costs are slopes, measured on the cluster of ``make bench``: the same job with few and many rows, keys and subtasks.
+The projection is arithmetic.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """Measured on one core each.
+    """Unit costs, each per core.
 
     Attributes:
-        row_us: A record, from the source's file to the sink's, with all that Spark does.
-        row_process_us, row_write_us: Of it the function with its state; changelog and staged output.
-        key_bytes: Of one key in the memory of a Python worker.
-        key_file_bytes: Of one key in a base.
-        row_changelog_bytes: Of one changed key in a changelog.
-        load_keys_per_s: Keys brought into memory from files.
-        rewrite_keys_per_s: Keys laid out anew.
-        epoch_ms: An epoch without rows, before the first subtask.
-        subtask_ms: Each subtask of an epoch, on the core that runs it.
-        subtask_driver_ms: Each subtask of an epoch, on the driver, which does them one after the other.
+        row_us: Time of a record from the source's file to the sink's, Spark included.
+        row_process_us, row_write_us: Parts of it: the function with its state; changelog and staged output.
+        key_bytes: Memory of a key in a Python worker.
+        key_file_bytes: Size of a key in a base.
+        row_changelog_bytes: Size of a changed key in a changelog.
+        load_keys_per_s: Keys loaded from files into memory per second.
+        rewrite_keys_per_s: Keys rewritten per second.
+        epoch_ms: Fixed time of an epoch without rows, before the first subtask.
+        subtask_ms: Time per subtask and epoch on the core that runs it.
+        subtask_driver_ms: Time per subtask and epoch on the driver, which handles them one after the other.
 
     """
 
@@ -68,7 +68,7 @@ class UnitCosts:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the arithmetic is for; one subtask a core."""
+    """Cluster of the projection, with one subtask per core."""
 
     state_bytes: float = 1e12
     executors: int = 200
@@ -81,11 +81,11 @@ class Cluster:
 
 
 def projected(costs: UnitCosts, cluster: Cluster) -> list[tuple[str, str, str]]:
-    """Return (what, how it is computed, what it comes to) for state that fills so many bytes of memory."""
+    """Return (name, formula, value) of each projected figure."""
     keys = cluster.state_bytes / costs.key_bytes
     keys_each = keys / cluster.subtasks
     fixed_s = (costs.epoch_ms + costs.subtask_ms + cluster.subtasks * costs.subtask_driver_ms) / 1000
-    # Of each epoch, the fixed part is lost to rows; at ten times its length a tenth is.
+    # An epoch of ten times the fixed part spends nine tenths of its time on rows.
     rows_per_s = 0.9 * cluster.subtasks / costs.row_us * 1e6
     changelog_per_s = rows_per_s * costs.row_changelog_bytes
     return [
@@ -169,7 +169,7 @@ def _with_keys(bench: Bench, keys: int) -> _Keys:
         records = Input(folder / "input")
         savepoint = written_savepoint(bench.spark, folder / "savepoint", keys)
         job = OurJob(bench.spark, folder / "job", records.folder, start_from=savepoint)
-        # Once to take the state over into the job's own store, and once to load it from there.
+        # The first run copies the state into the job's own store; the second loads it from there.
         for _ in range(2):
             bench.forget_state()
             records.feed(FEW_ROWS, keys)
@@ -213,7 +213,7 @@ def _with_subtasks(bench: Bench, subtasks: int) -> _Subtasks:
 
 
 def _driver_cpu_s(bench: Bench) -> float:
-    """Return the seconds that this process and its JVM have worked; executors are other processes."""
+    """Return the CPU seconds of the driver: this process and its JVM."""
     gateway = bench.spark.sparkContext._gateway
     assert gateway is not None
     taken = [psutil.Process(pid).cpu_times() for pid in (None, gateway.proc.pid)]

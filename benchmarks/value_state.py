@@ -1,9 +1,9 @@
-"""What a read-modify-write of value state costs, in read-modify-writes of a plain dict of the same run.
+"""Cost of a read-modify-write of value state, relative to a plain dict.
 
     python -m benchmarks.value_state
 
-One thread. The same keys in the same order on both sides; medians of several runs. The state's side sets the key, reads
-the value and updates it through the public API, as the runtime does for every record.
+Single-threaded; the same keys in the same order on both sides; medians of several runs. The state side sets the key,
+reads the value and updates it through the public API, as the runtime does for every record.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def value_state(given: Records, ttl: StateTtlConfig | None) -> float:
 
 
 def ratios() -> dict[str, float]:
-    """Return the cost of each side in dict read-modify-writes."""
+    """Return the cost of each side relative to the dict."""
     given = records()
     sides: dict[str, Callable[[], float]] = {
         "dict": lambda: plain_dict(given),
         "value state": lambda: value_state(given, None),
         "value state with TTL": lambda: value_state(given, StateTtlConfig(timedelta(hours=1))),
     }
-    # Side by side within each run, so that a slow moment of the machine meets all of them.
+    # Alternate within each run, so that a slow moment of the machine affects all sides.
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(RUNS):
         for name, side in sides.items():

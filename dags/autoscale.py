@@ -1,12 +1,12 @@
 """Take jobs to another size when their policies say so.
 
-One loop in the triggerer looks at every job that has a policy (`python -m statecore policy set`): how fast rows arrive,
+One loop in the triggerer looks at every job that has a policy (`statecore policy set`): how fast rows arrive,
 how many wait, how far event time lags, what an epoch costs. A decision that a policy reaches becomes one run of the DAG
 `rescale`, with the figures in its reason. Several decisions may come in one run; a decision whose job somebody else is
 changing is refused, which is no error.
 
 Pause this DAG, and nothing is looked at and nothing decided once Airflow has read this file again, which it does every
-half a minute. What was decided, and why: `python -m statecore policy decisions JOB`.
+half a minute. What was decided, and why: `statecore policy decisions JOB`.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Param
 from statecore_airflow.notifications.job import Event, JobNotifier
 
-APPLICATION = Path(__file__).resolve().parent.parent / "sparkjobs" / "rewrite.py"
+from statecore.operations.submit import PROGRAMS
 
 # One expression, so that native rendering hands the list over as it is and takes no text apart.
 ARGUMENTS = (
@@ -55,7 +53,7 @@ with DAG(
     SparkSubmitOperator(
         task_id="rewrite",
         conn_id="spark_default",
-        application=str(APPLICATION),
+        application=str(PROGRAMS / "rewrite.py"),
         application_args=ARGUMENTS,
         name="statecore-rewrite",
         on_failure_callback=JobNotifier(Event.FAILED, job=None),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs once, in an empty database server: one database and one owner for Airflow, and one each for the catalog.
+# Runs once, on an empty server: creates a database with its own role for Airflow, and another for the catalog.
 set -euo pipefail
 
 psql --username "$POSTGRES_USER" --set ON_ERROR_STOP=1 \

@@ -1,4 +1,4 @@
-"""Creates the catalog's tables and registers the Spark cluster of the compose file; harmless when done before."""
+"""Creates the catalog's tables and registers the Spark cluster of the compose file; idempotent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.errors import UnknownClusterError
 
 
 def main() -> None:
-    """Parse arguments and write to the catalog that ``STATECORE_CATALOG`` names."""
+    """Parse arguments and write to the catalog at ``STATECORE_CATALOG``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cluster", required=True, help="name to register the cluster under")
     parser.add_argument("--master", required=True, help="host name of the Spark master")
@@ -28,7 +28,7 @@ def main() -> None:
     with Catalog(os.environ["STATECORE_CATALOG"]) as catalog:
         catalog.create_schema()
         try:
-            # A cluster that a rescale has resized keeps its size.
+            # Keep the size that a rescale has set.
             workers = catalog.cluster(arguments.cluster).desired_workers
         except UnknownClusterError:
             workers = 1

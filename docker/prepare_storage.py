@@ -1,4 +1,4 @@
-"""Creates the bucket of the compose file and tries what exactly-once rests on there; harmless when done before."""
+"""Creates the bucket of the compose file and tests its conditional puts, which exactly-once needs; idempotent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXISTS = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def main() -> None:
-    """Parse arguments, make the bucket where boto3's environment leads, and exit with 1 when it is not fit for jobs."""
+    """Parse arguments and create the bucket at boto3's endpoint; exit with 1 if its conditional puts are broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bucket", required=True, help="name of the bucket")
     bucket = parser.parse_args().bucket
@@ -30,14 +30,14 @@ def main() -> None:
     winners = puts_that_succeed(open_store(f"s3://{bucket}/probes"))
     if winners != 1:
         sys.exit(
-            f"found {winners} of {_WRITERS} conditional puts (If-None-Match: *) of one object succeed in s3://{bucket}"
-            "; expected 1, because two drivers could commit the same epoch otherwise; use another storage, or another "
-            "release of it"
+            f"found {winners} of {_WRITERS} conditional puts (If-None-Match: *) of one object successful in "
+            f"s3://{bucket}; expected 1, or else two drivers could commit the same epoch; use another storage, or "
+            "another release of it"
         )
 
 
 def puts_that_succeed(store: FileStore) -> int:
-    """Return how many of several writers at once could create the same file."""
+    """Return how many of several concurrent writers created the same file."""
     path = uuid.uuid4().hex
 
     def put(writer: int) -> bool:

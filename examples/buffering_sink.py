@@ -1,4 +1,4 @@
-"""Payments are handed on in batches; those that wait for their batch to fill are operator state.
+"""Payments leave in batches; payments that wait for a full batch are operator state.
 
     python -m examples.buffering_sink
 
@@ -52,7 +52,7 @@ class BufferingSink(ProcessFunction, CheckpointedFunction):
     def process_element(self, value: Payment, ctx: ProcessContext) -> Iterator[Batch]:
         """Add a payment, and yield the batches that are full."""
         self._buffered.append(value)
-        # More than one, when a rescale has joined the buffers of several subtasks.
+        # More than one after a rescale has joined the buffers of several subtasks.
         while len(self._buffered) >= self._threshold:
             yield (self._buffered[: self._threshold],)
             del self._buffered[: self._threshold]
@@ -63,7 +63,7 @@ class BufferingSink(ProcessFunction, CheckpointedFunction):
 
 
 class Buffers:
-    """All subtasks of ``BufferingSink``, side by side; payments go to one after the other.
+    """All subtasks of ``BufferingSink``, side by side; payments are dealt out in turn.
 
     Args:
         threshold: Payments in a batch.
@@ -102,7 +102,7 @@ class Buffers:
         ]
 
     def rescaled(self, parallelism: int) -> Buffers:
-        """Return subtasks that go on at another parallelism from where these are."""
+        """Return subtasks at another parallelism that continue with this state."""
         return Buffers(self._threshold, parallelism, self._snapshots())
 
     def _snapshots(self) -> list[HarnessSnapshot]:

@@ -70,7 +70,7 @@ class Event(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A row of the report; of the rows of an hour, the one with the highest revision counts."""
+    """A row of the report; the highest revision of an hour counts."""
 
     campaign: str
     hour: datetime
@@ -81,7 +81,7 @@ class Report(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What is added up per campaign and hour; also the accumulator, whose fields are stored in this order."""
+    """The sums per campaign and hour; also the accumulator, which stores its fields in this order."""
 
     impressions: int = 0
     clicks: int = 0
@@ -90,10 +90,10 @@ class Figures(NamedTuple):
 
 
 class AddUp(AggregateFunction):
-    """Adds events to figures; nothing is rounded, since spend is a decimal from end to end."""
+    """Adds events to figures without rounding: spend is a decimal from end to end."""
 
     def create_accumulator(self) -> Figures:
-        """Return figures of nothing."""
+        """Return zeros."""
         return Figures()
 
     def add(self, value: Event, accumulator: Any) -> Figures:
@@ -111,7 +111,7 @@ class AddUp(AggregateFunction):
         return Figures(*accumulator)
 
     def merge(self, a: Any, b: Any) -> Figures:
-        """Return the sum of two."""
+        """Return the sum of two accumulators."""
         return Figures(*(left + right for left, right in zip(a, b, strict=True)))
 
 
@@ -143,12 +143,12 @@ def campaign_report() -> WindowFunction:
 
 
 def build(job: Job) -> None:
-    """Wire the job: events in; reports, and events that came too late, out."""
+    """Wire the job: events in; reports and late events out."""
     output = job.settings["output"]
 
     def read_events(spark: SparkSession) -> DataFrame:
         events = spark.readStream.schema(EVENTS).parquet(job.settings["input"])
-        # An impression that was not paid for comes without a spend.
+        # An unpaid impression has no spend.
         return events.withColumn("spend", F.coalesce("spend", F.lit(Decimal(0)).cast("decimal(12,6)")))
 
     events = job.source("events", read=read_events, event_time="viewed_at", max_lateness=MAX_DISORDER)
@@ -160,7 +160,7 @@ def build(job: Job) -> None:
 
 
 def final_figures(reports: Iterable[Report]) -> dict[tuple[str, datetime], Report]:
-    """Return the row that counts of each campaign and hour, whatever order the rows come in."""
+    """Return the highest revision of each campaign and hour, for rows in any order."""
     newest: dict[tuple[str, datetime], Report] = {}
     for report in reports:
         hour = report.campaign, report.hour
@@ -174,7 +174,7 @@ def final_figures(reports: Iterable[Report]) -> dict[tuple[str, datetime], Repor
 
 @dataclass(frozen=True)
 class Arrival:
-    """An event and when it comes."""
+    """An event and its arrival time."""
 
     arrives_at: datetime
     event: Event
@@ -235,7 +235,7 @@ class Reporter:
         ]
 
     def process(self, epochs: Iterable[Sequence[Event]]) -> None:
-        """Process epochs; after each the watermark follows the newest event, and never goes back."""
+        """Process epochs; after each one the watermark follows the newest event and never goes back."""
         for events in epochs:
             for event in events:
                 self._owner(event.campaign).process(event, _ms(event.viewed_at))
@@ -244,15 +244,15 @@ class Reporter:
                 subtask.watermark(_ms(newest - MAX_DISORDER))
 
     def reports(self) -> list[Report]:
-        """Return the rows so far, of one subtask after the other."""
+        """Return all rows so far, subtask by subtask."""
         return [report for subtask in self.subtasks for report in subtask.output]
 
     def late(self) -> list[Event]:
-        """Return the events so far that came too late."""
+        """Return all late events so far."""
         return [event for subtask in self.subtasks for event in subtask.side_output(LATE)]
 
     def rescaled(self, parallelism: int) -> Reporter:
-        """Return subtasks that go on at another parallelism from where these are."""
+        """Return subtasks at another parallelism that continue with this state."""
         return Reporter(parallelism, [subtask.snapshot() for subtask in self.subtasks])
 
     def _owner(self, campaign: str) -> KeyedOperatorHarness:
@@ -286,7 +286,7 @@ def _ms(moment: datetime) -> int:
 
 
 def corrections_table(reports: Sequence[Report], hours: int) -> Table:
-    """Return the hours that were corrected most, as they were reported first and last."""
+    """Return the most corrected hours, each with its first and last report."""
     rows: dict[tuple[str, datetime], list[Report]] = {}
     for report in reports:
         rows.setdefault((report.campaign, report.hour), []).append(report)

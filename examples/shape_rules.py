@@ -50,14 +50,14 @@ class Match(NamedTuple):
 
 
 class ShapeRules(KeyedBroadcastProcessFunction):
-    """Pairs an item with every item of its color that waits for it; those that were paired wait no longer."""
+    """Pairs an item with the items of its color that wait for it; paired items wait no longer."""
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Get what waits, per rule."""
+        """Get the waiting items of each rule."""
         self._waiting = ctx.get_map_state(WAITING)
 
     def process_element(self, item: Item, ctx: ReadOnlyBroadcastContext) -> Iterator[Match]:
-        """Hold an item against every rule: it may complete pairs, wait for another, or both."""
+        """Check an item against every rule: it may complete pairs, wait for another item, or both."""
         for name, rule in ctx.get_broadcast_state(RULES).items():
             waiting = self._waiting.get(name) or []
             if item.shape == rule.second:
@@ -69,7 +69,7 @@ class ShapeRules(KeyedBroadcastProcessFunction):
             self._keep(name, waiting)
 
     def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext) -> None:
-        """Take a rule in; items that waited for what it was before wait in vain, and are dropped."""
+        """Take a rule; items that waited under its former version are dropped."""
 
         def drop(_: tuple[str], waiting: MapState) -> None:
             waiting.remove(rule.name)
@@ -127,7 +127,7 @@ class Matcher:
         return subtask_for_key_group(MAX_PARALLELISM, len(self.subtasks), key_group)
 
     def rescaled(self, parallelism: int) -> Matcher:
-        """Return subtasks that go on at another parallelism from where these are."""
+        """Return subtasks at another parallelism that continue with this state."""
         return Matcher(parallelism, [subtask.snapshot() for subtask in self.subtasks])
 
 
@@ -153,7 +153,7 @@ AFTER: tuple[Rule | Item, ...] = (
 
 
 def tell(console: Console, matcher: Matcher, events: Sequence[Rule | Item]) -> None:
-    """Process events and print what comes of each."""
+    """Process events and print the result of each."""
     for event in events:
         if isinstance(event, Rule):
             matcher.rule(event)

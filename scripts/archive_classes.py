@@ -1,4 +1,4 @@
-"""Writes the archive of classes that lets Spark's processes start sooner; see ``examples.quick_start``."""
+"""Writes the class data archive that shortens the start of Spark's JVMs; see ``examples.quick_start``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from examples.quick_start import ARCHIVE, QUICK
 
-# What executors of a cluster have and a local Spark does not.
+# Classes of a cluster's processes, which a local Spark does not load.
 _CLASSES_OF_A_CLUSTER = (
     "org.apache.spark.deploy.master.Master",
     "org.apache.spark.deploy.worker.Worker",
@@ -22,8 +22,8 @@ _CLASSES_OF_A_CLUSTER = (
 
 
 def write_archive() -> None:
-    """Run a small stream, and keep the classes that it needed."""
-    # A JVM that maps half a file crashes.
+    """Run a small stream and archive the classes it loads."""
+    # Renamed when complete: a JVM that maps a partial archive crashes.
     partial = ARCHIVE.with_suffix(".partial")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK} -XX:ArchiveClassesAtExit={partial}"
@@ -57,7 +57,9 @@ def write_archive() -> None:
     spark.stop()
     gateway.proc.stdin.close()
     if gateway.proc.wait() != 0:
-        sys.exit(f"found that Java ended with {gateway.proc.returncode} while it wrote {partial}; expected 0")
+        sys.exit(
+            f"found exit code {gateway.proc.returncode} of Java while it wrote {partial}; expected 0; see its output"
+        )
     partial.replace(ARCHIVE)
 
 

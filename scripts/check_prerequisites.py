@@ -1,4 +1,4 @@
-"""Says in one line what is missing on this machine and how to get it."""
+"""Checks Python and Java; prints what is missing and how to install it."""
 
 from __future__ import annotations
 

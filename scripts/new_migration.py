@@ -1,4 +1,4 @@
-"""Writes the next revision of the catalog: what it takes from the newest one to ``statecore/catalog/tables.py``."""
+"""Writes the next Alembic revision of the catalog, from the newest one to ``statecore/catalog/tables.py``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from statecore.catalog import Catalog, schema
 
 
 def main() -> None:
-    """Parse the argument, write the revision, print where it is."""
+    """Parse the argument and write the revision."""
     parser = argparse.ArgumentParser(prog="make migration", description=__doc__)
-    parser.add_argument("name", help="what changes, in a few words: NAME='policy settings of a job'")
+    parser.add_argument("name", help="the change in a few words: NAME='policy settings of a job'")
     name = parser.parse_args().name.strip()
     if not name:
-        parser.error("found no name; expected what changes, in a few words; say make migration NAME='…'")
+        parser.error("found no name; expected the change in a few words; run make migration NAME='…'")
     versions = schema.MIGRATIONS / "versions"
     before = set(versions.glob("*.py"))
     with tempfile.TemporaryDirectory() as folder:

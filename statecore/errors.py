@@ -1,30 +1,32 @@
-"""Every error this library raises on purpose.
+"""Every error that statecore raises on purpose.
 
 Each message has three parts: what was found, what was expected, what to do.
 
-::
-
+```text
     StatecoreError
     ├── ConfigurationError            a setting, argument or job file is wrong
+    │   ├── MissingExtraError         a package is missing that an extra of statecore installs
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
+    ├── FunctionError                 a user's function failed; its own error is the cause
     ├── StateError                    wrong use of state from a function
-    │   ├── NoCurrentKeyError         keyed state used where no key is
+    │   ├── NoCurrentKeyError         keyed state used where there is no key
     │   ├── StateConflictError        one name, two kinds, types or modes
     │   ├── StateTypeError            a value does not fit the declared type
+    │   │   └── OutputTypeError       an output does not fit the declared columns
     │   └── StateMigrationError       restored state does not fit what the program declares
     ├── RedistributionError           state handles that cannot be given to new subtasks
     │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
     ├── StorageError                  files
     │   ├── MissingFileError          a referenced file is not there
     │   ├── CorruptFileError          size or checksum differ from the manifest
-    │   ├── ForeignFileError          a file among those of a savepoint that it does not name
+    │   ├── ForeignFileError          a savepoint's folder holds a file that the savepoint does not name
     │   ├── AlreadyExistsError        put-if-absent lost
-    │   ├── SavepointInUseError       somebody reads the savepoint that is to go
-    │   └── UnsafePathError           a path that leaves its root
-    ├── ManifestError                 a manifest that is unreadable, of an unknown version, or invalid
-    ├── CommitError                   an epoch that may not be committed
+    │   ├── SavepointInUseError       a job or a reader still needs the savepoint
+    │   └── UnsafePathError           a path leaves its root
+    ├── ManifestError                 a manifest is unreadable, of an unknown version, or invalid
+    ├── CommitError                   an epoch may not be committed
     │   ├── CommitConflictError       another driver committed this epoch first
     │   └── CommitForbiddenError      the job is stopping
     ├── SinkError                     a sink cannot take the rows of a committed epoch
@@ -36,20 +38,35 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── GenerationClaimedError    the job has a live driver
     │   └── LeaseHeldError            somebody else is rescaling this job
     ├── ClusterError                  a cluster cannot be resized or does not get ready
-    ├── UnhealthyJobError             a job that was changed will not do well
-    ├── RequestFailedError            a driver reported that it could not do what was asked
+    ├── UnhealthyJobError             a job that was changed will not become healthy
+    ├── RequestFailedError            a driver could not do what it was asked
     └── StepFailedError               a step of a change failed; another attempt may succeed, or not
+```
 """
 
 from __future__ import annotations
 
+import reprlib
+
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 200
+
+
+def shortened(value: object) -> str:
+    """Return the ``repr`` of a value, short enough for a message."""
+    return _SHORT.repr(value)
+
 
 class StatecoreError(Exception):
-    """Root of the tree; catch it to catch everything raised on purpose."""
+    """Root of the tree. Catch it to catch everything that statecore raises on purpose."""
 
 
 class ConfigurationError(StatecoreError, ValueError):
     """A setting, argument or job file is wrong."""
+
+
+class MissingExtraError(ConfigurationError):
+    """A package is missing that an extra of statecore installs."""
 
 
 class InvalidParallelismError(ConfigurationError):
@@ -62,6 +79,10 @@ class UnsupportedTypeError(ConfigurationError):
 
 class JobDefinitionError(ConfigurationError):
     """``build(job)`` describes an impossible job."""
+
+
+class FunctionError(StatecoreError):
+    """A user's function failed; the message says where and on what, the function's own error is the cause."""
 
 
 class StateError(StatecoreError):
@@ -80,8 +101,12 @@ class StateTypeError(StateError, TypeError):
     """A value does not fit the declared type of its state."""
 
 
+class OutputTypeError(StateTypeError):
+    """An output does not fit the columns of its output schema or tag."""
+
+
 class StateMigrationError(StateError):
-    """Restored state has another kind, type or owner than the program declares, and cannot be brought over."""
+    """Restored state has another kind, type or owner than the program declares, and cannot be converted."""
 
 
 class RedistributionError(StatecoreError, ValueError):
@@ -89,7 +114,7 @@ class RedistributionError(StatecoreError, ValueError):
 
 
 class MaxParallelismError(RedistributionError):
-    """Max parallelism differs from the one the state was written with; only ``rewrite`` can change it."""
+    """Max parallelism differs from that of the stored state. Only the method ``rewrite`` changes it."""
 
 
 class StorageError(StatecoreError):
@@ -101,23 +126,23 @@ class MissingFileError(StorageError):
 
 
 class CorruptFileError(StorageError):
-    """Size or checksum of a file differ from what its manifest says."""
+    """The size or checksum of a file differs from its manifest."""
 
 
 class ForeignFileError(StorageError):
-    """A savepoint's folder has a file that the savepoint does not name."""
+    """A savepoint's folder holds a file that the savepoint does not name."""
 
 
 class AlreadyExistsError(StorageError):
-    """A put-if-absent found the file there already."""
+    """A put-if-absent found that the file exists."""
 
 
 class SavepointInUseError(StorageError):
-    """Somebody reads the savepoint that is to be dropped."""
+    """A job or a reader still needs the savepoint that was to be dropped."""
 
 
 class UnsafePathError(StorageError):
-    """A path leads out of its root."""
+    """A path leaves its root."""
 
 
 class ManifestError(StatecoreError):
@@ -133,19 +158,19 @@ class CommitConflictError(CommitError):
 
 
 class CommitForbiddenError(CommitError):
-    """The job is stopping; nothing may be committed any more."""
+    """The job is stopping and accepts no further commit."""
 
 
 class SinkError(StatecoreError):
-    """A sink cannot take the rows of a committed epoch; they stay staged."""
+    """A sink cannot take the rows of a committed epoch. They stay staged, and are published when the job is back."""
 
 
 class CatalogError(StatecoreError):
-    """The control plane refused."""
+    """The catalog refused, or could not be reached."""
 
 
 class CatalogSchemaError(CatalogError):
-    """The catalog's tables are of another release, or missing."""
+    """The catalog's tables are missing or belong to another release."""
 
 
 class UnknownJobError(CatalogError, KeyError):
@@ -179,11 +204,11 @@ class ClusterError(StatecoreError):
 
 
 class UnhealthyJobError(StatecoreError):
-    """A job that was changed will not do well: its drivers fail, or it was changed once more."""
+    """A job that was changed will not become healthy: its drivers fail, or it was changed again."""
 
 
 class RequestFailedError(StatecoreError):
-    """A driver reported that it could not do what was asked."""
+    """A driver reported that it could not do what it was asked."""
 
 
 class StepFailedError(StatecoreError):

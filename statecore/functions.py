@@ -1,15 +1,20 @@
-"""What users subclass: functions that process a stream, and the contexts they are given.
+"""Base classes of user functions, and Protocols of their contexts and states.
 
-Method names are PyFlink's. Functions yield their outputs; a record is a named tuple of the row's columns.
+Method names follow PyFlink's ``datastream`` API. A function yields its outputs; a record is a named tuple of the
+row's columns. All times are milliseconds since 1970-01-01 UTC.
 
 ::
 
     ProcessFunction                a stream without keys
     KeyedProcessFunction           a keyed stream: keyed state and timers
-    BroadcastProcessFunction       a stream without keys, and a broadcast one
-    KeyedBroadcastProcessFunction  a keyed stream, and a broadcast one
-    BatchProcessFunction           a stream with or without keys, many records at a time as Arrow columns
+    BroadcastProcessFunction       a stream without keys, connected to a broadcast stream
+    KeyedBroadcastProcessFunction  a keyed stream, connected to a broadcast stream
+    BatchProcessFunction           any stream, as Arrow record batches instead of single records
     CheckpointedFunction           mix-in for any of them: operator state
+
+Keyed state raises ``NoCurrentKeyError`` where there is no current key (in ``open``, for example), and
+``StateTypeError`` for a value that does not fit the type of its descriptor. Where a method says None for "missing",
+nothing was stored under the current key, or it has expired.
 """
 
 from __future__ import annotations
@@ -33,36 +38,41 @@ from statecore.model import (
 
 
 class TimeDomain(StrEnum):
-    """Which time a timer follows."""
+    """The time that a timer follows."""
 
     EVENT_TIME = "event_time"
     PROCESSING_TIME = "processing_time"
 
 
 class ValueState(Protocol):
-    """One value per key."""
+    """Keyed state: one value per key."""
 
     def value(self) -> Any:
-        """Return the value of the current key, or None."""
+        """Return the value of the current key; None when missing."""
 
     def update(self, value: Any) -> None:
-        """Replace the value of the current key; None clears it."""
+        """Replace the value of the current key; None clears it.
+
+        Raises:
+            StateTypeError: The value does not fit the descriptor's type.
+
+        """
 
     def clear(self) -> None:
         """Remove the value of the current key."""
 
 
 class ListState(Protocol):
-    """A list, per key (keyed state) or per subtask (operator state)."""
+    """A list per key (keyed state) or per subtask (operator state)."""
 
     def get(self) -> Iterator[Any]:
-        """Return the elements, in the order they were added."""
+        """Return the elements in the order they were added; none when missing."""
 
     def add(self, value: Any) -> None:
         """Append one element."""
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements."""
+        """Append several elements."""
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements."""
@@ -72,82 +82,97 @@ class ListState(Protocol):
 
 
 class ReadOnlyMapState(Protocol):
-    """A map that may be read: what the side without broadcast sees of a broadcast state."""
+    """The read methods of a map; ``process_element`` sees broadcast state through them."""
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key, or None."""
+        """Return the value under a map key; None when missing."""
 
     def contains(self, key: Any) -> bool:
-        """Tell whether a key is there."""
+        """Return whether the map has this key."""
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Return the entries as they are now."""
+        """Return the entries; later writes do not change the iterator."""
 
     def keys(self) -> Iterator[Any]:
-        """Return the keys as they are now."""
+        """Return the map keys; later writes do not change the iterator."""
 
     def values(self) -> Iterator[Any]:
-        """Return the values as they are now."""
+        """Return the values; later writes do not change the iterator."""
 
     def is_empty(self) -> bool:
-        """Tell whether there is no entry."""
+        """Return whether the map has no entry."""
 
 
 class MapState(ReadOnlyMapState, Protocol):
-    """A map, per key (keyed state) or the same in every subtask (broadcast state)."""
+    """A map per key (keyed state), or one map that is the same in every subtask (broadcast state)."""
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key."""
+        """Set the value of a map key.
+
+        Raises:
+            StateTypeError: Key or value does not fit the descriptor's types.
+
+        """
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """Set several entries."""
 
     def remove(self, key: Any) -> None:
-        """Remove a key, if it is there."""
+        """Remove a map key; no error when it is missing."""
 
     def clear(self) -> None:
         """Remove all entries."""
 
 
 class AppendingState(Protocol):
-    """One value per key, into which every added one is folded: reducing and aggregating state."""
+    """Keyed state that folds each added value into one: the common part of reducing and aggregating state."""
 
     def get(self) -> Any:
-        """Return what was folded under the current key, or None."""
+        """Return the folded result of the current key; None when missing."""
 
     def add(self, value: Any) -> None:
-        """Fold a value in."""
+        """Fold a value into the current key's."""
 
     def clear(self) -> None:
-        """Remove what is stored under the current key."""
+        """Remove the state of the current key."""
 
 
 class ReducingState(AppendingState, Protocol):
-    """One value per key, to which every added one is reduced."""
+    """Keyed state: one value per key, combined with each added value by the descriptor's ``reduce``."""
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold in a value for each row of the batch, as ``add`` would row by row.
+        """Add one value per row of the current batch, with the same result as ``add`` row by row.
+
+        Args:
+            values: One value per row, in the batch's row order.
 
         Returns:
-            The reduced value of each of the batch's keys, in the order of ``BatchContext.keys``.
+            The reduced value of each distinct key, in the order of ``BatchContext.keys``.
 
         """
 
 
 class AggregatingState(AppendingState, Protocol):
-    """One accumulator per key, into which every added value is folded; a read gives its result."""
+    """Keyed state: one accumulator per key; ``get`` returns the ``AggregateFunction``'s result of it."""
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold in a value for each row of the batch, as ``add`` would row by row.
+        """Add one value per row of the current batch, with the same result as ``add`` row by row.
+
+        Args:
+            values: One value per row, in the batch's row order.
 
         Returns:
-            The accumulator of each of the batch's keys, in the order of ``BatchContext.keys``.
+            The accumulator (not the result) of each distinct key, in the order of ``BatchContext.keys``.
 
         """
 
 
 class KeyedStateStore(Protocol):
-    """Keyed states by descriptor; each is scoped to the current key."""
+    """Gives access to keyed state by descriptor; every read and write applies to the current key.
+
+    Each method raises ``StateError`` in a function without keys, and ``StateConflictError`` when the name is already
+    registered with another kind or type.
+    """
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """Return a value state."""
@@ -166,20 +191,24 @@ class KeyedStateStore(Protocol):
 
 
 class OperatorStateStore(Protocol):
-    """Operator states by descriptor; each is scoped to the subtask."""
+    """Gives access to operator state by descriptor; it belongs to the subtask, not to a key.
+
+    The modes are Flink's: split, union and broadcast. Each method raises ``StateConflictError`` when the name is
+    already registered with another mode or type.
+    """
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """Return a list state whose elements are split among subtasks when the parallelism changes."""
+        """Return a split list state: a rescale divides its elements among the subtasks."""
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """Return a list state whose elements every subtask gets, all of them, when the job is restored."""
+        """Return a union list state: after a restore, every subtask has the elements of all subtasks."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """Return a map state of which every subtask has its copy."""
+        """Return a broadcast map state: every subtask has a copy of the same map."""
 
 
 class RuntimeContext(KeyedStateStore, Protocol):
-    """Given to ``open``: where the function runs, and its keyed state."""
+    """Passed to ``open``: the subtask, and access to keyed state."""
 
     @property
     def subtask(self) -> int:
@@ -191,224 +220,273 @@ class RuntimeContext(KeyedStateStore, Protocol):
 
 
 class FunctionInitializationContext(Protocol):
-    """Given to ``initialize_state``."""
+    """Passed to ``initialize_state``."""
 
     @property
     def operator_state_store(self) -> OperatorStateStore:
-        """State of the subtask."""
+        """Operator state of this subtask."""
 
     @property
     def keyed_state_store(self) -> KeyedStateStore:
-        """State per key; usable where a key is."""
+        """Keyed state; get it here, read and write it where there is a current key."""
 
     def is_restored(self) -> bool:
-        """Whether the operator has state of an earlier epoch."""
+        """Return whether the operator has state of an earlier epoch."""
 
 
 class FunctionSnapshotContext(Protocol):
-    """Given to ``snapshot_state``."""
+    """Passed to ``snapshot_state``."""
 
     @property
     def epoch(self) -> int:
-        """The epoch whose state is about to be written."""
+        """The epoch that is ending; its state is written after this call."""
 
 
 class TimerService(Protocol):
-    """Registers timers under the current key. Times are milliseconds since 1970-01-01 UTC."""
+    """Registers timers under the current key.
+
+    Registering the same timestamp twice fires once. Every method that registers or deletes raises ``StateError`` in a
+    function without keys.
+    """
 
     def current_watermark(self) -> int:
-        """Return the watermark; -2^63 before the first one."""
+        """Return the watermark in ms; -2^63 before the first one."""
 
     def current_processing_time(self) -> int:
-        """Return the epoch's time."""
+        """Return the epoch's batch timestamp in ms."""
 
     def register_event_time_timer(self, timestamp_ms: int) -> None:
-        """Have ``on_timer`` called once when the watermark reaches a timestamp."""
+        """Register a timer that fires once, when the watermark reaches ``timestamp_ms``."""
 
     def register_processing_time_timer(self, timestamp_ms: int) -> None:
-        """Have ``on_timer`` called once when the epoch's time reaches a timestamp."""
+        """Register a timer that fires once, in the first epoch whose batch timestamp reaches ``timestamp_ms``."""
 
     def delete_event_time_timer(self, timestamp_ms: int) -> None:
-        """Forget an event-time timer."""
+        """Delete an event-time timer; no error when there is none."""
 
     def delete_processing_time_timer(self, timestamp_ms: int) -> None:
-        """Forget a processing-time timer."""
+        """Delete a processing-time timer; no error when there is none."""
 
 
 class Context(Protocol):
-    """What every context gives while something is processed. Times are milliseconds since 1970-01-01 UTC."""
+    """The common part of the contexts: time and side outputs."""
 
     def timestamp(self) -> int | None:
-        """Return the event time of the record or timer; None for a record without one."""
+        """Return the event time in ms of the record or timer; None for a record without one."""
 
     def current_watermark(self) -> int:
-        """Return the watermark; -2^63 before the first one."""
+        """Return the watermark in ms; -2^63 before the first one."""
 
     def current_processing_time(self) -> int:
-        """Return the epoch's time: the same on every worker and on replay."""
+        """Return the epoch's batch timestamp in ms: the same on every worker and in a replay."""
 
     def output(self, tag: OutputTag, value: Any) -> None:
-        """Send a value to a side output."""
+        """Emit a value to a side output.
+
+        Raises:
+            StateError: ``tag`` is not an ``OutputTag``.
+
+        """
 
 
 class ProcessContext(Context, Protocol):
-    """Given to ``process_element``; key and timers exist for a keyed function alone."""
+    """Passed to ``process_element``; only a keyed function has a current key and timers."""
 
     def get_current_key(self) -> tuple[Any, ...]:
-        """Return the values of the key columns, as a tuple."""
+        """Return the values of the key columns.
+
+        Raises:
+            NoCurrentKeyError: The function has no keys, or is not processing a record or timer.
+
+        """
 
     def timer_service(self) -> TimerService:
-        """Return what registers timers."""
+        """Return the timer service."""
 
 
 class OnTimerContext(ProcessContext, Protocol):
-    """Given to ``on_timer``."""
+    """Passed to ``on_timer``."""
 
     def time_domain(self) -> TimeDomain:
-        """Return which time the timer followed."""
+        """Return whether the timer followed event time or processing time."""
 
 
 class ReadOnlyBroadcastContext(ProcessContext, Protocol):
-    """Given to ``process_element`` of a function with broadcast state."""
+    """Passed to ``process_element`` of a function with broadcast state."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
-        """Return a broadcast state to read."""
+        """Return a broadcast state, read-only.
+
+        Raises:
+            StateError: ``broadcast(…)`` did not declare this state.
+
+        """
 
 
 class BroadcastOnTimerContext(ReadOnlyBroadcastContext, OnTimerContext, Protocol):
-    """Given to ``on_timer`` of a function with broadcast state."""
+    """Passed to ``on_timer`` of a function with broadcast state."""
 
 
 class BatchContext(Protocol):
-    """Given to ``process_batch``. Times are milliseconds since 1970-01-01 UTC."""
+    """Passed to ``process_batch``."""
 
     def keys(self) -> pa.RecordBatch:
-        """Return the distinct keys of the batch, under the names of the key columns."""
+        """Return the distinct keys of the batch: one row per key, one column per key column.
+
+        Raises:
+            NoCurrentKeyError: The stream has no keys.
+
+        """
 
     def each_key(self) -> Iterator[tuple[Any, ...]]:
-        """Walk through these keys; state and timers are scoped to each in turn."""
+        """Iterate over the keys in the order of ``keys``; each becomes the current key of state and timers."""
 
     def timer_service(self) -> TimerService:
-        """Return what registers timers, for the key that ``each_key`` is at."""
+        """Return the timer service; its timers belong to the current key of ``each_key``."""
 
     def timestamps(self) -> pa.Array | None:
-        """Return the event time of each row, null for a row without one; None when no row can have one."""
+        """Return the event time of each row in ms, null for a row without one; None when the source has none."""
 
     def timestamp(self) -> int | None:
-        """Return the newest event time of the batch, which its outputs have unless they bring their own."""
+        """Return the newest event time of the batch in ms; outputs without timestamps of their own get it."""
 
     def current_watermark(self) -> int:
-        """Return the watermark; -2^63 before the first one."""
+        """Return the watermark in ms; -2^63 before the first one."""
 
     def current_processing_time(self) -> int:
-        """Return the epoch's time: the same on every worker and on replay."""
+        """Return the epoch's batch timestamp in ms: the same on every worker and in a replay."""
 
     def output(self, tag: OutputTag, value: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
-        """Send rows to a side output, with an event time of their own for each, or the newest of the batch for all."""
+        """Emit rows to a side output.
+
+        Args:
+            tag: The side output.
+            value: Rows with the columns of the tag's type.
+            timestamps: Event time of each row in ms; None gives every row the newest event time of the batch.
+
+        Raises:
+            StateError: ``tag`` is not an ``OutputTag``, ``value`` is not a record batch, or the number of timestamps
+                differs from the number of rows.
+
+        """
 
 
 class BroadcastContext(Context, Protocol):
-    """Given to ``process_broadcast_element``: every subtask gets the same elements, and must do the same with them."""
+    """Passed to ``process_broadcast_element``.
+
+    Every subtask gets the same broadcast elements. Handle them the same way in each, or the copies of the broadcast
+    state diverge.
+    """
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """Return a broadcast state to read and write."""
+        """Return a broadcast state to read and write.
+
+        Raises:
+            StateError: ``broadcast(…)`` did not declare this state.
+
+        """
 
     def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
-        """Call ``function(key, state)`` for every key that has that state, in no order; for a keyed function alone."""
+        """Call ``function(key, state)`` for every key of this subtask that has the state, in no particular order.
+
+        Raises:
+            StateError: The function has no keys.
+
+        """
 
 
 class CheckpointedFunction(ABC):
-    """Mix-in for functions with operator state.
+    """Mix-in that gives a function operator state.
 
-    A function object lives for one epoch of one subtask: whatever must outlive it belongs into state.
+    A function object lives for one epoch of one subtask. Anything that must live longer belongs in state.
     """
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Get the states; called before ``open``."""
+        """Get the states; called once per epoch, before ``open``."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Write into the states what the function holds outside of them; called after the last record of an epoch."""
+        """Copy the function's own fields into state; called once per epoch, after the last record and timer."""
 
 
 class _Function:
-    """Life cycle of every function."""
+    """Life cycle of every function: ``open``, the records and timers of one epoch, ``close``."""
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Prepare; get keyed states here."""
+        """Prepare for an epoch; get keyed states here."""
 
     def close(self) -> None:
-        """Release what ``open`` took; called after ``snapshot_state``, and after a failure too."""
+        """Release what ``open`` acquired; called last, also after a failure."""
 
 
 class ProcessFunction(_Function, ABC):
-    """Processes the records of a stream without keys; there are no timers."""
+    """Processes a stream without keys; it has no keyed state and no timers."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Process one record and yield outputs: tuples (or named tuples) with the columns of the output schema."""
+        """Process one record and yield outputs: tuples with the columns of the output schema, in their order."""
 
 
 class KeyedProcessFunction(_Function, ABC):
-    """Processes the records of a keyed stream."""
+    """Processes a keyed stream, with keyed state and timers."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Process one record and yield outputs: tuples (or named tuples) with the columns of the output schema."""
+        """Process one record and yield outputs: tuples with the columns of the output schema, in their order."""
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """Yield outputs when a timer fires; the current key is the one that it was registered under."""
+        """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
 class BroadcastProcessFunction(_Function, ABC):
-    """Processes the records of a stream without keys, with state that a broadcast stream sets."""
+    """Processes a stream without keys and a broadcast stream, which share broadcast state."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ReadOnlyBroadcastContext) -> Iterable[Any] | None:
-        """Process one record, with broadcast state to read, and yield outputs."""
+        """Process one record and yield outputs; broadcast state is read-only here."""
 
     @abstractmethod
     def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
-        """Process one record of the broadcast stream, with broadcast state to write, and yield outputs."""
+        """Process one record of the broadcast stream and yield outputs; broadcast state is writable here."""
 
 
 class KeyedBroadcastProcessFunction(_Function, ABC):
-    """Processes the records of a keyed stream, with state that a broadcast stream sets."""
+    """Processes a keyed stream and a broadcast stream, which share broadcast state."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ReadOnlyBroadcastContext) -> Iterable[Any] | None:
-        """Process one record, with broadcast state to read, and yield outputs."""
+        """Process one record and yield outputs; broadcast state is read-only here."""
 
     @abstractmethod
     def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
-        """Process one record of the broadcast stream, with broadcast state to write, and yield outputs."""
+        """Process one record of the broadcast stream and yield outputs; broadcast state is writable here."""
 
     def on_timer(self, timestamp_ms: int, ctx: BroadcastOnTimerContext) -> Iterable[Any] | None:
-        """Yield outputs when a timer fires; the current key is the one that it was registered under."""
+        """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
 class BatchProcessFunction(_Function, ABC):
-    """Processes the records of a stream, keyed or not, many at a time.
+    """Processes a stream, keyed or not, one Arrow record batch at a time.
 
-    A batch is what a subtask gets in an epoch; only one of many million rows is cut into several.
+    A subtask gets all records of an epoch in one batch; only an epoch of many million rows is split.
     """
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch, ctx: BatchContext) -> Iterable[Any] | None:
-        """Process records and yield outputs.
+        """Process a batch of records and yield outputs.
 
         Args:
-            batch: The records, a column for each of theirs.
-            ctx: Their keys and event times, and the watermark.
+            batch: The records, with the columns of the input.
+            ctx: Keys, event times, watermark and timers.
 
         Returns:
-            Record batches with the columns of the output schema, or pairs of one and its rows' event times.
+            Record batches with the columns of the output schema, or pairs (record batch, event time of each row in ms).
 
         """
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """Yield outputs, tuples as those of a ``KeyedProcessFunction``, when a timer of a key fires."""
+        """Yield outputs when a timer fires: tuples with the columns of the output schema."""
 
 
 UserFunction = (
@@ -418,4 +496,4 @@ UserFunction = (
     | KeyedBroadcastProcessFunction
     | BatchProcessFunction
 )
-"""Any function that an operator can run."""
+"""Every kind of function that ``process`` accepts."""

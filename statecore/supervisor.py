@@ -1,6 +1,6 @@
-"""The supervisor: makes what is wanted true, again and again.
+"""The supervisor: brings jobs and clusters to their desired state, pass after pass.
 
-One pass looks at every cluster, every expired lease and every job. All it knows is in the catalog, so that it may be
+A pass looks at every cluster, every expired lease and every job. All its knowledge is in the catalog, so it may be
 killed and started again at any moment; drivers and workers go on without it.
 """
 
@@ -23,6 +23,7 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
+from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
 
@@ -31,24 +32,24 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
-"""Gives the command that runs a generation of a job."""
+"""Returns the command that runs a generation of a job."""
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 _OVERDUE_MS = 60_000
-# Drivers report every half second, and a command renews its lease every ten.
+# Drivers send a heartbeat every half second, and a command renews its lease every ten seconds.
 _UNHEARD_MS = 15_000
 
 
 class Supervisor:
-    """Starts drivers that should run and do not, and brings clusters to the size wanted.
+    """Starts missing drivers, and brings clusters to their desired size.
 
     Args:
-        catalog: Where all it knows is.
+        catalog: Desired and actual state.
         logs_dir: Directory for the drivers' output.
-        launch: Gives the command that runs a driver.
-        clock: The same time as the catalog's.
+        launch: Returns the command that runs a driver.
+        clock: The same clock as the catalog's.
         poll_interval_s: Pause between two passes.
-        names_file: Kept up to date with the names of all jobs, for those who must not ask the catalog.
+        names_file: Gets the names of all jobs, for readers without access to the catalog.
 
     """
 
@@ -72,9 +73,10 @@ class Supervisor:
         self._deaf_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
+        self._checks = JobFileChecks(catalog)
 
     def run(self) -> None:
-        """Make one pass after the other until ``stop`` is called."""
+        """Make passes until ``stop`` is called."""
         log.info("supervisor started, pid %d, logs in %s", os.getpid(), self._logs_dir)
         while True:
             self._guarded("pass", self.step)
@@ -83,11 +85,11 @@ class Supervisor:
         log.info("supervisor ends; drivers and workers go on")
 
     def stop(self) -> None:
-        """Let ``run`` return after its current pass; drivers and workers go on."""
+        """Make ``run`` return after its current pass; drivers and workers go on."""
         self._stopping.set()
 
     def step(self) -> None:
-        """Make one pass; what fails is logged and tried again with the next one.
+        """Make one pass; a failure is logged, and the next pass tries again.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -107,6 +109,7 @@ class Supervisor:
         for lease in self._catalog.expired_leases():
             if not self._was_deaf():
                 self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
+        self._guarded("checks of job files", self._checks.answer)
         jobs = self._catalog.jobs()
         for job in jobs:
             self._guarded(f"job {job.name!r}", self._tend_job, job)
@@ -114,42 +117,48 @@ class Supervisor:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
     def _was_deaf(self) -> bool:
-        """Tell whether the catalog was away just now: then nobody could be heard, and silence says nothing yet."""
+        """Tell whether the catalog was away just now: no heartbeat could arrive, so silence proves nothing."""
         return self._deaf_ms is not None and self._clock.now_ms() - self._deaf_ms < _UNHEARD_MS
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
-        """Collect a driver that this process started and that has ended."""
+        """Collect the exit of a driver that this process started."""
         driver = self._drivers[key]
         if driver.returncode is None:
             if not _has_exited(driver):
                 self._kill_overdue(driver.pid, *key)
                 return
-            # Before its exit is collected, so that nobody else can have been given its pid: spark-submit may have
-            # died alone and left the Python program behind.
+            # spark-submit may have died alone and left the Python program behind. Kill it before the exit is
+            # collected: until then, no other process can have this pid.
             kill_session(driver.pid)
             driver.wait()
         self._fail_exited(*key, driver.returncode)
         del self._drivers[key]
 
     def _kill_overdue(self, pid: int, job: str, generation: int) -> None:
-        """End a driver that does not heed its end: it would keep the executors its successor needs."""
+        """Kill a driver whose generation ended long ago: it would keep the executors that its successor needs."""
         mine = [each for each in self._catalog.generations(job, limit=HISTORY) if each.generation == generation]
         if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
             log.warning("job %r: driver of generation %d is still there; killed", job, generation)
             kill_session(pid)
 
     def _fail_exited(self, job: str, generation: int, exit_code: int) -> None:
-        """Mark a generation failed that ended without a word, instead of waiting for its heartbeat to grow old.
+        """Mark the generation failed at once if its driver exited without recording an end.
 
-        Liveness is decided by heartbeat; this is a shortcut for the one process that can know better, the parent
-        that collected the exit. It is safe even if it were wrong: two drivers that run at once are kept apart by
-        the manifest, which only one of them can put, and the other one is told to stop by its next heartbeat.
+        Heartbeats decide liveness; this is a shortcut for the parent process, which collected the exit. An error here
+        is safe: of two drivers that run at once only one can put the manifest, and the next heartbeat stops the other.
         """
         newest = self._catalog.newest_generation(job)
         if newest is None or newest.generation != generation or newest.ended:
-            log.info("job %r: driver of generation %d exited with %d", job, generation, exit_code)
+            why = newest.error if newest is not None and newest.generation == generation else None
+            log.info(
+                "job %r: driver of generation %d exited with %d%s",
+                job,
+                generation,
+                exit_code,
+                f": {why}" if why else "",
+            )
             return
-        error = f"{_exit_words(exit_code)}; see the end of {newest.log_path}"
+        error = _exit_words(exit_code)
         self._catalog.end_generation(job, generation, state="failed", error=error)
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
@@ -160,7 +169,7 @@ class Supervisor:
             try:
                 cluster.resize(record.desired_workers)
             except (ClusterError, OSError) as error:
-                # Those that are there stay, whatever the account's quota is.
+                # The workers that are there stay, whatever the account's quota is.
                 message = str(error)
             ready = cluster.size().ready
         except (ClusterError, OSError) as error:
@@ -184,7 +193,7 @@ class Supervisor:
     def _recover_lease(self, job: str) -> None:
         lease = self._catalog.recover_expired_lease(job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; brought back to what it was before", job, lease.owner)
+            log.warning("job %r: lease of %r expired; rolled back to the state before it", job, lease.owner)
 
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=HISTORY)
@@ -203,7 +212,7 @@ class Supervisor:
             self._kill_own(lost)
 
     def _kill_own(self, lost: GenerationRecord) -> None:
-        """End a driver that hangs: it would keep the executors its successor needs."""
+        """Kill a driver that hangs: it would keep the executors that its successor needs."""
         driver = self._drivers.get((lost.job, lost.generation))
         if driver is not None:
             kill_session(driver.pid)
@@ -238,7 +247,7 @@ class Supervisor:
         except StatecoreError as error:
             log.error("%s: %s", what, error)
         except Exception:
-            # Whatever is wrong with one job or cluster, the others still need their supervisor.
+            # The other jobs and clusters still need their supervisor.
             log.exception("%s: unexpected error", what)
 
 
@@ -248,17 +257,17 @@ def run_supervisor(
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
     Args:
-        catalog_url: Catalog to watch; in a new database its tables are created.
+        catalog_url: Catalog to watch; the tables are created in a new database.
         logs_dir: Directory for the drivers' output.
-        entry_point: The driver's program; None for the ``sparkjobs/stream.py`` beside this package.
+        entry_point: The driver's program; None for that of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database.
-        CatalogError: The catalog cannot be reached at the start, or has the tables of another release.
+        CatalogError: The catalog cannot be reached at the start, or its tables are of another release.
 
     """
-    # Drivers inherit it: on their command line, everybody on the machine could read a password in it.
+    # Drivers inherit it. A command line would show its password to everybody on the machine.
     os.environ[CATALOG_VARIABLE] = catalog_url
     with Catalog(catalog_url) as catalog:
         catalog.create_schema(only_if_new=True)
@@ -275,12 +284,12 @@ def run_supervisor(
 
 
 def _exit_words(code: int) -> str:
-    """Return how a driver ended: a negative code is the signal that ended its JVM."""
-    if code >= 0:
-        return f"found the driver ended with exit code {code}; expected it to run until the job is stopped"
-    name = signal.Signals(-code).name
-    hint = "; see whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
-    return f"found the driver's JVM killed by {name}; expected it to run until the job is stopped{hint}"
+    """Return how a driver ended; a negative code is the signal that ended its JVM."""
+    how, also = f"ended with exit code {code}", ""
+    if code < 0:
+        how = f"ended, its JVM killed by {signal.Signals(-code).name}"
+        also = ", and whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
+    return f"found the driver {how}; expected it to run until the job is stopped; see the end of its log{also}"
 
 
 def _has_exited(driver: subprocess.Popen[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""Harnesses that run any function without Spark, for the tests of those who write functions.
+"""Harnesses that run a function without Spark, for its author's tests.
 
 ::
 
@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -33,6 +34,7 @@ from statecore.model import (
     canonical_key,
     key_group_for,
     key_group_range,
+    parse_row,
     redistribute_operator_state,
 )
 from statecore.model.arrow_values import from_arrow
@@ -40,6 +42,7 @@ from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateB
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.operator_state import OperatorStateSnapshot
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
 from statecore.state.tables import Key, split_scope
 
@@ -78,7 +81,7 @@ class ManualClock:
 
 
 def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
-    """Return what is stored of a keyed state, expired or not.
+    """Return the stored form of a keyed state, expired rows included.
 
     Returns:
         Per key tuple, or (key tuple, window) for state of a window: the value or accumulator; a list of elements; a
@@ -94,10 +97,10 @@ def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HarnessSnapshot:
-    """State of one subtask, to be given to ``restore_from``.
+    """State of one subtask, for ``restore_from``.
 
     Attributes:
-        subtask, parallelism, max_parallelism: Of the harness that it was taken from.
+        subtask, parallelism, max_parallelism: Of the harness that took it.
         watermark: Where event time stood, in ms.
         now_ms: Where processing time stood, in ms.
 
@@ -113,22 +116,38 @@ class HarnessSnapshot:
 
 
 class _Outputs:
-    """Keeps what a function puts out."""
+    """Keeps a function's outputs; refuses rows that do not fit their schema or tag, as a job does."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: str | None) -> None:
+        self._schema = None if schema is None else parse_row(schema)
         self._values: dict[str, list[Any]] = {}
 
     def of(self, tag: str) -> list[Any]:
         return self._values.setdefault(tag, [])
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
-        self.of(tag).append(value)
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
+        convert_to_schema([value], tag.fields, _purpose(tag))
+        self.of(tag.name).append(value)
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        self.of(MAIN_OUTPUT).extend(values)
+        for value in values:
+            if self._schema is not None:
+                convert_to_schema([value], self._schema, _MAIN)
+            self.of(MAIN_OUTPUT).append(value)
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        self.of(tag).extend(from_arrow(rows.to_struct_array()))
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        if tag is not None:
+            rows = cast_to_schema(rows, tag.fields, _purpose(tag))
+        elif self._schema is not None:
+            rows = cast_to_schema(rows, self._schema, _MAIN)
+        self.of(MAIN_OUTPUT if tag is None else tag.name).extend(from_arrow(rows.to_struct_array()))
+
+
+_MAIN = "for the main output"
+
+
+def _purpose(tag: OutputTag) -> str:
+    return f"for side output {tag.name!r}"
 
 
 class _Harness:
@@ -145,6 +164,7 @@ class _Harness:
         key_types: Sequence[str] | None,
         allow_non_restored_state: bool,
         late: OutputTag | None,
+        output: str | None,
     ) -> None:
         self.clock = ManualClock()
         self._function = function
@@ -154,7 +174,7 @@ class _Harness:
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._subtask = subtask
-        self._outputs = _Outputs()
+        self._outputs = _Outputs(output)
         self._epoch = 0
         own = key_group_range(max_parallelism, parallelism, subtask)
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
@@ -170,9 +190,10 @@ class _Harness:
             parallelism=parallelism,
             broadcast=broadcast,
             watermark=watermark,
-            late=None if late is None else late.name,
+            late=late,
         )
-        self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
+        with self._naming():
+            self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
 
     @property
     def keyed_backend(self) -> HeapKeyedStateBackend:
@@ -190,11 +211,11 @@ class _Harness:
 
     @property
     def output(self) -> list[Any]:
-        """What the function yielded so far."""
+        """All outputs so far."""
         return self._outputs.of(MAIN_OUTPUT)
 
     def side_output(self, tag: OutputTag) -> list[Any]:
-        """Return what the function sent to a side output so far."""
+        """Return all rows of a side output so far."""
         return self._outputs.of(tag.name)
 
     def process(self, value: Any, timestamp_ms: int | None = None) -> None:
@@ -215,20 +236,24 @@ class _Harness:
                 "this one takes batches; use BatchOperatorHarness and its process_batch"
             )
         key, key_group = ((), 0) if self._key is None else self._place(self._key(value))
-        self._operator.process([(key, key_group, value, timestamp_ms)])
+        with self._naming():
+            self._operator.process([(key, key_group, value, timestamp_ms)])
 
     def watermark(self, timestamp_ms: int) -> None:
-        """Let event time go on, and fire the timers that it reaches."""
-        self._operator.advance_watermark(timestamp_ms)
+        """Advance event time and fire the timers that it reaches."""
+        with self._naming():
+            self._operator.advance_watermark(timestamp_ms)
 
     def set_processing_time(self, timestamp_ms: int) -> None:
-        """Set the epoch's time, which state with a time to live follows too, and fire the timers that it reaches."""
+        """Set the epoch's time, which TTL follows too, and fire the timers that it reaches."""
         self.clock.set(timestamp_ms)
-        self._operator.fire_processing_time()
+        with self._naming():
+            self._operator.fire_processing_time()
 
     def snapshot(self) -> HarnessSnapshot:
-        """Take a snapshot; the harness may go on, and be changed, without changing it."""
-        self._operator.snapshot(self._epoch)
+        """Take a snapshot; later writes do not change it."""
+        with self._naming():
+            self._operator.snapshot(self._epoch)
         self._epoch += 1
         return HarnessSnapshot(
             self._subtask,
@@ -242,7 +267,18 @@ class _Harness:
 
     def close(self) -> None:
         """End the function."""
-        self._operator.close()
+        with self._naming():
+            self._operator.close()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Add a note to a function's own error: where it was and on what."""
+        try:
+            yield
+        except Exception as error:
+            if self._operator.failed_on:
+                error.add_note(f"subtask {self._subtask}, epoch {self._epoch}, {self._operator.failed_on}")
+            raise
 
     def _place(self, key: Key) -> tuple[Key, int]:
         if not isinstance(key, tuple):
@@ -254,7 +290,7 @@ class _Harness:
         return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
 
     def _restore(self, snapshots: Sequence[HarnessSnapshot]) -> int:
-        # Time goes on from where it was, since state that is restored may be stamped with it.
+        # Time continues from the snapshot: restored state may carry its timestamps.
         self.clock.set(max(taken.now_ms for taken in snapshots))
         keyed = [taken.keyed for taken in snapshots if taken.keyed is not None]
         if self._keyed is not None:
@@ -272,16 +308,16 @@ class KeyedOperatorHarness(_Harness):
     """Runs one subtask of a function on a keyed stream; ``key=None`` runs a ``ProcessFunction``.
 
     Args:
-        function: What to run; a function object lives as long as its harness.
+        function: The function; the object lives as long as its harness.
         key: Returns a record's key as a tuple.
         max_parallelism: Number of key groups.
         parallelism: Number of subtasks.
-        subtask: Which of them this is.
-        restore_from: Snapshots of the old subtasks, at whatever parallelism they were taken; one that is missing had no
-            state.
-        key_types: Spark DDL per key field; by default read off each key's Python values.
-        allow_non_restored_state: Whether restored state that the function leaves out is no error.
+        subtask: Index of this subtask.
+        restore_from: Snapshots of the old subtasks, of any parallelism; a missing subtask had no state.
+        key_types: Spark DDL per key field; by default derived from each key's Python values.
+        allow_non_restored_state: Whether the function may leave restored state unregistered.
         late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
+        output: Schema of the main output, as in ``process(…, output=…)`` of a job; None accepts any output.
 
     Raises:
         ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
@@ -302,6 +338,7 @@ class KeyedOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -314,6 +351,7 @@ class KeyedOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
 
 
@@ -324,8 +362,8 @@ class BroadcastOperatorHarness(_Harness):
         function: What to run.
         broadcast: The broadcast states that the function may use.
         key: Returns a record's key as a tuple; None for a stream without keys.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As for
-            ``KeyedOperatorHarness``.
+
+    The other arguments are those of ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError: ``broadcast`` is no list of descriptors; or as for ``KeyedOperatorHarness``.
@@ -346,6 +384,7 @@ class BroadcastOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -358,11 +397,13 @@ class BroadcastOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
 
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
-        """Push a record of the broadcast stream, which every subtask gets."""
-        self._operator.process_broadcast(value, timestamp_ms)
+        """Push a record of the broadcast stream; every subtask gets it."""
+        with self._naming():
+            self._operator.process_broadcast(value, timestamp_ms)
 
 
 class BatchOperatorHarness(_Harness):
@@ -373,8 +414,8 @@ class BatchOperatorHarness(_Harness):
     Args:
         function: What to run.
         key: The key's columns.
-        max_parallelism, parallelism, subtask, restore_from, key_types, allow_non_restored_state, late: As
-            for ``KeyedOperatorHarness``.
+
+    The other arguments are those of ``KeyedOperatorHarness``.
 
     Raises:
         ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
@@ -393,6 +434,7 @@ class BatchOperatorHarness(_Harness):
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         super().__init__(
             function,
@@ -405,6 +447,7 @@ class BatchOperatorHarness(_Harness):
             key_types=key_types,
             allow_non_restored_state=allow_non_restored_state,
             late=late,
+            output=output,
         )
         self._columns = list(key)
 
@@ -421,7 +464,9 @@ class BatchOperatorHarness(_Harness):
         """
         if batch.num_rows:
             times = None if timestamps_ms is None else pa.array(timestamps_ms, pa.int64())
-            self._operator.process_batch(batch, self._keys(batch.select(self._columns)), times)
+            keys = self._keys(batch.select(self._columns))
+            with self._naming():
+                self._operator.process_batch(batch, keys, times)
 
     def _keys(self, fields: pa.RecordBatch) -> BatchKeys | None:
         if not self._columns:
@@ -477,7 +522,7 @@ def _checked_snapshots(
 def _operator_share(
     snapshots: Sequence[HarnessSnapshot], parallelism: int, subtask: int
 ) -> Iterator[Mapping[str, OperatorStateSnapshot]]:
-    """Yield what one new subtask gets of the old ones' operator state, in order."""
+    """Yield one new subtask's share of the old operator state, in order."""
     previous: list[list[OperatorStateHandle]] = [[] for _ in range(snapshots[0].parallelism)]
     taken_from = {}
     strategies: dict[str, str] = {}
@@ -514,7 +559,7 @@ _KEY_TYPES: tuple[tuple[type, str], ...] = (
 
 def _key_type(value: object) -> str:
     if value is None:
-        # Null hashes to nothing, whatever its column's type.
+        # Null hashes the same for every column type.
         return "string"
     found = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
     if found is None:

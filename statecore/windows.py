@@ -1,17 +1,18 @@
-"""Event-time windows: a keyed function that gathers records per key and window, and fires when the window is over.
+"""Event-time windows: a keyed function that collects records per key and window, and fires at the window's end.
 
-Flink's window operator with its event-time trigger. The contents of a window are keyed state in the namespace of the
-window; what fires and what clears them are timers. So windows survive savepoints and rescales like any keyed state.
+The rules are those of Flink's window operator with its default event-time trigger. A window's contents are keyed
+state in the namespace of the window; timers fire and clear it. So windows survive savepoints and rescales like all
+keyed state.
 
 ::
 
     start            end - 1             end - 1 + allowed lateness
       ├── records ──────┤ fires             │
                         ├── late records ───┤ each fires again; then the contents are cleared
-                                            ├── records from here on go to the late output
+                                            ├── later records go to the late output
 
-The allowed lateness may change at a restart. A timer of the old one then finds that the window is over, or makes room
-for the new one; so what the old one left behind goes at the later of the two at the latest.
+The allowed lateness may change at a restart. Contents of windows from before are then cleared at the later of the old
+and the new time at the latest: an old timer clears the window if it is over, else it registers the new time.
 """
 
 from __future__ import annotations
@@ -41,22 +42,23 @@ ContentsDescriptor = ReducingStateDescriptor | AggregatingStateDescriptor | List
 
 @runtime_checkable
 class WindowAssigner(Protocol):
-    """Says which windows a record belongs to."""
+    """Assigns records to windows by their event time."""
 
     def assign(self, timestamp_ms: int) -> list[Window]:
-        """Return the windows of a timestamp."""
+        """Return the windows that contain a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class TumblingEventTimeWindows:
-    """Windows side by side.
+    """Adjacent windows of one size.
 
     Attributes:
-        size: Length of a window, in whole milliseconds.
-        offset: Shift of the windows' start from 1970-01-01 UTC, for days of another time zone for instance.
+        size: Length of a window; whole milliseconds.
+        offset: Shift of the window starts from 1970-01-01 UTC; whole milliseconds. For example, minus the UTC offset
+            gives days of another time zone.
 
     Raises:
-        ConfigurationError: A span is not positive, or no whole number of milliseconds.
+        ConfigurationError: ``size`` is not positive, or one of the two is not a whole number of milliseconds.
 
     """
 
@@ -68,7 +70,7 @@ class TumblingEventTimeWindows:
         _whole_ms("offset", self.offset)
 
     def assign(self, timestamp_ms: int) -> list[Window]:
-        """Return the one window of a timestamp."""
+        """Return the one window that contains a timestamp."""
         size = _ms(self.size)
         start = _start(timestamp_ms, size, _ms(self.offset))
         return [Window(start, start + size)]
@@ -76,15 +78,16 @@ class TumblingEventTimeWindows:
 
 @dataclass(frozen=True, slots=True)
 class SlidingEventTimeWindows:
-    """Windows that overlap: one of length ``size`` begins every ``slide``.
+    """Overlapping windows: one of length ``size`` starts every ``slide``.
 
     Attributes:
-        size: Length of a window, in whole milliseconds.
-        slide: From the start of one window to the next.
-        offset: Shift of the windows' start from 1970-01-01 UTC.
+        size: Length of a window; whole milliseconds.
+        slide: Time from the start of one window to the start of the next; whole milliseconds.
+        offset: Shift of the window starts from 1970-01-01 UTC; whole milliseconds.
 
     Raises:
-        ConfigurationError: A span is not positive, or no whole number of milliseconds.
+        ConfigurationError: ``size`` or ``slide`` is not positive, or one of the three is not a whole number of
+            milliseconds.
 
     """
 
@@ -98,14 +101,14 @@ class SlidingEventTimeWindows:
         _whole_ms("offset", self.offset)
 
     def assign(self, timestamp_ms: int) -> list[Window]:
-        """Return the windows of a timestamp, the latest first; none when it falls between two."""
+        """Return the windows that contain a timestamp, latest first; none when it falls between two."""
         size, slide = _ms(self.size), _ms(self.slide)
         last = _start(timestamp_ms, slide, _ms(self.offset))
         return [Window(start, start + size) for start in range(last, timestamp_ms - size, -slide)]
 
 
 class WindowContext(NoBroadcastState):
-    """Given to ``ProcessWindowFunction.process``.
+    """Passed to ``ProcessWindowFunction.process``.
 
     Attributes:
         window: The window that fires.
@@ -119,46 +122,47 @@ class WindowContext(NoBroadcastState):
         self._element = element
 
     def current_watermark(self) -> int:
-        """Return the watermark, in ms."""
+        """Return the watermark in ms."""
         return self._element.current_watermark()
 
     def current_processing_time(self) -> int:
-        """Return the epoch's time, in ms."""
+        """Return the epoch's batch timestamp in ms."""
         return self._element.current_processing_time()
 
     def output(self, tag: OutputTag, value: Any) -> None:
-        """Send a value to a side output."""
+        """Emit a value to a side output."""
         self._element.output(tag, value)
 
 
 class ProcessWindowFunction(ABC):
-    """What is yielded when a window fires."""
+    """Turns the contents of a window into outputs when the window fires."""
 
     @abstractmethod
     def process(self, key: tuple[Any, ...], context: WindowContext, elements: Iterable[Any]) -> Iterable[Any]:
-        """Yield outputs.
+        """Yield outputs: tuples with the columns of the output schema.
 
         Args:
             key: Values of the key columns.
-            context: The window, and where time stands.
-            elements: All elements of the window; the one result, if they are reduced or aggregated.
+            context: The window, the watermark and the side outputs.
+            elements: All elements of the window; with reducing or aggregating contents, the one result.
 
         """
 
 
 class WindowFunction(KeyedProcessFunction):
-    """Gathers the records of each key and window, and fires when the watermark passes the window's end.
+    """Collects the records of each key and window, and fires when the watermark passes the window's end.
 
     Args:
-        windows: Which windows a record belongs to.
-        contents: State of a window, by a descriptor: reducing, aggregating, or a list of all elements.
-        process: What a firing yields; without it the reduced or aggregated result, or each element, is yielded.
-        value: What of a record goes into the contents; the record itself by default.
-        allowed_lateness: How long after its end a window still takes records; each of them fires it again.
-        late_output: Takes records that come later than that; without it they are dropped.
+        windows: Assigns records to windows.
+        contents: Descriptor of a window's state: reducing, aggregating, or a list of all elements.
+        process: Makes the outputs of a firing; None yields the reduced or aggregated result, or each element.
+        value: Returns the part of a record that goes into the contents; None stores the whole record.
+        allowed_lateness: Time after its end in which a window still takes records; each of them fires it again.
+        late_output: Side output for later records; None drops them.
 
     Raises:
-        ConfigurationError: The windows, the contents or the late output are of another kind, or a span is negative.
+        ConfigurationError: ``windows``, ``contents`` or ``late_output`` is of the wrong type, or ``allowed_lateness``
+            is negative or not a whole number of milliseconds.
 
     """
 
@@ -172,21 +176,21 @@ class WindowFunction(KeyedProcessFunction):
         allowed_lateness: timedelta = timedelta(0),
         late_output: OutputTag | None = None,
     ) -> None:
-        # A class has the methods of its objects.
+        # The class of an assigner passes the Protocol check as well; a common slip is to pass it without arguments.
         if not isinstance(windows, WindowAssigner) or isinstance(windows, type):
             raise ConfigurationError(
-                f"found {windows!r} for the windows of a function; expected an object that assigns them; give for "
-                "example TumblingEventTimeWindows(timedelta(minutes=1))"
+                f"found {windows!r} as the windows of a window function; expected a window assigner; pass for example "
+                "TumblingEventTimeWindows(timedelta(minutes=1))"
             )
         if late_output is not None and not isinstance(late_output, OutputTag):
             raise ConfigurationError(
-                f"found {late_output!r} for the late output of windows; expected an OutputTag; give "
+                f"found {late_output!r} as the late output of a window function; expected an OutputTag; pass "
                 "OutputTag(name, columns)"
             )
         if not isinstance(contents, ContentsDescriptor):
             raise ConfigurationError(
-                f"found {contents!r} for the contents of a window; expected a ReducingStateDescriptor, an "
-                "AggregatingStateDescriptor or a ListStateDescriptor; give one of these"
+                f"found {contents!r} as the contents of a window; expected a ReducingStateDescriptor, an "
+                "AggregatingStateDescriptor or a ListStateDescriptor; pass one of these"
             )
         self._windows = windows
         self._descriptor = contents
@@ -195,7 +199,7 @@ class WindowFunction(KeyedProcessFunction):
         self._lateness_ms = _whole_ms("allowed_lateness", allowed_lateness)
         if self._lateness_ms < 0:
             raise ConfigurationError(
-                f"found an allowed lateness of {allowed_lateness}; expected none or a positive one; leave it out"
+                f"found an allowed lateness of {allowed_lateness}; expected zero or more; leave it out for none"
             )
         self._late_output = late_output
         self._backend: HeapKeyedStateBackend
@@ -203,27 +207,32 @@ class WindowFunction(KeyedProcessFunction):
         self._contents: Any
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Get the contents' state.
+        """Get the state of the contents.
 
         Raises:
-            StateError: There are no keys, or the context is not the one that an operator gives.
+            StateError: The stream has no keys, or ``ctx`` is not the context that the operator passed.
 
         """
         if not isinstance(ctx, SubtaskContext):
             raise StateError(
-                f"found {ctx!r} given to open() of a window function; expected the context of an operator, since "
-                "windows need more than a function of a user is given; hand on what open() was given"
+                f"found {ctx!r} passed to open() of a window function; expected the operator's own context, because "
+                "windows use parts of it that the public interface lacks; pass on the ctx that open() received"
             )
         self._backend, self._timers = ctx.windowed()
         self._contents = self._backend.get_state(self._descriptor)
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[Any]:
-        """Add a record to its windows; those that are over fire again."""
+        """Add a record to its windows; a late record fires its window again.
+
+        Raises:
+            StateError: The record has no event time.
+
+        """
         timestamp = ctx.timestamp()
         if timestamp is None:
             raise StateError(
                 f"found the record {value!r} without event time; expected one, because windows follow event time; "
-                "name the source's event-time column"
+                "set event_time=… on the source"
             )
         watermark = ctx.current_watermark()
         late = True
@@ -235,12 +244,17 @@ class WindowFunction(KeyedProcessFunction):
             ctx.output(self._late_output, value)
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterator[Any]:
-        """Fire a window at its end, and clear it when its lateness is over."""
+        """Fire the window at its end; clear it once its allowed lateness has passed.
+
+        Raises:
+            StateError: The timer does not belong to a window.
+
+        """
         window = self._backend.namespace
         if not isinstance(window, Window):
             raise StateError(
-                f"found the timer {timestamp_ms} outside of a window; expected timers of windows; leave it to the "
-                "operator to call on_timer() of a window function"
+                f"found the timer {timestamp_ms} without a window; expected the timer of a window; let the operator "
+                "call on_timer() of a window function"
             )
         if timestamp_ms == window.max_timestamp:
             yield from self._fire(window, ctx)
@@ -248,7 +262,7 @@ class WindowFunction(KeyedProcessFunction):
         if timestamp_ms >= cleared_at:
             self._contents.clear()
         else:
-            # Registered already, unless the lateness was shorter when the records came.
+            # Matters only when the lateness was shorter when the records came; else this timer exists.
             self._timers.register(cleared_at)
 
     def _add(self, value: Any, window: Window, watermark: int, ctx: ProcessContext) -> Iterator[Any]:
@@ -261,7 +275,7 @@ class WindowFunction(KeyedProcessFunction):
             if window.max_timestamp > watermark:
                 self._timers.register(window.max_timestamp)
             else:
-                # Gathered at once: outputs are handed on only when the scope is the key's own again.
+                # Yield only after the namespace is reset: the consumer may touch state between two outputs.
                 fired = list(self._fire(window, ctx))
         finally:
             backend.set_current_namespace(None)
@@ -293,11 +307,11 @@ def _ms(span: timedelta) -> int:
 def _whole_ms(name: str, span: timedelta) -> int:
     if not isinstance(span, timedelta) or span % timedelta(milliseconds=1):
         raise ConfigurationError(
-            f"found {name}={span!r} for a window; expected a timedelta of whole milliseconds; give timedelta(…)"
+            f"found {name}={span!r} for a window; expected a timedelta of whole milliseconds; pass timedelta(…)"
         )
     return _ms(span)
 
 
 def _require_span(name: str, span: timedelta) -> None:
     if _whole_ms(name, span) <= 0:
-        raise ConfigurationError(f"found {name}={span!r} for a window; expected a positive one; give timedelta(…)")
+        raise ConfigurationError(f"found {name}={span!r} for a window; expected a positive span; pass timedelta(…)")

@@ -1,4 +1,4 @@
-"""A running sum per key: every record gives the sum so far."""
+"""A running sum per key; every record yields the sum so far."""
 
 from __future__ import annotations
 

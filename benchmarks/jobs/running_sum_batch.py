@@ -1,4 +1,4 @@
-"""A running sum per key over batches: every key of an epoch gives its sum so far."""
+"""A running sum per key over batches; every key of an epoch yields its sum so far."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One file per family of rows."""
+"""The rows, one module per family."""

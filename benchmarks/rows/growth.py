@@ -1,4 +1,4 @@
-"""What must not grow with the state: an epoch, and a stop with a savepoint and a rescale by reference."""
+"""Costs that must not grow with the state: an epoch, and a stop with a rescale by reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPOCHS = 9
 
 
 def growth(bench: Bench) -> list[Figure]:
-    """Measure both, with the same many keys."""
+    """Measure both rows on the same large state."""
     with bench.workspace("growth") as folder:
         many = _Job(bench, folder, MANY_KEYS)
         figures = []
@@ -31,7 +31,7 @@ def growth(bench: Bench) -> list[Figure]:
 
 
 def _savepoint_growth(bench: Bench, few: _Job, many: _Job) -> Figure:
-    """Measure from the request to stop until the rescaled manifest is written."""
+    """Measure from the stop request to the rescaled manifest."""
     taken = bench.rounds({few.name: few.stop_s, many.name: many.stop_s}, unit="s to stop and rescale")
     ratio = median_ratio(taken[many.name], taken[few.name])
     return Figure("savepoint_growth", ratio, in_seconds(taken[many.name]), in_seconds(taken[few.name]))
@@ -46,7 +46,7 @@ def _epoch_growth(bench: Bench, few: _Job, many: _Job) -> Figure:
 
 
 class _Job:
-    """A job that begins with so many keys."""
+    """A job that starts with a number of keys."""
 
     def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
         self._bench, self._keys = bench, keys
@@ -59,7 +59,7 @@ class _Job:
         self._job = OurJob(bench.spark, folder / f"job-{keys}", self._input.folder, start_from=savepoint)
 
     def epoch_s(self) -> float:
-        """Return the median seconds of an epoch, once the state is in memory."""
+        """Return the median seconds of an epoch with the state in memory."""
         self._input.feed(ROWS, self._keys, files=WARM_UP + EPOCHS)
         with self._job.running() as query:
             seconds = seconds_of(query, WARM_UP + EPOCHS)
@@ -70,11 +70,11 @@ class _Job:
         return median(seconds[WARM_UP:])
 
     def stop_s(self) -> float:
-        """Return the seconds that a stop with a savepoint and a rescale by reference take."""
+        """Return the seconds of a stop with a savepoint and a rescale by reference."""
         self._input.feed(ROWS, self._keys)
         with self._job.running() as query:
             seconds_of(query, 1)
-            # A driver looks for requests with each heartbeat: the wait for the next one is the same in all rounds.
+            # A driver polls requests with each heartbeat: start right after one, for the same wait in all rounds.
             self._job.wait_heartbeat()
             started = time.monotonic()
             self._job.rescale(self._job.stop(), 2 * PARALLELISM)

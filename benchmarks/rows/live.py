@@ -1,4 +1,4 @@
-"""How long output stops when a stream that is catching up goes to another parallelism, live and with a restart."""
+"""Time without output when a stream with a backlog is rescaled, live and by a restart."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MOST = 2 * PARALLELISM
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What a change of parallelism does to output.
+    """Effect of a rescale on output.
 
     Attributes:
-        gap_s: Seconds from the last output before it to the first after it.
-        usual_s: Seconds from one output to the next in other epochs, the median.
+        gap_s: Seconds from the last output before the rescale to the first after it.
+        usual_s: Median seconds between outputs of other epochs.
 
     """
 
@@ -38,12 +38,12 @@ class Outage:
 
     @property
     def stopped_s(self) -> float:
-        """Seconds for which output that was due did not come."""
+        """Seconds without output beyond the usual interval."""
         return max(self.gap_s - self.usual_s, 0)
 
     @classmethod
     def of(cls, epochs: list[EpochRecord]) -> Outage:
-        """Find the one change of parallelism in neighbouring epochs."""
+        """Measure the only change of parallelism in consecutive epochs."""
         published = [(epoch.parallelism, epoch.started_ms + epoch.duration_ms) for epoch in epochs]
         gaps = [(before[0] != after[0], (after[1] - before[1]) / 1000) for before, after in pairwise(published)]
         (gap_s,) = (gap for changed, gap in gaps if changed)
@@ -74,7 +74,7 @@ def live(bench: Bench) -> list[Figure]:
 
 
 class _Stream:
-    """A job that holds every key and is fed while it is rescaled."""
+    """A job with every key in state, fed while it is rescaled."""
 
     def __init__(self, bench: Bench, folder: Path) -> None:
         self._bench = bench
@@ -88,7 +88,7 @@ class _Stream:
         self._job.wait_epochs(1)
 
     def rescale_live(self) -> None:
-        """Ask the running job."""
+        """Request a live rescale of the running job."""
         arguments = {"parallelism": self._next_parallelism()}
         asked = self._job.catalog.request(self._job.name, "rescale", arguments, uuid.uuid4().hex)
         until(lambda: self._job.catalog.get_request(asked.id).state in ("done", "failed"), "answer to the request")
@@ -97,11 +97,11 @@ class _Stream:
             raise RuntimeError(f"found no live rescale: {answer.error}; expected one; see the logs")
 
     def restarted_s(self) -> float:
-        """Return the seconds without output of a stop and a start, in which state is loaded from its files."""
+        """Return the seconds without output of a restart that loads state from its files."""
         return self.outage(self._restart).stopped_s - self._forgetting_s
 
     def outage(self, rescale: Callable[[], None]) -> Outage:
-        """Go to the other parallelism amid a backlog."""
+        """Rescale to the other parallelism in the middle of a backlog."""
         before = self._job.epochs_done()
         self._input.feed(ROWS, KEYS, files=BEFORE + AFTER)
         self._job.wait_epochs(before + BEFORE)

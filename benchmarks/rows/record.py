@@ -1,4 +1,4 @@
-"""A running sum per string key, record by record, against Spark's ways to do it."""
+"""Throughput of a running sum per string key, compared with Spark's stateful operators."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def against_spark(bench: Bench) -> list[Figure]:
 
 
 def batch_against_spark(bench: Bench) -> list[Figure]:
-    """Measure a function over batches against ``groupBy().sum()``; both write a row for each key of an epoch."""
+    """Measure a batch function against ``groupBy().sum()``; both write one row per key and epoch."""
     return _against_spark(bench, "batch_vs_spark", RUNNING_SUM_BATCH)
 
 
 def against_tws_row(bench: Bench) -> list[Figure]:
-    """Measure against ``transformWithState``, once: it takes its time."""
+    """Measure against ``transformWithState``, in one round because it is slow."""
     return _against_slow(bench, "record_vs_tws_row", peers.tws_row)
 
 
 def against_tws_pandas(bench: Bench) -> list[Figure]:
-    """Measure against ``transformWithStateInPandas``, once."""
+    """Measure against ``transformWithStateInPandas``, in one round because it is slow."""
     return _against_slow(bench, "record_vs_tws_pandas", peers.tws_pandas)
 
 
@@ -58,7 +58,7 @@ def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Fig
 
 
 class _Sides:
-    """Runs each side over the same epochs; the first of them warms up and does not count."""
+    """Runs each side over the same epochs; the first is a warm-up and does not count."""
 
     def __init__(self, bench: Bench, folder: Path, epochs: int) -> None:
         self._bench, self._folder, self._epochs = bench, folder, epochs
@@ -78,7 +78,7 @@ class _Sides:
         return self._rate(seconds)
 
     def peer(self, operator: peers.Operator) -> float:
-        """Return the rows per second of a query of Spark's."""
+        """Return the rows per second of a Spark query."""
         spark = peers.peer_session(self._bench.spark)
         with peers.running(spark, operator, self._records.folder, self._next("peer")) as query:
             return self._rate(seconds_of(query, self._epochs, timeout_s=PEER_TIMEOUT_S))

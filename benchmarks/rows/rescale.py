@@ -1,4 +1,4 @@
-"""Another parallelism on both sides, with a stop and a start, and laying state out anew alone; on the same state."""
+"""Rescale with stop and restart, and rewrite of state alone, on both sides with the same state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = 2_000_000
 
 
 def rescale(bench: Bench) -> list[Figure]:
-    """Measure against stop, ``StreamingCheckpointManager.repartition`` and restart, and against the second alone."""
+    """Measure both rows against ``StreamingCheckpointManager.repartition``, with and without stop and restart."""
     with bench.workspace("rescale") as folder:
         bench.say(f"making state of {KEYS:,} keys on both sides")
         ours, spark = OurTwin(bench, folder, KEYS), SparkTwin(bench, folder, KEYS)
@@ -37,7 +37,7 @@ def _rescale(bench: Bench, ours: OurTwin, spark: SparkTwin) -> Figure:
 
 
 def _rewrite(bench: Bench, ours: OurTwin, savepoint: str, spark: SparkTwin) -> list[Figure]:
-    """Measure time and bytes of a job that does nothing else."""
+    """Measure time and bytes of the rewrite alone."""
     store = ours.job.store
     our_bytes: list[float] = []
     spark_bytes: list[float] = []
@@ -57,7 +57,7 @@ def _rewrite(bench: Bench, ours: OurTwin, savepoint: str, spark: SparkTwin) -> l
         spark_bytes.append(spark.state_bytes - before)
         return taken
 
-    taken = bench.rounds({"ours": our_s, "Spark": spark_s}, unit="s to lay state out anew")
+    taken = bench.rounds({"ours": our_s, "Spark": spark_s}, unit="s to rewrite")
     slow, quick = taken["Spark"], taken["ours"]
     return [
         Figure("rewrite_vs_spark", median_ratio(slow, quick), in_seconds(slow), in_seconds(quick)),

@@ -1,4 +1,4 @@
-"""One stream on both sides, with the same keys in their states."""
+"""The same stream on both sides, with the same keys in state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 2 * PARALLELISM
 
 
 class OurTwin:
-    """A job of ours that holds every key.
+    """Our job with every key in state.
 
     Attributes:
         job: The job.
@@ -40,10 +40,10 @@ class OurTwin:
         return savepoint
 
     def rescale_s(self) -> float:
-        """Go to the other parallelism and back in turns, with state loaded from its files.
+        """Rescale to the other parallelism; the restart loads state from its files.
 
         Returns:
-            Seconds from the request to the first epoch that is published there.
+            Seconds from the request to the first epoch published at the new parallelism.
 
         """
         started = time.monotonic()
@@ -64,7 +64,7 @@ class OurTwin:
 
 
 class SparkTwin:
-    """Spark's aggregation with every key in RocksDB."""
+    """Spark's aggregation with every key in its RocksDB state store."""
 
     def __init__(self, bench: Bench, folder: Path, keys: int) -> None:
         self._spark = peers.peer_session(bench.spark)
@@ -83,20 +83,20 @@ class SparkTwin:
         return sum(file.stat().st_size for file in (self._folder / "checkpoint/state").rglob("*") if file.is_file())
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop the query."""
         self._run.close()
 
     def repartition(self) -> None:
-        """Lay the state out anew for the other parallelism; the query must not be running."""
+        """Repartition the state for the other parallelism; the query must be stopped."""
         self._parallelism = MOST if self._parallelism == PARALLELISM else PARALLELISM
         manager = self._spark._streamingCheckpointManager
         manager.repartition(f"{self._folder}/checkpoint", self._parallelism)
 
     def rescale_s(self) -> float:
-        """Go to the other parallelism and back in turns.
+        """Rescale to the other parallelism.
 
         Returns:
-            Seconds from the request to the first epoch that is published there.
+            Seconds from the request to the first epoch published at the new parallelism.
 
         """
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: the whole story on real parts, with a verdict; exit code 0 only when it is exact."""
+"""``python -m examples.demo``: the whole story on real parts. The exit code is 0 only for an exact verdict."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def main() -> int:
     """Run the demo and return the exit code."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--run-dir", type=Path, default=REPO / ".run" / "demo", help="folder for everything it makes")
-    parser.add_argument("--keep", action="store_true", help="leave everything running; make stop ends it")
+    parser.add_argument("--keep", action="store_true", help="let the job go on afterwards; make stop ends it")
     parser.add_argument("--sabotage", action="store_true", help="delete a state file between stop and restart")
     arguments = parser.parse_args()
-    # Spark's workers run this very Python, and bind where everything here is.
+    # Spark's workers run this Python and bind to this machine's own address.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_START)
@@ -38,15 +38,16 @@ def main() -> int:
     try:
         with Demo(stack, console) as demo:
             exact = demo.run(load_flights(), sabotage=arguments.sabotage)
+            if arguments.keep:
+                demo.go_on()
     except (DemoError, StackError) as error:
         console.print(f"[bold red]failed[/]: {escape(str(error))}")
         exact = False
+        if arguments.keep:
+            console.print(f"What runs is left running, with its logs in {escape(str(stack.logs))}; make stop ends it")
     finally:
         if not arguments.keep:
             stack.stop()
-    if arguments.keep:
-        user, password = stack.airflow_login
-        console.print(f"Airflow runs at {stack.airflow_url} (user {user}, password {password}); make stop ends it all")
     return 0 if exact else 1
 
 

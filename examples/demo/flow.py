@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from examples.demo import trickle
 from examples.demo.feeder import Feeder
 from examples.demo.table import epoch_table, step_table
 from examples.demo.verdict import judge
@@ -96,7 +97,7 @@ class Demo:
         self._say(f"{flights.num_rows:,} flights of 2013; starting catalog, Spark, supervisor and Airflow")
         self._stack.start(airflow=False)
         self._start_job()
-        # Both take a while, and neither needs the other yet.
+        # The job starts while Airflow does.
         self._stack.start_airflow()
         self._wait("the job's driver", lambda: self._generation_state() == "running", 120)
         self._progress.start()
@@ -123,6 +124,29 @@ class Demo:
         self._ended.set()
         return self._judge(savepoint)
 
+    def go_on(self) -> None:
+        """Start the job again after the verdict, with flights that trickle in, and say how to rescale it.
+
+        Raises:
+            DemoError: It does not commit an epoch.
+
+        """
+        done = self._rows_done()
+        with self._stack.catalog() as catalog:
+            catalog.set_desired(JOB, state="running")
+        self._stack.start_beside("feeder", "examples.demo.trickle", str(self._input))
+        self._wait("the job to go on", lambda: self._rows_done() > done, 120)
+        user, password = self._stack.airflow_login
+        self._say(
+            f"the job runs on at parallelism 2, 1 worker; {trickle.ROWS:,} flights arrive every {trickle.SECONDS:g} s"
+        )
+        self._console.print(
+            f"Open       {self._stack.airflow_url}/statecore/job?name={JOB}\n"
+            f"Log in     user {user}, password {password}\n"
+            "Then       press Rescale…, enter parallelism 4 and 2 workers, and watch\n"
+            "To end it  make stop"
+        )
+
     def close(self) -> None:
         """End the progress line."""
         self._ended.set()
@@ -148,7 +172,7 @@ class Demo:
                     "spark.executor.memory": "512m",
                     "spark.ui.enabled": "false",
                     "spark.driver.host": "127.0.0.1",
-                    # The demo restarts JVMs more than it runs them: the time to start counts.
+                    # The demo's JVMs live for seconds: startup time counts.
                     "spark.driver.extraJavaOptions": QUICK_START,
                     "spark.executor.extraJavaOptions": QUICK_START,
                 },
@@ -181,7 +205,7 @@ class Demo:
 
         def on_change(run: DagRun) -> None:
             nonlocal to_sabotage
-            # That it ran says nothing: it has something to do only where another step failed.
+            # `rollback` always runs, but acts only after a failed step.
             hidden = () if run.failed_tasks else ("rollback",)
             states = {
                 task.task_id: task.state
@@ -256,7 +280,7 @@ class Demo:
             )
             verdict.print(self._console)
         finally:
-            # A program that has one already goes on with it.
+            # A caller's own session stays.
             if found is None:
                 spark.stop()
         self._say("exact: nothing lost, nothing twice" if verdict.exact else "[bold red]NOT exact[/]")
@@ -284,7 +308,7 @@ class Demo:
         return result
 
     def _report(self) -> None:
-        """Print a line every few seconds: where the stream is."""
+        """Print the stream's position every few seconds."""
         while not self._ended.wait(5):
             with self._stack.catalog() as catalog:
                 epochs = catalog.epochs(JOB, limit=1)

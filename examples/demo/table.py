@@ -63,7 +63,7 @@ def step_table(runs: Sequence[RescaleRunRecord]) -> Table:
 
 
 def _around_changes(parallelisms: Sequence[int]) -> Iterator[int]:
-    """Yield, in order, the positions close to one whose parallelism differs from the one before."""
+    """Yield, in order, the positions near a change of parallelism."""
     changes = [i for i in range(1, len(parallelisms)) if parallelisms[i] != parallelisms[i - 1]]
     for position in range(len(parallelisms)):
         if any(change - _BEFORE <= position < change + _AFTER for change in changes):
@@ -85,7 +85,7 @@ def _epoch_cells(epoch: EpochRecord, history: Sequence[Fed]) -> list[str]:
 
 
 def _steps_of_all(runs: Sequence[RescaleRunRecord]) -> list[str]:
-    """Return the steps of runs that need not have the same, in an order that suits each: by what is still to come."""
+    """Merge the steps of all runs into one order that keeps each run's own."""
     to_come: dict[str, int] = {}
     for run in runs:
         for count, step in enumerate(reversed(_steps_in_order(run))):

@@ -36,7 +36,7 @@ def expected_alerts(flights: DataFrame) -> DataFrame:
 
 
 def expected_rejects(flights: DataFrame) -> DataFrame:
-    """Return (tailnum, sched_dep, carrier, flight, origin, dest, reason) of all that cannot be counted."""
+    """Return (tailnum, sched_dep, carrier, flight, origin, dest, reason) of the flights that cannot be counted."""
     return flights.where(~_is_flown()).select(
         *_LEG,
         "dest",

@@ -22,10 +22,10 @@ class Difference:
     Attributes:
         name: What was compared.
         expected_rows: Rows of the truth.
-        actual_rows: Rows the job came to.
+        actual_rows: Rows the job computed.
         missing: Rows the job lacks.
-        extra: Rows the job has too many, doubled ones included.
-        examples: A few of the rows that differ, each with how often it was found and expected.
+        extra: Surplus rows of the job, duplicates included.
+        examples: A few differing rows, each with its count in the job and in the truth.
 
     """
 
@@ -38,7 +38,7 @@ class Difference:
 
     @property
     def exact(self) -> bool:
-        """Tell whether there is none."""
+        """Tell whether both are equal."""
         return self.missing == 0 and self.extra == 0
 
 
@@ -103,7 +103,7 @@ def judge(
 
 
 def compare(actual: DataFrame, expected: DataFrame, name: str) -> Difference:
-    """Compare as multisets, over the columns of ``expected``; further columns of ``actual`` do not count.
+    """Compare as multisets, over the columns of ``expected``; other columns of ``actual`` are ignored.
 
     Raises:
         ValueError: ``actual`` lacks a column or has it in another type.
@@ -112,7 +112,7 @@ def compare(actual: DataFrame, expected: DataFrame, name: str) -> Difference:
     columns = expected.columns
     _check_schema(actual, expected, name)
     both = _marked(expected, columns, 1, 0).unionAll(_marked(actual, columns, 0, 1))
-    # One pass for what EXCEPT ALL in both directions would tell.
+    # One pass gives what EXCEPT ALL in both directions would.
     found = both.groupBy(*columns).agg(F.sum("_expected").alias("_expected"), F.sum("_actual").alias("_actual"))
     sums = found.agg(
         *(

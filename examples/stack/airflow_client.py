@@ -19,7 +19,7 @@ _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One task of a DAG run; ``duration_s`` runs from its first start to its end, waits in the triggerer included."""
+    """One task of a DAG run; ``duration_s`` runs from its first start to its end, deferral included."""
 
     task_id: str
     state: str | None
@@ -63,7 +63,7 @@ class AirflowClient:
         self._http = httpx.Client(base_url=url, timeout=120.0)
 
     def login(self) -> None:
-        """Get a token; every other call does this by itself when it has none."""
+        """Get a token; other calls do this when they have none."""
         response = self._http.post("/auth/token", json=self._credentials)
         self._check(response)
         self._http.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
@@ -77,11 +77,11 @@ class AirflowClient:
         return all(health.get(name, {}).get("status") == "healthy" for name in _COMPONENTS)
 
     def wait_healthy(self, timeout_s: float = 180.0, *, check: Callable[[], None] = lambda: None) -> None:
-        """Return when Airflow works.
+        """Return when Airflow is healthy.
 
         Args:
             timeout_s: How long to wait.
-            check: Called at every look; raises when waiting has become pointless.
+            check: Called at every poll; raises to end the wait.
 
         Raises:
             StackError: It does not in time.
@@ -107,7 +107,7 @@ class AirflowClient:
             raise StackError(f"{error}; import errors: {errors.get('import_errors')}") from error
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG run, and have its file read anew: not before does Airflow begin to watch for its events."""
+        """Unpause a DAG and have its file parsed again: only then does Airflow watch for its events."""
         found = self._request("GET", f"/dags/{dag_id}")
         assert found is not None
         if found["is_paused"]:
@@ -124,12 +124,12 @@ class AirflowClient:
         return str(answer["dag_run_id"])
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
-        """Answer what a task asks, as a person does under *Required Actions*."""
+        """Answer a task's question, as a person does under *Required Actions*."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         self._request("PATCH", path, json={"chosen_options": [option]})
 
     def run(self, dag_id: str, run_id: str) -> DagRun:
-        """Return a DAG run as it is."""
+        """Return the current state of a DAG run."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
         found = self._request("GET", path)
         listed = self._request("GET", f"{path}/taskInstances", params={"limit": 100})
@@ -148,7 +148,7 @@ class AirflowClient:
         *,
         on_change: Callable[[DagRun], None] = lambda _: None,
     ) -> DagRun:
-        """Return a DAG run once it is over, well or not.
+        """Return a DAG run once it has ended, in success or failure.
 
         Args:
             dag_id: The DAG.

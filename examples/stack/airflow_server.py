@@ -1,4 +1,4 @@
-"""A whole Airflow on this machine: each of its parts a process, with a home, ports and secrets of their own."""
+"""A whole Airflow on this machine: a process per part, with a home, ports and secrets of its own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from statecore.catalog.job_names import JOBS_VARIABLE
 REPO = Path(__file__).resolve().parents[2]
 USER = "admin"
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
-"""What has to run; each is a command of ``airflow``."""
+"""The parts of Airflow; each is a command of ``airflow``."""
 _MIGRATION = "db-migrate"
-# Imported by each of them when it starts. The scheduler forks a process for each task, and the DAG processor one for
-# each file: what they have imported already, those need not.
+# Each part imports this at its start. The scheduler forks a process per task, and the DAG processor one per file;
+# the forks have these modules already.
 _LOCAL_SETTINGS = """\
 import statecore.operations.autoscaling
 import statecore.snapshot.plan
@@ -36,7 +36,7 @@ class AirflowServer:
     """Starts and stops one Airflow below ``home``.
 
     Args:
-        home: Its folder; what an earlier one left there is used again.
+        home: Its folder; files of an earlier run are reused.
         processes: Where its processes are recorded.
         connections: Airflow connections by id, in Airflow's JSON form.
         jobs_file: Where the supervisor writes the names of the jobs.
@@ -83,7 +83,7 @@ class AirflowServer:
         return AirflowClient(self.url, USER, self.password)
 
     def start(self) -> None:
-        """Begin to start it, with its database; returns at once, and ``wait_ready`` goes on."""
+        """Start to migrate its database and return at once; ``wait_ready`` starts the parts."""
         config = self._home / "config"
         config.mkdir(parents=True, exist_ok=True)
         (config / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
@@ -91,16 +91,16 @@ class AirflowServer:
         url, password = f"http://127.0.0.1:{api_port}", secrets.token_urlsafe(12)
         _write_private(self._access, {"url": url, "password": password})
         _write_private(self._home / "simple_auth_manager_passwords.json.generated", {USER: password})
-        # Kept, because a part that is started again has to have the secrets of the others.
+        # Kept, because a restarted part needs the secrets of the others.
         _write_private(self._settings_file, self._settings(url, api_port, worker_log_port, trigger_log_port))
         self._start(_MIGRATION, "db", "migrate")
 
     def start_part(self, part: str) -> None:
-        """Start one of ``PARTS``; also after it was killed, to go on with what is there."""
+        """Start one of ``PARTS``, for the first time or again after a kill."""
         self._start(part, part)
 
     def wait_ready(self, timeout_s: float = 180.0) -> None:
-        """Return when all its parts work.
+        """Return when all its parts are healthy.
 
         Raises:
             StackError: They do not in time, or one has ended; the message holds the end of its log.
@@ -117,7 +117,7 @@ class AirflowServer:
                 raise StackError("; ".join([str(error), *(tail(self.log(part), 10) for part in PARTS)])) from error
 
     def stop(self) -> None:
-        """Stop what would start tasks; the rest has nothing to end in order."""
+        """Stop the scheduler, which would start tasks; the other parts need no orderly end."""
         self._processes.terminate("scheduler")
 
     def _check(self) -> None:
@@ -129,20 +129,18 @@ class AirflowServer:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
             "PATH": os.pathsep.join([str(binaries), os.environ.get("PATH", "")]),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")])),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             JOBS_VARIABLE: str(self._jobs_file),
             **json.loads(self._settings_file.read_text()),
         }
-        command = [str(binaries / "airflow"), *arguments]
+        command = [sys.executable, "-m", "airflow", *arguments]
         self._processes.start(name, command, environment=environment, log=self.log(name))
 
     def _settings(self, url: str, api_port: int, worker_log_port: int, trigger_log_port: int) -> dict[str, str]:
         return {
             "AIRFLOW_HOME": str(self._home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
@@ -158,13 +156,13 @@ class AirflowServer:
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
-            # A task whose worker has died is tried again well before the lease of its run expires, after 300 s.
+            # Airflow retries a task whose worker died well before the lease of its run expires, after 300 s.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
-            # Small files that do not change: parsing them again would only take a core from the job.
+            # The files do not change: parsing them again would take a core from the job.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
-            # Airflow would ask for another driver than the one that it is given.
+            # By default Airflow picks an async driver that is not installed.
             **({} if self._is_sqlite else {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database_url}),
             **{
                 f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(connection)

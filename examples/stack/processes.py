@@ -1,7 +1,7 @@
-"""The processes of a stack: marked by an environment variable, recorded in a file, ended to the last one.
+"""The processes of a stack: marked by an environment variable, recorded in a file, all ended by ``end_all``.
 
 Every process that a stack starts, and everything those start in turn (drivers, executors, Python workers, Airflow
-tasks), inherits ``STATECORE_STACK`` with the stack's folder. That, and not a name, is what makes it ours to end.
+tasks), inherits ``STATECORE_STACK`` with the stack's folder. This mark, not a name, says which processes to end.
 Airflow's processes set their title, which overwrites the memory that their environment is read from; they are known
 by the session of the part that they belong to.
 """
@@ -31,7 +31,7 @@ class StackError(RuntimeError):
 
 
 class Processes:
-    """The processes of the stack in ``run_dir``; any process may go on with what another one began."""
+    """The processes of the stack in ``run_dir``; any process may continue what another one started."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir.absolute()
@@ -43,7 +43,7 @@ class Processes:
         return {**(os.environ if base is None else base), MARK: str(self._run_dir)}
 
     def start(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
-        """Start a part in a session of its own, so that a Ctrl-C in the terminal reaches us first."""
+        """Start a part in its own session, so that Ctrl-C in the terminal reaches only this process."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             child = subprocess.Popen(
@@ -59,7 +59,7 @@ class Processes:
         self.record(name, child.pid)
 
     def record(self, name: str, pid: int) -> None:
-        """Remember a part by its pid and when that process was made: a pid alone may be given out again."""
+        """Record a part by its pid and the process's start time: the system reuses pids."""
         with contextlib.suppress(psutil.NoSuchProcess):
             parts = {**self._parts(), name: {"pid": pid, "create_time": psutil.Process(pid).create_time()}}
             self._record.write_text(json.dumps(parts, indent=1))
@@ -77,7 +77,7 @@ class Processes:
             raise StackError(f"{name} has ended (exit code {code}); expected it to run; {tail(log)}")
 
     def wait_done(self, name: str, log: Path, timeout_s: float) -> None:
-        """Return when a part that this process started, and that ends by itself, has ended well.
+        """Return when a part that ends by itself has succeeded; this process must have started it.
 
         Raises:
             StackError: It has not in time, or it failed.
@@ -92,7 +92,7 @@ class Processes:
             raise StackError(f"{name} has failed (exit code {code}); expected it to end well; {tail(log)}")
 
     def find(self, name: str) -> psutil.Process | None:
-        """Return the process of a part, or None when it does not live."""
+        """Return the process of a part, or None when it has ended."""
         part = self._parts().get(name)
         if part is None:
             return None
@@ -103,7 +103,7 @@ class Processes:
         return None
 
     def living(self) -> list[psutil.Process]:
-        """Return every living process of this stack, this one excepted."""
+        """Return every living process of this stack except this one."""
         sessions = {int(part["pid"]): part["create_time"] for part in self._parts().values()}
         return [process for process in psutil.process_iter() if self._is_ours(process, sessions)]
 
@@ -115,7 +115,7 @@ class Processes:
             _wait_gone([process], timeout_s)
 
     def kill(self, name: str) -> None:
-        """End a part as a power cut does; what it has started goes on.
+        """Kill a part without warning; its children live on.
 
         Raises:
             StackError: It does not run.
@@ -128,20 +128,20 @@ class Processes:
         _wait_gone([process], _GRACE_S)
 
     def kill_session(self, name: str) -> None:
-        """End all that a part has started, at once, and the part itself if it lives."""
+        """Kill a part and everything it started."""
         part = self._parts().get(name)
         if part is not None:
             kill_session(int(part["pid"]))
 
     def end_all(self) -> None:
-        """End everything that carries the mark: asked first, killed then.
+        """End every marked process: first terminate, then kill.
 
         Raises:
             StackError: Something is left.
 
         """
         for end, timeout_s in ((psutil.Process.terminate, _GRACE_S), (psutil.Process.kill, _GRACE_S)):
-            # Again and again: what is ended may have started something after we looked.
+            # Repeatedly: a process may start another one between the search and its end.
             for _ in range(3):
                 if not self._end(end, timeout_s):
                     break
@@ -152,7 +152,7 @@ class Processes:
         self._record.unlink(missing_ok=True)
 
     def _end(self, end: Callable[[psutil.Process], None], timeout_s: float) -> bool:
-        """Return whether anything was there to be ended, and is gone now."""
+        """Return whether there were processes to end and all of them have ended."""
         found = self.living()
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -163,7 +163,7 @@ class Processes:
         try:
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            # While a session lives, nobody else gets its leader's pid; an older process was there before it.
+            # The system does not reuse the pid of a living session's leader; an older process is not ours.
             began = sessions.get(os.getsid(process.pid))
             if began is not None and process.create_time() >= began - 1:
                 return True
@@ -180,7 +180,7 @@ class Processes:
 
 
 def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> bool:
-    """Wait for processes to end; one that has ended and whose parent does not care is as good as gone."""
+    """Wait for processes to end; a zombie counts as ended."""
     deadline = time.monotonic() + timeout_s
     while any(_lives(process) for process in processes):
         if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from examples.stack.airflow_client import AirflowClient
-from examples.stack.airflow_server import REPO, USER, AirflowServer
+from examples.stack.airflow_server import USER, AirflowServer
 from examples.stack.processes import MARK, Processes, StackError, tail
 from statecore.catalog import Catalog
 from statecore.catalog.job_names import JOBS_VARIABLE
@@ -105,7 +105,7 @@ class Stack:
         return self._airflow("").client()
 
     def start(self, *, airflow: bool = True) -> None:
-        """Start all parts and return when they are ready; when one is not, what has been started is ended.
+        """Start all parts and return when they are ready; when one fails, the started ones are ended.
 
         Args:
             airflow: Whether to start Airflow, too.
@@ -126,7 +126,7 @@ class Stack:
             raise
 
     def start_airflow(self) -> None:
-        """Start Airflow, where ``start`` did without, and return when it works.
+        """Start Airflow after ``start(airflow=False)`` and return when it is healthy.
 
         Raises:
             StackError: It does not come up.
@@ -137,26 +137,30 @@ class Stack:
         airflow.wait_ready()
 
     def start_supervisor(self) -> None:
-        """Start the supervisor; also after it was killed, to go on with what is there."""
+        """Start the supervisor, for the first time or again after a kill."""
         self._processes.start(
             _SUPERVISOR,
             [sys.executable, "-m", "statecore", "supervisor", "--logs", str(self.logs)],
             environment={
                 **self._environment(),
-                # Not on its command line, where everybody on the machine could read a password.
+                # Not on its command line, where every user of the machine can read a password.
                 CATALOG_VARIABLE: self.catalog_url,
                 JOBS_VARIABLE: str(self._jobs_file),
             },
             log=self.logs / "supervisor.log",
         )
 
+    def start_beside(self, name: str, module: str, *arguments: str) -> None:
+        """Start a Python module as one more part of the stack; ``stop`` ends it."""
+        command = [sys.executable, "-m", module, *arguments]
+        self._processes.start(name, command, environment=self._environment(), log=self.logs / f"{name}.log")
+
     def kill_airflow_part(self, part: str, *, children_too: bool = False) -> None:
-        """End a part of Airflow as a power cut does.
+        """Kill a part of Airflow without warning.
 
         Args:
             part: One of ``airflow_server.PARTS``.
-            children_too: Whether what it has running dies with it; otherwise a scheduler's tasks end, and nothing
-                follows.
+            children_too: Whether its children die with it; otherwise a scheduler's tasks end, and no others start.
 
         """
         self._processes.kill(part)
@@ -164,12 +168,12 @@ class Stack:
             self._processes.kill_session(part)
 
     def start_airflow_part(self, part: str) -> None:
-        """Start a part of Airflow again; what a killed one has left is ended first."""
+        """Start a part of Airflow again; the children of a killed one are ended first."""
         self._processes.kill_session(part)
         self._airflow("").start_part(part)
 
     def wait_workers(self, workers: int, timeout_s: float = 60.0) -> None:
-        """Return when the cluster has so many ready workers.
+        """Return when the cluster has this number of ready workers.
 
         Raises:
             StackError: It has not in time, or the supervisor has ended.
@@ -188,13 +192,13 @@ class Stack:
                 time.sleep(0.2)
 
     def stop(self) -> None:
-        """End every process of this stack, also what another process started; nothing happens when there is none.
+        """End every process of this stack, whichever process started it; do nothing when there is none.
 
         Raises:
             StackError: A process is left.
 
         """
-        # First what would start others again.
+        # First the supervisor, which would restart drivers.
         self._processes.terminate(_SUPERVISOR)
         self._airflow("").stop()
         self._processes.end_all()
@@ -232,7 +236,7 @@ class Stack:
             self._airflow("").wait_ready()
 
     def _start_master(self) -> None:
-        """Start the master with our mark: it inherits the environment of this process."""
+        """Start the master with our mark: it inherits this process's environment."""
         before = os.environ.get(MARK)
         os.environ[MARK] = str(self.run_dir)
         try:
@@ -261,5 +265,4 @@ class Stack:
 
     @staticmethod
     def _environment() -> dict[str, str]:
-        path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
-        return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        return {**os.environ, "PYSPARK_PYTHON": sys.executable}

@@ -15,6 +15,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from statecore.catalog import schema
 from statecore.errors import CatalogError, ConfigurationError
+from statecore.extras import require
 from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
@@ -187,6 +188,8 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
+        if url.get_driver_name() == "psycopg":
+            require("psycopg", extra="postgres")
         # Whatever the server's default is: the locks are chosen for this one, and nothing has to be tried again.
         patience: dict[str, int] = {}
         if url.get_driver_name() in ("psycopg", "psycopg2"):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 JobState = Literal["running", "stopped"]
 GenerationState = Literal["launching", "running", "stopped", "failed"]
-RequestKind = Literal["stop_with_savepoint", "savepoint", "rescale"]
+RequestKind = Literal["stop_with_savepoint", "savepoint", "rescale", "check_job_file"]
 RequestState = Literal["pending", "taken", "done", "failed"]
 RescaleState = Literal["running", "done", "failed"]
 RescaleMethod = Literal["by_reference", "rewrite", "live"]

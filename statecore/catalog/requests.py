@@ -1,4 +1,4 @@
-"""Requests to a running driver."""
+"""Requests: to a running driver, and to the supervisor, which checks job files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record
+from statecore.catalog.queries import Queries, one, record, records
 from statecore.catalog.records import RequestKind, RequestRecord
 from statecore.errors import CatalogError, UnknownRecordError
 
 requests = tables.requests
+
+_TO_SUPERVISOR: RequestKind = "check_job_file"
 
 
 class Requests(Queries):
@@ -62,7 +64,7 @@ class Requests(Queries):
             return found
 
     def next_request(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
-        """Take the job's oldest unfinished request, or return None when there is none.
+        """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
         A request that another driver took and did not finish is given again: that driver is dead, or it
         would not have been replaced.
@@ -79,6 +81,7 @@ class Requests(Queries):
             select(requests)
             .where(
                 requests.c.job == job,
+                requests.c.kind != _TO_SUPERVISOR,
                 requests.c.state.in_(["pending", "taken"]),
                 requests.c.id.not_in(under_way),
             )
@@ -98,6 +101,12 @@ class Requests(Queries):
                 update(requests).where(requests.c.id == row.id).values(state="taken", updated_ms=self._clock.now_ms())
             )
             return _get(connection, row.id)
+
+    def requests_to_supervisor(self) -> list[RequestRecord]:
+        """Return the unfinished requests to check a job file, of all jobs, oldest first."""
+        unfinished = select(requests).where(requests.c.kind == _TO_SUPERVISOR, requests.c.state == "pending")
+        with self._database.read() as connection:
+            return records(connection.execute(unfinished.order_by(requests.c.id)).all(), RequestRecord)
 
     def finish_request(
         self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "statecore_alembic_version"
 MIGRATIONS = Path(__file__).parent / "migrations"
-UPGRADE = "python -m statecore catalog upgrade"
+UPGRADE = "statecore catalog upgrade"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32)))
 

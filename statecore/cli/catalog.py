@@ -15,10 +15,10 @@ from statecore.errors import StatecoreError
 
 
 def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Bring the catalog's tables to what this release needs; in a new database that creates them.
+    """Migrate the catalog's tables to this release; a new database gets all tables.
 
-    Stop all jobs, the supervisor and Airflow first: programs of an older release cannot work with newer tables. Make a
-    backup, too: there is no way back.
+    Stop all jobs, the supervisor and Airflow first: an older release cannot work with newer tables. Make a backup:
+    there is no downgrade.
     """
     with Catalog(catalog) as opened:
         before = opened.revision()
@@ -27,21 +27,21 @@ def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"from": before, "to": after})
     elif before == after:
-        print(f"the catalog is at revision {after} already")
+        print(f"the catalog is already at revision {after}")
     else:
-        print(f"the catalog is at revision {after} now; it was at {before or 'none'}")
+        print(f"migrated the catalog from revision {before or 'none'} to {after}")
 
 
 def rebuild_catalog(
     stores: Annotated[
-        list[str], typer.Argument(metavar="STORE…", help="Root of a job's store, path or URL; several are possible.")
+        list[str], typer.Argument(metavar="STORE…", help="Root of a job's store: a path or a URL; repeatable.")
     ],
     catalog: CatalogUrl,
     as_json: AsJson = False,
 ) -> None:
-    """Bring jobs and their savepoints back into a catalog that was lost; the jobs stay stopped.
+    """Restore jobs and their savepoints into a lost catalog from their stores; the jobs stay stopped.
 
-    Copies of savepoints outside of the stores are not found. What cannot be read is named, and the rest brought back.
+    Savepoints copied outside of the stores are not found. Unreadable stores are reported, and the others restored.
     """
     problems: list[StatecoreError] = []
     rebuilt: list[Rebuilt] = []
@@ -68,7 +68,7 @@ def rebuild_catalog(
 
 
 def _facts(found: Rebuilt) -> dict[str, Any]:
-    """Return what programs are told of a job that came back; its configuration may hold what is not for a log."""
+    """Return a restored job for programs; its configuration is left out, because it may hold secrets."""
     return {
         "job": found.job.name,
         "lineage": found.lineage,
@@ -82,9 +82,9 @@ def _facts(found: Rebuilt) -> dict[str, Any]:
 
 def _lines(found: Rebuilt) -> Iterator[str]:
     newest = "no epoch yet" if found.epoch is None else f"epoch {found.epoch} of lineage {found.lineage}"
-    yield f"{found.job.name}: {newest}, {found.savepoints} savepoints; it is {found.job.desired_state}"
+    yield f"{found.job.name}: {newest}, {found.savepoints} savepoints, {found.job.desired_state}"
     if found.registered_before:
-        yield "  it was registered again already, and stays as it was registered"
+        yield "  the job was already registered again; its definition is kept"
     if found.withheld:
         yield f"  register it again to set {', '.join(found.withheld)}: secrets are not kept in the store"
     if found.lost_cluster is not None:

@@ -1,4 +1,4 @@
-"""How far a copy is that a driver makes: seen from its target, because the driver does not tell."""
+"""Progress of a copy that a driver makes: read from the target, because the driver does not report it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _STATE = "state"
 
 @contextmanager
 def watched(store: CheckpointStore, path: str, target: str) -> Iterator[None]:
-    """Show how many bytes of a savepoint's state are copied already.
+    """Show how many bytes of a savepoint's state are copied so far.
 
-    Where this machine cannot look into the target, the copy goes on unseen.
+    Without access to the target, no progress is shown.
 
     Args:
-        store: Where the savepoint is pinned.
-        path: Its manifest's path there, once it is pinned.
-        target: Path or URL of the folder that is written.
+        store: The job's store, in which the savepoint is pinned.
+        path: Path of its manifest in that store, once it is pinned.
+        target: Path or URL of the copy's folder.
 
     """
     ended = threading.Event()
@@ -45,5 +45,5 @@ def _watch(store: CheckpointStore, path: str, target: str, report: Report, ended
             total = total or sum(ref.size for ref in store.manifest(path).files() if ref.path.startswith(f"{_STATE}/"))
             report(sum(entry.size for entry in open_store(target).list(_STATE)), total)
         except StatecoreError:
-            # Not pinned yet, or not for this machine to see.
+            # Not pinned yet, or not readable from this machine.
             continue

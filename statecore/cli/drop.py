@@ -11,17 +11,17 @@ from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
 
 
 def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_json: AsJson = False) -> None:
-    """Remove a savepoint and the files that nothing else needs; no job has to run."""
+    """Remove a savepoint and the files that only it needs; the job need not run."""
     try:
         store, manifest_path, _ = open_savepoint(path)
     except MissingFileError:
-        # Somebody removed the folder, or an earlier drop was cut off here.
+        # The folder was removed by hand, or an earlier drop was cut off here.
         if not _forget(catalog, path):
             raise
         if as_json:
             print_json({"path": path, "bytes": 0})
         else:
-            print(f"{path} was gone already; the catalog lists it no more")
+            print(f"{path} was already gone; removed it from the catalog")
         return
     where = store.describe(manifest_path)
     with progress("removing files") as report:
@@ -34,7 +34,7 @@ def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_j
 
 
 def _forget(catalog: str | None, *paths: str) -> bool:
-    """Remove what a catalog says of a savepoint, however it was written there; return whether it said anything."""
+    """Remove a savepoint from the catalog under any of its paths; return whether the catalog had it."""
     if catalog is None:
         return False
     folders = {absolute(path).rstrip("/").removesuffix(f"/{MANIFEST}") for path in paths}

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take, and how their values are read."""
+"""Options and arguments that several commands share, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ OptionalCatalogUrl = Annotated[
 ]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 SavepointPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="A savepoint's folder, or a manifest file: a path or a URL.")
+    str, typer.Argument(metavar="PATH", help="A savepoint's folder or manifest file: a path or a URL.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on one line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on one line, for programs.")]
 
 
 def absolute(path: str) -> str:
-    """Return a URL or path as a process in another directory understands it, always the same for the same place."""
+    """Return a URL as it is, and a path in absolute form, the same for the same place from any directory."""
     if "://" in path:
         return path
     found = Path(path).absolute()
-    # A link stays one: it is there to be turned elsewhere. What `..` leads to is known only behind it.
+    # Links are kept, because their target may change. Only `..` needs the target.
     return str(found.resolve() if ".." in found.parts else found)
 
 
 def pairs(option: str, items: list[str] | None) -> dict[str, str]:
-    """Return what was given as ``key=value``; anything else is wrong usage of ``option``."""
+    """Return parsed ``key=value`` items; anything else is wrong usage of ``option``."""
     found = {}
     for item in items or []:
         key, separator, value = item.partition("=")
@@ -44,5 +44,5 @@ def pairs(option: str, items: list[str] | None) -> dict[str, str]:
 
 
 def unique_name(what: str) -> str:
-    """Return a name that nobody gave before, which begins with ``what`` and the time."""
+    """Return a unique name that begins with ``what`` and the time."""
     return f"{what}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,4 @@
-"""How things are said: tables and times for people, JSON for programs, progress for those who wait."""
+"""Output: tables and times for people, JSON for programs, progress for long commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statecore.catalog import SourceBacklog
 from statecore.errors import StatecoreError
 
 NOTHING = "–"
-"""Stands where nothing is known."""
+"""Shown for an unknown value."""
 
 _NUMBERS = {
     "subtask", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism",
@@ -26,7 +26,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 Report = Callable[[int, int], None]
-"""Is told what is done and how much there is."""
+"""Takes the amount done and the total."""
 
 
 def complain(error: StatecoreError) -> None:
@@ -35,7 +35,7 @@ def complain(error: StatecoreError) -> None:
 
 
 def note(line: str) -> None:
-    """Print to stderr what a person may want to know and a program does not."""
+    """Print a line for people to stderr; stdout is for the result."""
     print(line, file=sys.stderr)
 
 
@@ -45,7 +45,7 @@ def print_json(value: Any) -> None:
 
 
 def console() -> Console:
-    """Return where tables go: a screen folds them to its width, a pipe gets every row on one line."""
+    """Return the console for tables: a screen folds them to its width, a pipe gets every row on one line."""
     return Console(width=None if sys.stdout.isatty() else 10_000)
 
 
@@ -53,13 +53,13 @@ def table(*headings: str) -> Table:
     """Return an empty table."""
     made = Table(title_justify="left")
     for heading in headings:
-        # Never cut: a path with an ellipsis in it leads nowhere.
+        # Folded, never cut: a path with an ellipsis is useless.
         made.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     return made
 
 
 def facts() -> Table:
-    """Return an empty table of names and what they stand for, without lines."""
+    """Return an empty table of names and values, without lines."""
     made = Table(show_header=False, box=None)
     made.add_column()
     made.add_column(overflow="fold")
@@ -67,8 +67,8 @@ def facts() -> Table:
 
 
 def utc(ms: int) -> str:
-    """Return a time for people."""
-    # Event time may lie before the year 1, by the lateness that is allowed.
+    """Return a UTC time for people."""
+    # Event time minus the allowed lateness may lie before the year 1.
     try:
         return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S}"
     except OverflowError:
@@ -76,7 +76,7 @@ def utc(ms: int) -> str:
 
 
 def waiting(backlog: SourceBacklog) -> str:
-    """Return what waits, in each unit in which it is known."""
+    """Return a backlog in every known unit."""
     known = [f"{backlog.records:,} records"] if backlog.records is not None else []
     if backlog.files is not None:
         known.append(f"{backlog.files:,} files")
@@ -86,14 +86,14 @@ def waiting(backlog: SourceBacklog) -> str:
 
 
 def lag(backlog: SourceBacklog) -> str:
-    """Return how far event time is behind, as hours, minutes and seconds."""
+    """Return the event-time lag as hours, minutes and seconds."""
     ms = backlog.event_time_lag_ms
     return NOTHING if ms is None else str(timedelta(seconds=ms // 1000))
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[Report]:
-    """Show on a screen how far something is; give what to call with what is done and how much there is."""
+    """Show a progress bar on a screen; yield the function that updates it."""
     screen = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
@@ -103,6 +103,6 @@ def progress(doing: str) -> Iterator[Report]:
 
 @contextmanager
 def spinner(doing: str) -> Iterator[None]:
-    """Show on a screen that something is waited for which cannot tell how far it is."""
+    """Show a spinner on a screen while waiting for something without known progress."""
     with Console(stderr=True).status(doing):
         yield

@@ -24,14 +24,14 @@ def plan(
             metavar="JOB|PATH", help="Name of a job, for its newest epoch; or a savepoint's folder or manifest file."
         ),
     ],
-    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks to be.")],
+    parallelism: Annotated[int, typer.Option(min=1, help="New number of subtasks.")],
     max_parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Number of key groups to be; by default it stays.")
+        int | None, typer.Option(min=1, help="New number of key groups. Default: unchanged.")
     ] = None,
     catalog: OptionalCatalogUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a rescale of a job or a savepoint will do; nothing is written or moved."""
+    """Show what a rescale of a job or a savepoint would do; nothing is written or moved."""
     store, manifest = _found(what, catalog)
     with progress("counting rows") as report:
         planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
@@ -44,11 +44,11 @@ def plan(
 
 
 def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
-    """Return the store and the manifest that is meant.
+    """Return the store and the manifest that the argument names.
 
     Raises:
-        UnknownJobError: It looks like a job's name, and is none.
-        MissingFileError: There is no manifest there, or the job has committed nothing.
+        UnknownJobError: The argument looks like a job's name, and no such job is registered.
+        MissingFileError: There is no manifest at the path, or the job has not committed an epoch.
 
     """
     if catalog is None or _is_path(what):
@@ -64,7 +64,7 @@ def _is_path(what: str) -> bool:
 
 
 def _downtime(what: str, planned: RescalePlan, catalog: str | None) -> Downtime | None:
-    """Return what earlier rescales of the job took; None of a savepoint, or when there was none."""
+    """Return the downtime of the job's earlier rescales; None for a savepoint, or without any."""
     if catalog is None or _is_path(what):
         return None
     with Catalog(catalog) as opened:
@@ -77,6 +77,8 @@ def _print(planned: RescalePlan, downtime: Downtime | None) -> None:
         f"{planned.to_parallelism}, max parallelism {planned.from_max_parallelism} -> {planned.to_max_parallelism}, "
         f"{planned.method}; {planned.bytes_written:,} bytes to write, skew {planned.skew:.2f}"
     )
+    for operator in planned.operators:
+        print(f"operator {operator.uid}: {operator.rows:,} rows of state, {operator.bytes:,} bytes")
     if downtime is not None:
         print(f"expected downtime: {downtime_words(planned.method, downtime)}")
     for uid, fixed in planned.fixed:

@@ -15,45 +15,48 @@ from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
 from statecore.policy import estimate_drain, policy_settings
 
-_OFF = "Off, the DAG autoscale decides nothing; the limits stay, and catch_up heeds them. At first on."
+_OFF = "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. Initially on."
 
 
 def set_policy(
     name: JobName,
     catalog: CatalogUrl,
     max_parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Never more subtasks than this; to be given the first time.")
+        int | None, typer.Option(min=1, help="Upper limit of parallelism; required the first time.")
     ] = None,
-    min_parallelism: Annotated[int | None, typer.Option(min=1, help="Never fewer. At first 1.")] = None,
+    min_parallelism: Annotated[int | None, typer.Option(min=1, help="Lower limit of parallelism. Initially 1.")] = None,
     subtasks_per_worker: Annotated[
-        int | None, typer.Option(min=1, help="A job with a cluster moves by whole workers of so many. At first 1.")
+        int | None,
+        typer.Option(min=1, help="Subtasks per worker: a job with a cluster is scaled by whole workers. Initially 1."),
     ] = None,
     target_utilisation: Annotated[
-        float | None, typer.Option(help="Part of what it could process that should arrive. At first 0.7.")
+        float | None, typer.Option(help="Target ratio of arrival rate to processing capacity. Initially 0.7.")
     ] = None,
     catch_up: Annotated[
-        float | None, typer.Option(help="Seconds in which a backlog should be drained. At first 900.")
+        float | None, typer.Option(help="Seconds within which a backlog should be drained. Initially 900.")
     ] = None,
     max_lag: Annotated[
-        float | None, typer.Option(help="Event-time lag in seconds beyond which it is given more. At first no limit.")
+        float | None,
+        typer.Option(help="Event-time lag in seconds above which the job is scaled out. Initially no limit."),
     ] = None,
     hysteresis: Annotated[
-        float | None, typer.Option(help="How far, as a part, a need must lie beyond what there is. At first 0.1.")
+        float | None,
+        typer.Option(help="Relative difference between needed and current size that is ignored. Initially 0.1."),
     ] = None,
     scale_out_after: Annotated[
-        float | None, typer.Option(help="Seconds for which more must have been needed. At first 30.")
+        float | None, typer.Option(help="Seconds that the need for more must last. Initially 30.")
     ] = None,
     scale_in_after: Annotated[
-        float | None, typer.Option(help="Seconds for which less must have been enough. At first 600.")
+        float | None, typer.Option(help="Seconds that the need for less must last. Initially 600.")
     ] = None,
     cooldown: Annotated[
-        float | None, typer.Option(help="Seconds without a decision after a rescale. At first 300.")
+        float | None, typer.Option(help="Seconds without a decision after a rescale. Initially 300.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="live or by_reference. At first live.")] = None,
+    method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a job a policy, by which the DAG autoscale sizes it, or change it; what is not given stays."""
+    """Set or change the policy by which the DAG autoscale sizes a job; what is not given stays."""
     given = {
         "max_parallelism": max_parallelism,
         "min_parallelism": min_parallelism,
@@ -82,7 +85,7 @@ def set_policy(
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print a job's policy: its limits, what it found when it last looked, and how long the backlog takes to drain."""
+    """Print a job's policy: its limits, its last finding, and how long the backlog takes to drain."""
     with Catalog(catalog) as opened:
         opened.job(name)
         policy = opened.policy(name)
@@ -93,7 +96,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         return
     made = facts()
     if policy is None:
-        made.add_row("policy", f"none; `policy set {escape(name)} --max-parallelism …` makes one")
+        made.add_row("policy", f"none; set one with `statecore policy set {escape(name)} --max-parallelism …`")
     else:
         made.add_row("policy", "on" if policy.enabled else "off")
         for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
@@ -109,10 +112,10 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
 def list_decisions(
     name: JobName,
     catalog: CatalogUrl,
-    limit: Annotated[int, typer.Option(min=1, help="At most the newest so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Number of decisions, the newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a job's policy has decided, newest first: when, why, and what came of it."""
+    """Print the decisions of a job's policy, newest first: time, reason and outcome."""
     with Catalog(catalog) as opened:
         opened.job(name)
         found = opened.decisions(name, limit=limit)

@@ -11,18 +11,19 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
-from statecore.cli.output import print_json
+from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
+from statecore.operations.job_file_check import check_job_file
 
-_NEW = "To be given for a new job."
-_PAIRS = "Others stay; key= takes one away."
+_NEW = "Required for a new job."
+_PAIRS = "Others stay; key= removes one."
 
 
 def register_job(
     name: JobName,
     catalog: CatalogUrl,
     artifact: Annotated[
-        str | None, typer.Option(help=f"Job file, path or URL, which defines build(job). {_NEW}")
+        str | None, typer.Option(help=f"Job file that defines build(job): a path or a URL. {_NEW}")
     ] = None,
     store: Annotated[
         str | None, typer.Option(help=f"Where checkpoints and savepoints go: a path or a URL. {_NEW}")
@@ -35,25 +36,23 @@ def register_job(
         int | None,
         typer.Option(
             min=1,
-            help="Number of key groups, which only a rewritten savepoint changes; "
-            "by default what the job has, and for a new one what Flink takes.",
+            help="Number of key groups; only a rewritten savepoint changes it. "
+            "Default: the job's, and Flink's default for a new job.",
         ),
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Cluster that grows and shrinks with the job; empty for none.")
-    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster that is resized with the job; empty for none.")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option(help=f"key=value, read by the job file as job.settings; any number. {_PAIRS}"),
+        typer.Option(help=f"key=value, in the job file as job.settings; repeatable. {_PAIRS}"),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(help=f"key=value, Spark configuration; any number. {_PAIRS}")
+        list[str] | None, typer.Option(help=f"key=value, Spark configuration; repeatable. {_PAIRS}")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a job to the catalog, or change its definition; what is not given stays.
+    """Check a job file and add the job to the catalog, or change its definition; what is not given stays.
 
-    What runs is not changed before its next start.
+    A running driver keeps the old definition; the next start uses the new one.
     """
     confs, settings = pairs("--conf", conf), pairs("--setting", setting)
     asked = {
@@ -63,18 +62,23 @@ def register_job(
         "parallelism": parallelism,
         "max_parallelism": max_parallelism,
     }
-    given = {field: value for field, value in asked.items() if value is not None}
+    given: dict[str, Any] = {field: value for field, value in asked.items() if value is not None}
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
         if name not in [known.name for known in opened.jobs()]:
+            definition = _complete(name, given)
+            _check(definition["artifact"], _with({}, settings))
             job = opened.register_job(
                 name,
-                **_complete(name, given),
+                **definition,
                 cluster=cluster or None,
                 conf=_with({}, confs),
                 settings=_with({}, settings),
             )
         else:
+            known = opened.job(name)
+            if artifact is not None or settings:
+                _check(given.get("artifact", known.artifact), _with(known.settings, settings))
             with alone(opened, name):
                 known = opened.job(name)
                 job = opened.register_job(
@@ -91,17 +95,25 @@ def register_job(
 
 
 def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what a new job is registered with; what it cannot do without is wrong usage when it is missing."""
+    """Return the definition of a new job; a missing option is wrong usage."""
     needed = {"artifact": "--artifact", "store": "--store", "master_url": "--master", "parallelism": "--parallelism"}
     missing = [option for field, option in needed.items() if field not in given]
     if missing:
         raise typer.BadParameter(
             f"found no {', '.join(missing)} for {name!r}, which is not registered yet; expected them for a new job; "
-            "give them, or correct the name"
+            "add them, or correct the name"
         )
     return {"max_parallelism": default_max_parallelism(given["parallelism"]), **given}
 
 
+def _check(artifact: str, settings: Mapping[str, str]) -> None:
+    """Check a job file before the catalog has it; say what could not be checked here."""
+    with spinner("checking the job file"):
+        unchecked = check_job_file(artifact, settings)
+    if unchecked is not None:
+        note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")
+
+
 def _with(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return what is known with what is given in its place; a value that is given empty goes."""
+    """Return the known pairs updated with the given ones; an empty value removes its key."""
     return {key: value for key, value in {**known, **given}.items() if given.get(key) != ""}

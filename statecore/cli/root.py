@@ -1,4 +1,4 @@
-"""The commands, and in which group of the help each stands."""
+"""The commands and their groups in the help."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from statecore.errors import StatecoreError
 
 _HELP = """Savepoints and rescaling for stateful PySpark streaming.
 
-Where the catalog is, an environment variable says once for all commands:
+Set the catalog once for all commands:
 
     export STATECORE_CATALOG=sqlite:////data/catalog.db
 """
-_FIRST_STEPS = """First steps: run `supervisor` in a terminal of its own, `register` a job, `start` it, look at `jobs`.
+_FIRST_STEPS = """First steps: run `supervisor` in a terminal of its own, `register` a job, `start` it, and list `jobs`.
 
-When a job is in trouble: `status JOB` says how it does and what to do.
+When a job is in trouble: `status JOB` shows the error and what to do.
 
-Exit codes: 0 done, 1 refused or failed (why stands on stderr), 2 wrong usage.
+Exit codes: 0 done, 1 refused or failed (reason on stderr), 2 wrong usage.
 """
 
 app = typer.Typer(
@@ -42,14 +42,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
-    # They would print the values of variables, a database's password among them.
+    # Pretty tracebacks print the values of variables, such as a database's password.
     pretty_exceptions_enable=False,
 )
-savepoints = typer.Typer(help="Take savepoints, look at them, check and drop them.", no_args_is_help=True)
-policies = typer.Typer(help="Have a job sized by what it has to do, by the DAG autoscale.", no_args_is_help=True)
-catalogs = typer.Typer(help="Look after the catalog itself.", no_args_is_help=True)
+savepoints = typer.Typer(help="Take, list, show, verify and drop savepoints.", no_args_is_help=True)
+policies = typer.Typer(help="Size a job by its load, with the DAG autoscale.", no_args_is_help=True)
+catalogs = typer.Typer(help="Migrate or restore the catalog itself.", no_args_is_help=True)
 
-_LOOK, _RUN, _RESCALE, _OPERATE = "How jobs do", "Run jobs", "Rescale and keep", "Operate"
+_LOOK, _RUN, _RESCALE, _OPERATE = "Inspect jobs", "Run jobs", "Rescale and savepoints", "Operate"
 
 app.command("jobs", rich_help_panel=_LOOK)(list_jobs)
 app.command("status", rich_help_panel=_LOOK)(show_status)
@@ -78,7 +78,7 @@ catalogs.command("rebuild")(rebuild_catalog)
 
 
 def main() -> None:
-    """Run the command line; a refusal is one line on stderr and exit code 1."""
+    """Run the command line; an error is one line on stderr and exit code 1."""
     try:
         app()
     except StatecoreError as error:

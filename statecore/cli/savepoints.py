@@ -15,22 +15,23 @@ from statecore.cli.copying import watched
 from statecore.cli.driver import answer, live_driver
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import console, print_json, spinner, table, utc
+from statecore.operations.submit import PROGRAMS
 from statecore.snapshot.checkpoints import CheckpointStore
 
 
 def create_savepoint(
     name: JobName,
     catalog: CatalogUrl,
-    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint; by default the time.")] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever finds it.")] = "by hand",
+    savepoint: Annotated[str | None, typer.Option("--name", help="Name of the savepoint. Default: the time.")] = None,
+    reason: Annotated[str, typer.Option(help="Why it was taken.")] = "by hand",
     copy_to: Annotated[
         str | None,
-        typer.Option("--copy-to", help="Folder, path or URL, for a self-contained copy; by default nothing is copied."),
+        typer.Option("--copy-to", help="Folder for a self-contained copy: a path or a URL. Default: no copy."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 600.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take a savepoint of a running job, which runs on, and print where it is."""
+    """Take a savepoint of a running job and print its path; the job keeps running."""
     arguments = {"name": savepoint or unique_name("manual"), "reason": reason}
     path = CheckpointStore.savepoint_path(arguments["name"])
     if copy_to is not None:
@@ -39,10 +40,10 @@ def create_savepoint(
         job = opened.job(name)
         remedy = (
             f"start the job, or copy its newest epoch, which is kept in {job.store}/manifests, with "
-            "sparkjobs/copy_savepoint.py"
+            f"spark-submit {PROGRAMS / 'copy_savepoint.py'}"
         )
         live_driver(opened, name, "to take a savepoint", remedy)
-        # A key of its own: the same name again is another savepoint, and the driver refuses it.
+        # The key is unique: the same name again is another savepoint, which the driver refuses.
         request = opened.request(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
         with _shown(job, path, arguments.get("target")):
             result = answer(opened, request, timeout_s, f"no savepoint of {name} was taken")

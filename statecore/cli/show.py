@@ -17,7 +17,7 @@ from statecore.snapshot.manifest import Manifest, OperatorState
 
 
 def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
-    """Print what a savepoint or checkpoint holds."""
+    """Print the contents of a savepoint or checkpoint."""
     store, manifest_path, manifest = open_savepoint(path)
     if as_json:
         print_json(_contents(store.describe(manifest_path), manifest))
@@ -46,7 +46,7 @@ def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a subtask has of a state."""
+    """A subtask's share of a state."""
 
     subtask: int
     state: str
@@ -99,7 +99,7 @@ def _summary(manifest: Manifest) -> Table:
 
 
 def _contents(path: str, manifest: Manifest) -> dict[str, Any]:
-    """Return what ``savepoint show`` tells programs."""
+    """Return the contents for ``savepoint show --json``."""
     return {
         "path": path,
         "savepoint": manifest.savepoint,

@@ -16,8 +16,8 @@ def supervise(
     catalog: CatalogUrl,
     logs: Annotated[Path, typer.Option(help="Directory for the drivers' output.")],
 ) -> None:
-    """Run jobs: launch their drivers, bring them back, resize their clusters; ends on SIGTERM and Ctrl-C."""
+    """Launch and restart the drivers of jobs and resize their clusters, until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # What it does with every new connection is of no interest to whoever reads what became of a job.
+    # Alembic logs every new connection, which only hides the events of jobs.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     run_supervisor(catalog, logs)

@@ -11,7 +11,7 @@ from statecore.snapshot.verify import verify
 
 
 def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
-    """Read every file of a savepoint and compare it with size and checksum in the manifest."""
+    """Read every file of a savepoint and compare its size and checksum with the manifest."""
     store, manifest_path, manifest = open_savepoint(path)
     with progress("checking files") as report:
         problems = verify(store, manifest, progress=report)
@@ -24,4 +24,4 @@ def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     if problems:
         raise typer.Exit(1)
     if not as_json:
-        print(f"whole: {files:,} files, {size:,} bytes")
+        print(f"verified: {files:,} files, {size:,} bytes")

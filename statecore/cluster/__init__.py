@@ -1,7 +1,6 @@
-"""Resizing a cluster: one Protocol, one file per kind."""
+"""Resizes Spark clusters: one Protocol, one module per kind of cluster."""
 
 from statecore.cluster.base import Cluster, ClusterDefinition, ClusterSize
-from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.cluster.factory import cluster_for
 from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
 from statecore.cluster.standalone_master import StandaloneMaster
@@ -10,8 +9,6 @@ __all__ = [
     "Cluster",
     "ClusterDefinition",
     "ClusterSize",
-    "Ec2Cluster",
-    "Ec2Settings",
     "StandaloneCluster",
     "StandaloneMaster",
     "StandaloneSettings",

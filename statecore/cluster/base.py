@@ -1,4 +1,4 @@
-"""What every kind of cluster can do."""
+"""The Protocol of a resizable cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """How large a cluster is.
+    """Size of a cluster in workers.
 
     Attributes:
-        running: Workers there are, those that are starting or stopping included.
-        ready: Workers that take work, as the Spark master says.
+        running: All workers, including those starting or stopping.
+        ready: Workers that the Spark master reports as alive.
 
     """
 
@@ -22,19 +22,19 @@ class ClusterSize:
 
 
 class Cluster(Protocol):
-    """A number of Spark workers that can be changed."""
+    """A resizable set of Spark workers."""
 
     def size(self) -> ClusterSize:
-        """Return how large the cluster is now.
+        """Return the current size.
 
         Raises:
-            ClusterError: It cannot be told, for example because the master does not answer.
+            ClusterError: The size is unknown, for example because the master does not answer.
 
         """
         ...
 
     def resize(self, workers: int) -> None:
-        """Take the next step towards a number of workers and return at once; call it until ``size`` agrees.
+        """Take the next step towards a number of workers and return at once; repeat until ``size`` agrees.
 
         Raises:
             ClusterError: Workers cannot be started or stopped.
@@ -43,12 +43,12 @@ class Cluster(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what this object holds; the workers stay."""
+        """Release this object's resources; the workers stay."""
         ...
 
 
 class ClusterDefinition(Protocol):
-    """What a cluster is made from; the catalog's record of it is one."""
+    """Name, kind and settings of a cluster, as the catalog records them."""
 
     @property
     def name(self) -> str:
@@ -62,5 +62,5 @@ class ClusterDefinition(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings of that kind."""
+        """Settings for the kind's settings class."""
         ...

@@ -1,7 +1,7 @@
-"""Workers of a Spark standalone cluster as instances of an EC2 Auto Scaling group.
+"""Spark standalone workers as instances of an EC2 Auto Scaling group.
 
-The group's launch template starts a Spark worker on each instance; a worker that registers with the master is ready.
-All that is known is in the group, so that any process may go on with it.
+The group's launch template starts a Spark worker on each instance. A worker is ready once it registers with the
+master. All state is in the group, so any process can continue a resize.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from statecore.cluster.ec2_errors import ec2_error, launch_remedy
 from statecore.cluster.master_page import read_master_page
 from statecore.errors import ClusterError
 
-# The supervisor asks every second; so many calls would be refused, and nothing happens that fast.
-_LOOK_EVERY_S = 5.0
+# The supervisor calls every second. AWS would throttle that many requests, and instances change more slowly.
+_DESCRIBE_INTERVAL_S = 5.0
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S, _ATTEMPTS = 5, 15, 3
 _FAILED = ("Failed", "Cancelled")
 
 
 class Ec2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of a cluster in an Auto Scaling group; credentials are those of any boto3 program.
+    """Settings of a cluster in an Auto Scaling group; boto3 takes credentials from its usual places.
 
     Attributes:
-        group: Name of the Auto Scaling group. Its limits are the cluster's, and no scaling policy may act on it.
-        region: Where it is.
-        master_web_url: The Spark master's web UI, ``http://host:port``.
-        endpoint_url: Where Auto Scaling answers, if not at its usual address.
-        ready_timeout_s: How long after its instance is in service a worker may take to register with the master.
+        group: Name of the Auto Scaling group. Its limits apply to the cluster; it must have no scaling policy.
+        region: AWS region of the group.
+        master_web_url: Address of the Spark master's web UI, ``http://host:port``.
+        endpoint_url: Address of the Auto Scaling service; None for the region's own.
+        ready_timeout_s: Longest time from an instance in service to its worker's registration with the master.
 
     """
 
@@ -66,7 +66,7 @@ class _Activity(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Ec2Cluster:
-    """Sets the size of an Auto Scaling group, and says what stands in its way.
+    """Resizes an Auto Scaling group and reports why a resize does not complete.
 
     Args:
         name: Name of the cluster.
@@ -83,27 +83,27 @@ class Ec2Cluster:
         self._past: _Activity | None = None
 
     def size(self) -> ClusterSize:
-        """Return how many instances there are and how many workers the master counts on."""
+        """Return the number of instances, and of workers that the master reports as alive."""
         ready = read_master_page(self._settings.master_web_url).ready_workers
         return ClusterSize(running=len(self._group().instances), ready=ready)
 
     def resize(self, workers: int) -> None:
-        """Set the group's desired capacity if it is another.
+        """Set the group's desired capacity if it differs, then check launches and registrations.
 
         Raises:
-            ClusterError: The size lies beyond the group's limits, it may not be set, an instance cannot be launched, or
-                one is in service and its worker does not register.
+            ClusterError: The size is outside the group's limits, AWS refuses it, an instance cannot be launched, or a
+                worker does not register although its instance is in service.
 
         """
         group = self._group()
         if not group.min_size <= workers <= group.max_size:
             raise ClusterError(
-                f"{self._what}: found {workers} workers wanted; expected {group.min_size} to {group.max_size}, the "
-                "group's limits; choose another size, or change its MinSize or MaxSize"
+                f"{self._what}: found a request for {workers} workers; expected {group.min_size} to {group.max_size}, "
+                "the group's limits; choose another size, or change its MinSize or MaxSize"
             )
         if group.desired_capacity != workers:
             self._seen = self._short_since_s = None
-            # A launch that failed for the size before says nothing of this one.
+            # Remember it, to ignore a launch that failed for the previous size.
             self._past = self._newest_activity()
             self._call(
                 "set_desired_capacity",
@@ -128,27 +128,27 @@ class Ec2Cluster:
         return f"cluster {self._name!r}, Auto Scaling group {self._settings.group!r}"
 
     def _group(self) -> _Group:
-        if self._seen is not None and time.monotonic() - self._seen[0] < _LOOK_EVERY_S:
+        if self._seen is not None and time.monotonic() - self._seen[0] < _DESCRIBE_INTERVAL_S:
             return self._seen[1]
         answer = self._call("describe_auto_scaling_groups", AutoScalingGroupNames=[self._settings.group])
         found = msgspec.convert(answer["AutoScalingGroups"], list[_Group])
         if not found:
             raise ClusterError(
-                f"{self._what}: found no such group in {self._settings.region}; expected one; create it, or correct "
-                "group and region in the cluster's settings"
+                f"{self._what}: found no such group in {self._settings.region}; expected an existing group; create it, "
+                "or correct group and region in the cluster's settings"
             )
         self._seen = time.monotonic(), found[0]
         return found[0]
 
     def _check_launches(self, group: _Group, workers: int) -> None:
-        """Say why instances are missing, if the newest attempt to launch one has failed."""
+        """Raise ClusterError if instances are missing and the newest launch failed."""
         newest = self._newest_activity()
         if newest is None or newest.status_code not in _FAILED:
             return
         if self._past is None or newest.activity_id != self._past.activity_id:
             raise ClusterError(
                 f"{self._what}: found {group.in_service} of {workers} instances in service, and the newest launch "
-                f"{newest.status_code.lower()}: {newest.status_message}; expected it to succeed; "
+                f"{newest.status_code.lower()}: {newest.status_message}; expected the launch to succeed; "
                 f"{launch_remedy(newest.status_message)}"
             )
 
@@ -157,7 +157,7 @@ class Ec2Cluster:
         return next(iter(msgspec.convert(answer["Activities"], list[_Activity])), None)
 
     def _check_registered(self, workers: int) -> None:
-        """Say when workers do not register although their instances are in service."""
+        """Raise ClusterError if workers do not register in time although their instances are in service."""
         ready = read_master_page(self._settings.master_web_url).ready_workers
         if ready >= workers:
             self._short_since_s = None
@@ -168,9 +168,9 @@ class Ec2Cluster:
         if now_s - self._short_since_s >= self._settings.ready_timeout_s:
             raise ClusterError(
                 f"{self._what}: found {ready} of {workers} workers registered with the master, "
-                f"{self._settings.ready_timeout_s:g} s after their instances were in service; expected all; look at "
-                "the worker's log on an instance, at the launch template's user data, and at the security group "
-                "between worker and master"
+                f"{self._settings.ready_timeout_s:g} s after their instances were in service; expected all; check the "
+                "worker's log on an instance, the launch template's user data, and the security group between worker "
+                "and master"
             )
 
     def _call(self, action: str, **arguments: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What Auto Scaling and boto3 report, as errors of this library; the one place where that is decided."""
+"""Translates errors of Auto Scaling and boto3 into ClusterError, with a remedy for each."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _REMEDIES = {
     "SignatureDoesNotMatch": _CORRECT,
     "ExpiredToken": _RENEW,
     "RequestExpired": _RENEW,
-    "ScalingActivityInProgress": "wait until the group has ended what it is doing; it is tried again",
-    "ResourceContention": "wait until another change of the group has ended; it is tried again",
-    "Throttling": "make fewer calls with this account; it is tried again",
+    "ScalingActivityInProgress": "wait for the group's current activity; statecore retries",
+    "ResourceContention": "wait for the other change of the group; statecore retries",
+    "Throttling": "make fewer API calls with this account; statecore retries",
 }
-# What the failed launch of an instance says, by words of its message.
+# Remedies for a failed launch, by a word of its message.
 _LAUNCH_REMEDIES = {
     "limit": "raise the account's quota for these instances (Service Quotas), or choose a smaller size",
     "quota": "raise the account's quota for these instances (Service Quotas), or choose a smaller size",
@@ -37,9 +37,9 @@ _LAUNCH_REMEDIES = {
 
 
 def ec2_error(error: ClientError | BotoCoreError, what: str) -> ClusterError:
-    """Return the error for what went wrong with ``what``; no credentials are in its message."""
+    """Translate an error about ``what``; the message contains no credentials."""
     if isinstance(error, NO_CREDENTIALS):
-        # Their own words may hold what a credential helper printed.
+        # Leave out the original message: it may quote a credential helper's output.
         return ClusterError(
             f"{what}: found no usable credentials ({type(error).__name__}); expected credentials for Auto Scaling; "
             f"{SET_CREDENTIALS}"
@@ -47,14 +47,14 @@ def ec2_error(error: ClientError | BotoCoreError, what: str) -> ClusterError:
     if isinstance(error, NO_ANSWER):
         return ClusterError(
             f"{what}: found no answer: {without_credentials(str(error))}; expected Auto Scaling at its endpoint; check "
-            "the network, endpoint_url and region; it is tried again"
+            "the network, endpoint_url and region; statecore retries"
         )
-    remedy = _REMEDIES.get(code_of(error), "see what Auto Scaling says, and correct the group or the settings")
-    return ClusterError(f"{what}: found {error}; expected Auto Scaling to do it; {remedy}")
+    remedy = _REMEDIES.get(code_of(error), "correct the group or the settings as the message says")
+    return ClusterError(f"{what}: found {error}; expected the request to succeed; {remedy}")
 
 
 def launch_remedy(message: str) -> str:
-    """Return what to do about an instance that could not be launched."""
+    """Return the remedy for a failed launch of an instance."""
     for word, remedy in _LAUNCH_REMEDIES.items():
         if word in message.lower():
             return remedy

@@ -1,4 +1,4 @@
-"""From a cluster's definition to the object that resizes it."""
+"""Makes the Cluster object of a cluster definition."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from statecore.cluster.base import Cluster, ClusterDefinition
-from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
 from statecore.errors import ClusterError
+from statecore.extras import require
 
 
 def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
@@ -18,6 +18,9 @@ def _standalone(name: str, settings: Mapping[str, Any]) -> Cluster:
 
 
 def _ec2(name: str, settings: Mapping[str, Any]) -> Cluster:
+    require("boto3", extra="s3")
+    from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
+
     return Ec2Cluster(name, msgspec.convert(settings, Ec2Settings))
 
 
@@ -25,22 +28,22 @@ _KINDS: dict[str, Callable[[str, Mapping[str, Any]], Cluster]] = {"standalone": 
 
 
 def cluster_for(definition: ClusterDefinition) -> Cluster:
-    """Return the cluster that a definition describes.
+    """Return the cluster of a definition.
 
     Raises:
-        ClusterError: Its kind is unknown or its settings do not fit the kind.
+        ClusterError: The kind is unknown, or the settings do not fit it.
 
     """
     make = _KINDS.get(definition.kind)
     if make is None:
         raise ClusterError(
-            f"cluster {definition.name!r} is of kind {definition.kind!r}; expected one of: "
-            f"{', '.join(sorted(_KINDS))}; correct its registration"
+            f"found cluster {definition.name!r} of kind {definition.kind!r}; expected one of: "
+            f"{', '.join(sorted(_KINDS))}; register the cluster again with one of these kinds"
         )
     try:
         return make(definition.name, definition.settings)
     except msgspec.ValidationError as error:
         raise ClusterError(
-            f"cluster {definition.name!r}: the settings do not fit the kind {definition.kind!r}: {error}; "
-            "expected what its settings class describes; correct its registration"
+            f"cluster {definition.name!r}: found settings that do not fit the kind {definition.kind!r}: {error}; "
+            "expected the settings of that kind; register the cluster again with correct settings"
         ) from error

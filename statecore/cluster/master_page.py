@@ -1,4 +1,4 @@
-"""What a standalone master says about itself: ``http://<web UI>/json/``."""
+"""Reads the status page of a Spark standalone master, ``http://<web UI>/json/``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TIMEOUT_S = 5.0
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
-    """One worker as the master sees it."""
+    """A worker in the master's list."""
 
     id: str
     state: str
 
 
 class MasterPage(msgspec.Struct, frozen=True):
-    """The part of the page that we read."""
+    """The fields of the page that statecore uses."""
 
     url: str
     status: str
@@ -28,15 +28,15 @@ class MasterPage(msgspec.Struct, frozen=True):
 
     @property
     def ready_workers(self) -> int:
-        """Number of workers that take work."""
+        """Number of workers in state ALIVE."""
         return sum(worker.state == "ALIVE" for worker in self.workers)
 
 
 def read_master_page(web_url: str) -> MasterPage:
-    """Ask the master.
+    """Fetch the page.
 
     Raises:
-        ClusterError: It does not answer, or not like a master.
+        ClusterError: The master does not answer, or the answer is not a master's page.
 
     """
     parts = urlsplit(web_url)
@@ -46,12 +46,12 @@ def read_master_page(web_url: str) -> MasterPage:
         return msgspec.json.decode(connection.getresponse().read(), type=MasterPage)
     except (OSError, http.client.HTTPException) as error:
         raise ClusterError(
-            f"the Spark master's page {web_url} does not answer: {error}; expected a running master; start "
+            f"found no answer from the Spark master's page {web_url}: {error}; expected a running master; start "
             "it, or correct master_web_url in the cluster's settings"
         ) from error
     except msgspec.MsgspecError as error:
         raise ClusterError(
-            f"{web_url}/json/ is not the page of a Spark master: {error}; expected its status as JSON; "
+            f"found an unknown answer at {web_url}/json/: {error}; expected the status of a Spark master as JSON; "
             "correct master_web_url in the cluster's settings"
         ) from error
     finally:

@@ -1,7 +1,7 @@
-"""Processes that outlive the one that starts them, found again by a pid file.
+"""Detached processes, found again through a pid file.
 
-Every such process leads a session of its own. What it starts (executors, Python workers) stays in that
-session even when the leader dies, so nothing can be left behind unseen.
+Every such process leads its own session. Its children (executors, Python workers) stay in that session even when the
+leader dies, so none is lost.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from statecore.errors import ClusterError
 
-# The program writes its pid itself, before it is anything else: a starter killed in between loses nothing.
+# The child writes its own pid before it execs the program, so killing the starter never loses a process.
 _WRITE_PID = 'echo $$ > "$0.new" && mv "$0.new" "$0" && exec "$@"'
 
-# Clocks of the kernel (start of a process) and of the file system differ by some ticks.
+# A process's start time (kernel clock) and a file's mtime differ by some ticks.
 _CLOCK_TOLERANCE_S = 2.0
 
-# Kept until they end, so that their exit is collected and they do not stay as zombies.
+# Kept to collect their exit status; otherwise they would stay as zombies.
 _children: list[subprocess.Popen[bytes]] = []
 
 
 def spawn(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own; its output is appended to the log."""
+    """Start a program in its own session and append its output to the log."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as log:
         return subprocess.Popen(
@@ -46,7 +46,7 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log_path: P
 def session_members(leader_pid: int) -> list[psutil.Process]:
     """Return the living processes of a session.
 
-    While one of them lives, the kernel gives the leader's pid to nobody else, even if the leader is gone.
+    While one of them lives, the kernel does not reuse the leader's pid, even if the leader is gone.
     """
     members = []
     for pid in psutil.pids():
@@ -59,7 +59,7 @@ def session_members(leader_pid: int) -> list[psutil.Process]:
 
 
 def kill_session(leader_pid: int) -> None:
-    """End whatever lives in a session, at once."""
+    """Kill every process of a session."""
     for process in session_members(leader_pid):
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -70,8 +70,8 @@ class Daemon:
     """A detached process behind a pid file.
 
     Attributes:
-        pid_file: Where its pid is.
-        marker: Text that occurs in its command line; what has the pid but not the text is somebody else.
+        pid_file: File with the pid.
+        marker: Text in the process's command line; a process with the pid but without the text is a stranger.
 
     """
 
@@ -82,7 +82,7 @@ class Daemon:
         """Start the program and return once it has written its pid.
 
         Raises:
-            ClusterError: It ended before it could.
+            ClusterError: The program ended or hung before it wrote its pid.
 
         """
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +101,8 @@ class Daemon:
             child.kill()
         if self._pid() != child.pid:
             raise ClusterError(
-                f"process {child.pid} did not write {self.pid_file}; expected it to do so first of all; check "
-                "that the directory can be written to and that there is room for processes"
+                f"found no pid of process {child.pid} in {self.pid_file}; expected the process to write it first; "
+                "check that the directory is writable and that the process limit is not reached"
             )
 
     def is_alive(self) -> bool:
@@ -111,22 +111,22 @@ class Daemon:
         return pid is not None and self._leader(pid) is True
 
     def members(self) -> list[psutil.Process]:
-        """Return the process and everything it started that still lives."""
+        """Return the process and its living descendants."""
         pid = self._pid()
         if pid is None or self._leader(pid) is False:
             return []
         return session_members(pid)
 
     def terminate(self) -> None:
-        """Ask the process to end; it takes its children along."""
+        """Send SIGTERM; the process ends its children."""
         self._signal(signal.SIGTERM)
 
     def decommission(self) -> None:
-        """Tell a Spark worker that its machine is about to go, in Spark's way; again, it does nothing."""
+        """Send SIGPWR, which decommissions a Spark worker; repeating it has no effect."""
         self._signal(signal.SIGPWR)
 
     def kill(self) -> None:
-        """End the process and everything it started, at once."""
+        """Kill the process and all its descendants."""
         for process in self.members():
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -145,7 +145,7 @@ class Daemon:
             return None
 
     def _leader(self, pid: int) -> bool | None:
-        """Return True if the process lives, None if nobody has the pid, False if somebody else has it."""
+        """Return True if the process lives, None if the pid is free, False if a stranger has it."""
         try:
             process = psutil.Process(pid)
             with process.oneshot():

@@ -1,4 +1,4 @@
-"""Where Spark's own programs are, and the environment they are started in."""
+"""Finds Spark's programs and the environment to start them in."""
 
 from __future__ import annotations
 
@@ -11,39 +11,36 @@ from statecore.errors import ConfigurationError
 
 
 def spark_home() -> Path:
-    """Return ``$SPARK_HOME``, or else the Spark inside the installed package ``pyspark``.
+    """Return ``$SPARK_HOME``, or the Spark inside the installed package ``pyspark``.
 
     Raises:
-        ConfigurationError: There is no Spark at either place.
+        ConfigurationError: Neither place has a Spark.
 
     """
     configured = os.environ.get("SPARK_HOME")
     if configured:
         home = Path(configured)
     else:
-        # Found, not imported: only runtime/ may import pyspark.
+        # Not imported: only runtime/ may import pyspark.
         spec = importlib.util.find_spec("pyspark")
         if spec is None or spec.origin is None:
             raise ConfigurationError(
-                f"the package pyspark is not installed for {sys.executable} and SPARK_HOME is not set; "
-                "expected one of them; install pyspark or set SPARK_HOME"
+                f"found neither the package pyspark in {sys.executable} nor SPARK_HOME; "
+                "expected one of them; run `pip install 'statecore[spark]'` or set SPARK_HOME"
             )
         home = Path(spec.origin).parent
     if not (home / "bin" / "spark-class").is_file():
         raise ConfigurationError(
-            f"there is no bin/spark-class in {home}; expected a Spark there; correct or unset SPARK_HOME"
+            f"found no bin/spark-class in {home}; expected a Spark installation; correct or unset SPARK_HOME"
         )
     return home
 
 
 def spark_environment() -> dict[str, str]:
-    """Return this process's environment, completed so that every Python is this one and finds statecore."""
-    package_root = str(Path(__file__).resolve().parents[2])
-    path = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Return this process's environment, extended so that Spark uses this Python."""
     return {
         **os.environ,
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
     }

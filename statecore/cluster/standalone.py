@@ -1,7 +1,7 @@
-"""Workers of a Spark standalone cluster, as processes on this machine.
+"""Spark standalone workers as processes on this machine.
 
-A surplus worker is drained: the master and the drivers hear that it leaves, its executors end the tasks they have and
-go, and only then is the worker itself ended.
+A surplus worker is drained: it is decommissioned, its executors finish their tasks and exit, and only then the worker
+itself is stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statecore.errors import ClusterError
 _WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 _STOP_TIMEOUT_S = 10.0
 
-# A worker that cannot live (a wrong setting) is not started again with every step of the supervisor.
+# Pause before a dead worker is replaced, so that a wrong setting does not start one in every supervisor step.
 _RESTART_PAUSE_S = 5.0
 
 
@@ -32,14 +32,14 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Settings of a standalone cluster.
 
     Attributes:
-        master_url: Master the workers register with, ``spark://host:port``.
-        master_web_url: The master's web UI, ``http://host:port``.
-        run_dir: Directory for pid files and the workers' own files; belongs to one cluster.
+        master_url: Address of the master, ``spark://host:port``.
+        master_web_url: Address of the master's web UI, ``http://host:port``.
+        run_dir: Directory for pid files and the workers' work directories; belongs to one cluster.
         log_dir: Directory for the workers' output.
-        cores_per_worker: Cores each worker offers.
-        memory_per_worker: Memory each worker offers to executors, in Spark's notation.
-        host: Address the workers listen on.
-        drain_timeout_s: Longest time that a leaving worker's executors are waited for; longer than the longest epoch.
+        cores_per_worker: Cores that each worker offers.
+        memory_per_worker: Memory that each worker offers to executors, in Spark's notation (``1g``).
+        host: Address that the workers listen on.
+        drain_timeout_s: Longest wait for a surplus worker's executors; set it longer than the longest epoch.
 
     """
 
@@ -54,7 +54,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class StandaloneCluster:
-    """Starts and stops worker processes; all it knows is on disk, so that any process may go on with it.
+    """Starts and stops worker processes; all state is on disk, so any process can continue a resize.
 
     Args:
         name: Name of the cluster.
@@ -68,30 +68,30 @@ class StandaloneCluster:
         self._run_dir = Path(settings.run_dir).absolute()
 
     def size(self) -> ClusterSize:
-        """Return how many worker processes there are and how many of them the master counts on."""
+        """Return the number of worker processes, and of workers that the master reports as alive."""
         running = sum(worker.daemon.is_alive() for worker in self._workers())
         return ClusterSize(running=running, ready=read_master_page(self._settings.master_web_url).ready_workers)
 
     def resize(self, workers: int) -> None:
-        """Start missing workers, drain surplus ones, end those that are drained, kill what does not end."""
-        places = []
+        """Start missing workers, drain surplus ones, stop drained ones, kill those that do not stop."""
+        slots = []
         for worker in self._workers():
             if worker.stopping_file.exists():
                 worker.keep_stopping()
             elif worker.draining_file.exists():
                 worker.keep_draining(self._settings.drain_timeout_s)
             elif worker.daemon.is_alive() or worker.clean_up():
-                places.append(worker)
-        for surplus in places[workers:]:
+                slots.append(worker)
+        for surplus in slots[workers:]:
             surplus.drain()
-        for _ in range(workers - len(places)):
+        for _ in range(workers - len(slots)):
             self._start_worker()
 
     def stop(self) -> None:
-        """End all workers, whatever they do, and return when nothing of them is left.
+        """Stop all workers without draining and return once all their processes are gone.
 
         Raises:
-            ClusterError: Something of them is left.
+            ClusterError: A process survives SIGKILL.
 
         """
         attempts = Retrying(
@@ -102,12 +102,12 @@ class StandaloneCluster:
         except RetryError as error:
             left = [process.pid for worker in self._workers() for process in worker.daemon.members()]
             raise ClusterError(
-                f"cluster {self._name!r}: processes {left} do not end; expected them gone after SIGKILL; "
-                "look what the kernel has them wait for"
+                f"cluster {self._name!r}: found processes {left} alive; expected them gone after SIGKILL; "
+                "check what they wait for in the kernel (ps -o pid,stat,wchan)"
             ) from error
 
     def close(self) -> None:
-        """Let go of what this object holds: nothing; the workers stay."""
+        """Do nothing: this object holds no resources; the workers stay."""
 
     def _stop_once(self) -> list[_Worker]:
         for worker in self._workers():
@@ -149,7 +149,7 @@ class StandaloneCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """One worker: its directory, its process, and the marks that it was asked to leave or to end."""
+    """One worker: its directory, its process, and the files that mark it as draining or stopping."""
 
     work_dir: Path
     daemon: Daemon
@@ -169,7 +169,7 @@ class _Worker:
     def keep_draining(self, timeout_s: float) -> None:
         executors = len(self.daemon.members()) > 1
         if executors and time.time() - self.draining_file.stat().st_mtime < timeout_s:
-            # Again, because whoever made the mark may have died before it could send the signal.
+            # Repeat: the process that made the mark may have died before it sent the signal.
             self.daemon.decommission()
         else:
             self.stop()
@@ -184,11 +184,11 @@ class _Worker:
         elif time.time() - self.stopping_file.stat().st_mtime > _STOP_TIMEOUT_S:
             self.daemon.kill()
         else:
-            # Again, because whoever made the mark may have died before it could send the signal.
+            # Repeat: the process that made the mark may have died before it sent the signal.
             self.daemon.terminate()
 
     def clean_up(self) -> bool:
-        """Remove what a worker that ended unasked has left; return whether its place stays empty for now."""
+        """Clean up after a worker that died; return whether its slot stays empty until the restart pause is over."""
         self.daemon.kill()
         with contextlib.suppress(FileNotFoundError):
             if time.time() - self.daemon.pid_file.stat().st_mtime < _RESTART_PAUSE_S:
@@ -197,7 +197,7 @@ class _Worker:
         return False
 
     def _forget(self) -> None:
-        # In this order: a mark without a process would be taken for one of the next process here.
+        # The pid file last: a mark left behind would apply to the next worker in this slot.
         self.draining_file.unlink(missing_ok=True)
         self.stopping_file.unlink(missing_ok=True)
         self.daemon.pid_file.unlink(missing_ok=True)

@@ -20,13 +20,13 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class StandaloneMaster:
-    """Starts and stops one master on free ports; it outlives this process unless it is stopped.
+    """Starts and stops one master on free ports; the master outlives this process.
 
-    ``stop`` needs the directory alone, so that another process can end what this one began.
+    ``stop`` needs only the directory, so another process can stop the master.
 
     Args:
-        directory: Where its pid file and its log are.
-        host: Address it listens on.
+        directory: Directory of the pid file and the log.
+        host: Address that the master listens on.
 
     """
 
@@ -39,29 +39,29 @@ class StandaloneMaster:
 
     @property
     def master_url(self) -> str:
-        """Address for drivers and workers; known after ``start``."""
+        """Address for drivers and workers; valid after ``start``."""
         return f"spark://{self._host}:{self._port}"
 
     @property
     def web_url(self) -> str:
-        """Address of its web UI; known after ``start``."""
+        """Address of the web UI; valid after ``start``."""
         return f"http://{self._host}:{self._web_port}"
 
     @property
     def log_path(self) -> Path:
-        """Where its output goes."""
+        """File with the master's output."""
         return self._directory / "master.log"
 
     def start(self) -> None:
         """Start the master on two free ports; returns before it is ready.
 
         Raises:
-            ClusterError: A master of this directory runs already.
+            ClusterError: A master of this directory is already running.
 
         """
         if self._daemon.is_alive():
             raise ClusterError(
-                f"a master of {self._directory} runs already; expected none; stop it first or choose another directory"
+                f"found a running master of {self._directory}; expected none; stop it first or choose another directory"
             )
         self._port, self._web_port = _free_ports(self._host, 2)
         command = [str(spark_home() / "bin" / "spark-class"), _MASTER_CLASS]
@@ -70,16 +70,16 @@ class StandaloneMaster:
             **spark_environment(),
             "SPARK_LOCAL_IP": self._host,
             "SPARK_DAEMON_MEMORY": "256m",
-            # Nobody submits by REST here, and its port is the same for every master.
+            # The REST port is the same for every master and would collide; nothing here uses it.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         }
         self._daemon.start(command, environment=environment, log_path=self.log_path)
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Return when the master takes workers.
+        """Wait until the master accepts workers.
 
         Raises:
-            ClusterError: It does not within the time, or it ended.
+            ClusterError: It does not within ``timeout_s``.
 
         """
         attempts = Retrying(
@@ -89,24 +89,24 @@ class StandaloneMaster:
             attempts(self._check_ready)
         except RetryError as error:
             raise ClusterError(
-                f"the Spark master {self.master_url} is not ready: {error.last_attempt.exception()}; "
-                f"expected it within {timeout_s:g} s; see {self.log_path}"
+                f"found the Spark master {self.master_url} not ready: {error.last_attempt.exception()}; "
+                f"expected it ready within {timeout_s:g} s; see {self.log_path}"
             ) from error
 
     def _check_ready(self) -> None:
         page: MasterPage = read_master_page(self.web_url)
-        # A port taken since we looked makes Spark try the next one, and the page is somebody else's.
+        # If the port was taken meanwhile, Spark uses the next one and this page belongs to another program.
         if page.status != "ALIVE" or page.url != self.master_url:
             raise ClusterError(
-                f"{self.web_url} says {page.url} is {page.status}; expected {self.master_url} to be ALIVE; "
+                f"found {page.url} {page.status} at {self.web_url}; expected {self.master_url} to be ALIVE; "
                 f"see {self.log_path}"
             )
 
     def stop(self) -> None:
-        """End the master and return when it is gone; nothing happens when there is none.
+        """Stop the master and wait until it is gone; do nothing when there is none.
 
         Raises:
-            ClusterError: It does not end.
+            ClusterError: A process of the master survives SIGKILL.
 
         """
         self._daemon.terminate()
@@ -114,8 +114,8 @@ class StandaloneMaster:
             self._daemon.kill()
             if not self._wait_gone():
                 raise ClusterError(
-                    f"the Spark master of {self._directory} does not end; expected it gone after SIGKILL; "
-                    "look what the kernel has it wait for"
+                    f"found the Spark master of {self._directory} alive; expected it gone after SIGKILL; "
+                    "check what it waits for in the kernel (ps -o pid,stat,wchan)"
                 )
         self._daemon.pid_file.unlink(missing_ok=True)
 
@@ -146,7 +146,7 @@ class StandaloneMaster:
 
 
 def _free_ports(host: str, count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different because they are held together."""
+    """Return different ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

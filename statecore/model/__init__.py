@@ -1,4 +1,4 @@
-"""Pure values and arithmetic: key groups, descriptors, handles, redistribution, the TTL rule."""
+"""Values and arithmetic without I/O: types, key groups, descriptors, handles, redistribution, the TTL rule."""
 
 from statecore.model.descriptors import (
     AggregateFunction,

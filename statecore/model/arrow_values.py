@@ -1,7 +1,7 @@
-"""Python values to Arrow columns and back.
+"""Converts Python values to Arrow columns and back.
 
-pyarrow turns a struct into a dict; state and rows hold named tuples instead (cheaper, and readable as ``v.field``),
-so structs are taken apart by column here, at any depth. Primitive columns go through pyarrow's own fast paths.
+pyarrow converts a struct to a dict. State and rows use named tuples instead, which are cheaper and read as ``v.field``;
+so this module converts structs column by column, at any depth. Primitive columns use pyarrow's own fast paths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statecore.model.values import row_class
+from statecore.errors import shortened
+from statecore.model.values import fields_off, row_class
 
 __all__ = ["from_arrow", "row_class", "to_arrow"]
 
@@ -74,7 +75,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     if pa.types.is_struct(data_type):
         columns = _struct_columns(values, data_type)
         fields = [data_type.field(i) for i in range(data_type.num_fields)]
-        arrays = [to_arrow(column, field.type) for column, field in zip(columns, fields, strict=True)]
+        arrays = [_field_array(column, field) for column, field in zip(columns, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
     container = dict if pa.types.is_map(data_type) else list | tuple
     offsets = [0]
@@ -82,7 +83,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         if not (value is None or isinstance(value, container)):
             raise TypeError(f"found {value!r}; expected a value of type {data_type}")
         offsets.append(offsets[-1] + (0 if value is None else len(value)))
-    # A null offset marks a null list; Arrow wants the mask that way round.
+    # from_arrays takes a null list as a null offset.
     marks = pa.array(
         [None if gone else at for gone, at in zip(missing, offsets, strict=False)] + offsets[-1:], pa.int32()
     )
@@ -96,8 +97,15 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(marks, flat).cast(data_type)
 
 
+def _field_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return to_arrow(values, field.type)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"field {field.name!r}: {error}") from error
+
+
 def _refuse_loss(values: Iterable[Any], data_type: pa.DataType) -> None:
-    """Refuse what pyarrow would convert by throwing a part away, or by taking one thing for another."""
+    """Refuse values that pyarrow would truncate or reinterpret without an error."""
     if pa.types.is_list(data_type):
         lists = [value for value in values if value is not None]
         _refuse(set(map(type, lists)), (str, bytes), data_type)
@@ -125,12 +133,11 @@ def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Seq
         if value is None:
             rows.append(empty)
         elif isinstance(value, dict):
-            unknown = value.keys() - set(names)
-            if unknown:
-                raise ValueError(f"found the fields {sorted(unknown)}; expected {names}")
+            if value.keys() - set(names):
+                raise ValueError(fields_off(value, names))
             rows.append(tuple(value.get(name) for name in names))
         elif isinstance(value, tuple | list) and len(value) == width:
             rows.append(tuple(value))
         else:
-            raise TypeError(f"found {value!r}; expected a tuple or dict with the fields {names}")
+            raise TypeError(fields_off(value, names) or f"{shortened(value)} is no tuple or dict of fields")
     return list(zip(*rows, strict=True)) if rows else [()] * width

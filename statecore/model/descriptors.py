@@ -1,4 +1,4 @@
-"""State descriptors: name, type and time to live of one piece of state, checked when they are built."""
+"""State descriptors: name, type and TTL of a state, validated on construction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statecore.model.types import Field, parse_row, parse_type, require_key_type
 
 
 class StateKind(StrEnum):
-    """What a state holds."""
+    """The kind of a state."""
 
     VALUE = "value"
     LIST = "list"
@@ -31,7 +31,7 @@ class StateKind(StrEnum):
 
 
 class UpdateType(StrEnum):
-    """Which accesses start the time to live anew."""
+    """Accesses that restart the TTL, as in Flink."""
 
     DISABLED = "disabled"
     ON_CREATE_AND_WRITE = "on_create_and_write"
@@ -39,7 +39,7 @@ class UpdateType(StrEnum):
 
 
 class StateVisibility(StrEnum):
-    """Whether a read may return an expired value that has not been removed yet."""
+    """Whether a read may return an expired value that is not removed yet, as in Flink."""
 
     NEVER_RETURN_EXPIRED = "never_return_expired"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return_expired_if_not_cleaned_up"
@@ -47,18 +47,18 @@ class StateVisibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateTtlConfig:
-    """How long state lives, in the epoch's time.
+    """Time to live of state, measured in the epoch's time (its batch timestamp).
 
     Attributes:
-        ttl: Time to live, at least one millisecond; ``timedelta.max`` stands for the longest there is.
-        update_type: Which accesses start it anew; ``DISABLED`` is no time to live at all.
+        ttl: Time to live, at least one millisecond; ``timedelta.max`` means the longest possible.
+        update_type: Accesses that restart the TTL; ``DISABLED`` turns the TTL off.
         visibility: Whether an expired value may be read once more.
         cleanup_full_snapshot: Leave expired state out of snapshots.
-        cleanup_incremental: ``(size, for every record)``: check that many keys at each state access, and also for
-            every record when the second is true.
+        cleanup_incremental: ``(size, for_every_record)``: check ``size`` keys at each state access, and also for every
+            record if ``for_every_record``. None turns it off.
 
     Raises:
-        ConfigurationError: a setting is out of bounds.
+        ConfigurationError: A setting is out of bounds.
 
     """
 
@@ -85,7 +85,7 @@ class StateTtlConfig:
 
     @property
     def enabled(self) -> bool:
-        """Tell whether there is a time to live."""
+        """Whether the TTL is on."""
         return self.update_type is not UpdateType.DISABLED
 
     @property
@@ -95,7 +95,7 @@ class StateTtlConfig:
 
 
 class AggregateFunction(ABC):
-    """How an aggregating state folds values into an accumulator, as in Flink."""
+    """Folds values into an accumulator for aggregating state, as in Flink."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
@@ -107,29 +107,29 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
-        """Return what a reader of the state gets."""
+        """Return the result that ``get`` of the state returns."""
 
     @abstractmethod
     def merge(self, a: Any, b: Any) -> Any:
-        """Return one accumulator for two."""
+        """Merge two accumulators into one."""
 
     def add_batch(self, values: pa.Array, accumulators: pa.Array, index: pa.Array) -> pa.Array | None:
-        """Return the accumulators with many values folded in, to what ``add`` would give value by value.
+        """Fold in many values at once, with the same result as ``add`` value by value.
 
         Args:
-            values: What is added, without nulls.
-            accumulators: One for each key, of the descriptor's ``accumulator_type``.
-            index: For each value the position of its accumulator, bigint; each position is there at least once.
+            values: The values, without nulls.
+            accumulators: One accumulator per key, of the descriptor's ``accumulator_type``.
+            index: Position (bigint) of each value's accumulator; every position occurs at least once.
 
         Returns:
-            The accumulators in their order, or None to have ``add`` called for every value.
+            The accumulators in their order, or None to call ``add`` for every value instead.
 
         """
         return None
 
 
 class StateDescriptor(ABC):
-    """What all descriptors share: a name, a kind, a canonical type and a time to live."""
+    """Base of all descriptors: name, kind, canonical type and TTL."""
 
     __slots__ = ()
 
@@ -140,25 +140,25 @@ class StateDescriptor(ABC):
     @property
     @abstractmethod
     def kind(self) -> StateKind:
-        """What the state holds."""
+        """Kind of the state."""
 
     @abstractmethod
     def type_ddl(self) -> str:
-        """Return the canonical DDL of what is stored: equal for equal types, however they were spelled."""
+        """Return the canonical DDL of the stored type: equal for equal types, whatever their spelling."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueStateDescriptor(StateDescriptor):
-    """One value.
+    """Describes value state: one value per key.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
         value_type: Spark DDL.
-        ttl: Its time to live.
-        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
+        ttl: Time to live; None for none.
+        renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.
 
     Raises:
-        ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: A name or setting is invalid, or (``UnsupportedTypeError``) a type.
 
     """
 
@@ -182,17 +182,17 @@ class ValueStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class ListStateDescriptor(StateDescriptor):
-    """A list of elements.
+    """Describes list state, keyed or of an operator.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
         element_type: Spark DDL.
-        ttl: Its time to live.
-        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
-        strategy: How a split list of an operator is cut at a rescale, ``contiguous`` or ``interleaved``.
+        ttl: Time to live; None for none.
+        renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.
+        strategy: How a rescale divides a split list of an operator: ``contiguous`` or ``interleaved``.
 
     Raises:
-        ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: A name or setting is invalid, or (``UnsupportedTypeError``) a type.
 
     """
 
@@ -223,17 +223,17 @@ class ListStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class MapStateDescriptor(StateDescriptor):
-    """A map from user keys to values.
+    """Describes map state, keyed or broadcast.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
         key_type: Spark DDL of a type that can be a key.
         value_type: Spark DDL.
-        ttl: Its time to live, for each entry by itself.
-        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
+        ttl: Time to live of each entry; None for none.
+        renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.
 
     Raises:
-        ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: A name or setting is invalid, or (``UnsupportedTypeError``) a type.
 
     """
 
@@ -259,17 +259,17 @@ class MapStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class ReducingStateDescriptor(StateDescriptor):
-    """One value that each added value is folded into.
+    """Describes reducing state: one value per key, combined with each added value.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
         value_type: Spark DDL.
-        reduce: ``reduce(a, b)`` returns one value for two.
-        ttl: Its time to live.
-        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
+        reduce: ``reduce(a, b)`` combines two values into one.
+        ttl: Time to live; None for none.
+        renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.
 
     Raises:
-        ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: A name or setting is invalid, or (``UnsupportedTypeError``) a type.
 
     """
 
@@ -299,17 +299,17 @@ class ReducingStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class AggregatingStateDescriptor(StateDescriptor):
-    """One accumulator that each added value is folded into.
+    """Describes aggregating state: one accumulator per key, which takes each added value.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
-        accumulator_type: Spark DDL of the accumulator, which is what is stored.
-        aggregate: The function that folds.
-        ttl: Its time to live.
-        renames: Fields renamed since older state was written, old dotted path to new name; see ``StateMigrationError``.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
+        accumulator_type: Spark DDL of the accumulator; the accumulator is what is stored.
+        aggregate: The aggregate function.
+        ttl: Time to live; None for none.
+        renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.
 
     Raises:
-        ConfigurationError: a name, a setting or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: A name or setting is invalid, or (``UnsupportedTypeError``) a type.
 
     """
 
@@ -339,14 +339,14 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class OutputTag:
-    """A side output.
+    """Names a side output and its type.
 
     Attributes:
-        name: Its name, of letters, digits and ``_ . -``, since files are named after it.
+        name: Name, of letters, digits and ``_ . -`` because files are named after it.
         value_type: Spark DDL: columns (``k string, total bigint``), a struct, or one type.
 
     Raises:
-        ConfigurationError: the name or (UnsupportedTypeError) a type is wrong.
+        ConfigurationError: The name is invalid, or (``UnsupportedTypeError``) the type.
 
     """
 
@@ -378,15 +378,15 @@ def _check(descriptor: StateDescriptor) -> None:
     _check_name(descriptor.name, "state")
     if descriptor.name.startswith("__"):
         raise ConfigurationError(
-            f"Found the state name {descriptor.name!r}; expected one that does not begin with '__', which is kept for "
-            "state of the library itself. Rename it."
+            f"Found the state name {descriptor.name!r}; expected one that does not begin with '__', which is reserved "
+            "for the library's own state. Rename it."
         )
     if descriptor.ttl is not None and not isinstance(descriptor.ttl, StateTtlConfig):
         raise ConfigurationError(
             f"Found ttl={descriptor.ttl!r} for the state {descriptor.name!r}; expected a StateTtlConfig. "
             "Wrap it: StateTtlConfig(ttl=timedelta(…))."
         )
-    descriptor.type_ddl()  # reads every type of the descriptor, and refuses what it cannot hold
+    descriptor.type_ddl()  # parses every type of the descriptor and raises for unsupported ones
 
 
 def _check_member(setting: str, value: object, enum: type[StrEnum]) -> None:

@@ -1,23 +1,23 @@
-"""Stored values of an older type, brought to the type that a program declares now.
+"""Converts stored values of an older type to the type that a program declares now.
 
 ==========================================  =============================================================
-change                                      what becomes of a stored value
+change                                      stored value becomes
 ==========================================  =============================================================
 field added, nullable                       None
-field dropped                               gone
-fields in another order                     same values, found by name; upper and lower case differ
-field renamed, as ``renames`` says          same value
-NOT NULL left out                           same value
+field dropped                               dropped
+fields reordered                            same values, matched by name, case-sensitive
+field renamed by ``renames``                same value
+NOT NULL removed                            same value
 tinyint → smallint → int → bigint           same number
 float → double                              same number
 tinyint, smallint → float                   same number
 tinyint, smallint, int → double             same number
-integers → decimal                          same number, when all of the type's digits have room
-decimal → decimal                           same number, when neither side of the point gets shorter
+integers → decimal                          same number, if the decimal holds every value of the type
+decimal → decimal                           same number, if neither side of the point gets shorter
 ==========================================  =============================================================
 
-The changes hold at any depth of structs, array elements and map values; map keys stay as they are. Everything else is
-refused, for it would lose or invent something.
+The changes apply at any depth of structs, array elements and map values; map keys must stay the same. Every other
+change is refused, because it would lose or invent data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from statecore.model.leaves import Check, leaf_check, nullable
 from statecore.model.types import ArrayType, AtomicType, DataType, DecimalType, Field, MapType, StructType, parse_type
 from statecore.model.values import row_class
 
-# Decimal digits that hold every value of the type.
+# Decimal digits of the largest value of the type.
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
-# Per type those whose Python values are the same, and those that turn an integer into a float.
+# Wider types with the same Python values, and float types that hold the integer type exactly.
 _SAME = {
     "tinyint": {"smallint", "int", "bigint"},
     "smallint": {"int", "bigint"},
@@ -48,7 +48,7 @@ _OTHER_RENAME = "Correct or remove the rename."
 
 
 class _UnfitError(Exception):
-    """A change that is refused: where, what was found there, and what to do."""
+    """A refused change: its place, what was found, and the remedy."""
 
     def __init__(self, path: str, found: str, remedy: str) -> None:
         super().__init__(path, found, remedy)
@@ -58,21 +58,21 @@ class _UnfitError(Exception):
 
 
 def migration(old_ddl: str, new_ddl: str, renames: Mapping[str, str], state: str) -> Check | None:
-    """Return what turns a stored value of an old type into one of the new type, or None for equal types.
+    """Return the conversion of a stored value from the old type to the new one; None for equal types.
 
-    Values are in the stored form of ``values``, before and after. A field is renamed only by ``renames``, which may
-    stay when that is done; one with a dot in its name cannot be.
+    Values are in the stored form of ``values``, before and after. ``renames`` may stay after the rename is done. A
+    field with a dot in its name cannot be renamed.
 
     Args:
-        old_ddl: Spark DDL of what is stored.
-        new_ddl: Spark DDL of what is declared.
-        renames: New name per field, which is given by its dotted path of old names, e.g. ``{"address.zip":
-            "postcode"}``. Elements of an array and values of a map have the path of the array or map itself.
+        old_ddl: Stored type as Spark DDL.
+        new_ddl: Declared type as Spark DDL.
+        renames: Dotted path of old names → new name, e.g. ``{"address.zip": "postcode"}``. Array elements and map
+            values have the path of the array or map.
         state: Name of the state, for messages.
 
     Raises:
-        StateMigrationError: a change could not keep what is stored, or a rename fits neither type.
-        UnsupportedTypeError: a text is no type that state can have.
+        StateMigrationError: A change would lose stored data, or a rename fits neither type.
+        UnsupportedTypeError: A DDL is not a type that state supports.
 
     """
     old, new = parse_type(old_ddl), parse_type(new_ddl)
@@ -96,11 +96,11 @@ def _unchanged(value: Any) -> Any:
 
 
 class _Walk:
-    """One descent through both types.
+    """Walks both types in parallel and builds the conversion.
 
-    A place is known by its paths: the first is that of the stored type, the others have names in it that were
-    renamed earlier, so that renames below a renamed field can stay too. A conversion of None means that stored values
-    stay as they are; no conversion is ever called with None.
+    A place has several paths: the first is that of the stored type, the others use names from before earlier renames,
+    so that renames below a renamed field still apply. A conversion of None keeps stored values as they are. No
+    conversion is called with None.
     """
 
     def __init__(self, renames: Mapping[str, str]) -> None:
@@ -108,7 +108,7 @@ class _Walk:
         self._used: set[str] = set()
 
     def require_all_used(self) -> None:
-        """Refuse renames that met no struct."""
+        """Refuse renames whose path leads to no struct."""
         for path in sorted(self._renames.keys() - self._used):
             found = f"there is no such field to rename to {self._renames[path]!r}"
             raise _UnfitError(path, found, _OTHER_RENAME)
@@ -157,7 +157,7 @@ class _Walk:
     def _sources(
         self, before: set[str], after: set[str], paths: tuple[str, ...]
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Return the old name of each new field, and the names that an old field had before it was renamed."""
+        """Return the old name of each new field, and the names of old fields from before earlier renames."""
         sources = {name: name for name in before}
         earlier: dict[str, list[str]] = {}
         for path, name, target in self._renames_of(paths):

@@ -1,4 +1,4 @@
-"""State handles: where a piece of state lies. Frozen values, so that they cannot drift in mid-rescale."""
+"""State handles: frozen references to pieces of state in files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.model.key_groups import KeyGroupRange, is_integer
 
 
 class DistributionMode(StrEnum):
-    """How operator state is spread over the subtasks after a restore."""
+    """How a rescale redistributes operator state: Flink's three modes."""
 
     SPLIT = "split"
     UNION = "union"
@@ -24,11 +24,11 @@ class StatePartitions:
     """The elements of one operator state in one file.
 
     Attributes:
-        mode: How they are redistributed.
+        mode: Distribution mode of the state.
         offsets: Address of each element in the file, in list order; a broadcast map is one element.
 
     Raises:
-        RedistributionError: an unknown mode, or an offset that is not an integer >= 0.
+        RedistributionError: The mode is unknown, or an offset is not an integer >= 0.
 
     """
 
@@ -56,11 +56,11 @@ class OperatorStateHandle:
     """A file with operator state of one subtask.
 
     Attributes:
-        path: The file, relative to the store.
-        states: Elements per state name; copied, and immutable from then on.
+        path: Path of the file, relative to the store.
+        states: State name → elements; copied and made immutable.
 
     Raises:
-        RedistributionError: the path is not a non-empty string, or a state is not ``StatePartitions``.
+        RedistributionError: The path is not a non-empty string, or a state is not ``StatePartitions``.
 
     """
 
@@ -78,21 +78,20 @@ class OperatorStateHandle:
         object.__setattr__(self, "states", MappingProxyType(dict(self.states)))
 
     def __reduce__(self) -> tuple[type[OperatorStateHandle], tuple[str, dict[str, StatePartitions]]]:
-        # A mapping proxy can be neither pickled nor copied, and handles travel to Spark's workers.
+        # Handles are sent to Spark's workers, and a mapping proxy cannot be pickled.
         return OperatorStateHandle, (self.path, dict(self.states))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedStateHandle:
-    """The part of a file with keyed state that a subtask is to read.
+    """The key groups that a subtask reads from a file with keyed state.
 
     Attributes:
-        path: The file, relative to the store.
-        key_groups: The key groups to read from it.
+        path: Path of the file, relative to the store.
+        key_groups: Key groups to read.
 
     Raises:
-        RedistributionError: the path is not a non-empty string, or the key groups are not a
-            ``KeyGroupRange``.
+        RedistributionError: The path is not a non-empty string, or the key groups are not a ``KeyGroupRange``.
 
     """
 

@@ -1,4 +1,4 @@
-"""Key groups: how keyed state is cut, and which subtask owns which cut.
+"""Key groups: the units of keyed state, and the subtask that owns each.
 
 The arithmetic is that of Flink's ``KeyGroupRangeAssignment``. With G key groups and parallelism p::
 
@@ -28,7 +28,7 @@ class KeyGroupRange:
         end: Last key group, inclusive.
 
     Raises:
-        InvalidParallelismError: ``start`` is negative, or ``end`` lies before it.
+        InvalidParallelismError: ``start`` is negative, or ``end`` is smaller than ``start``.
 
     """
 
@@ -58,7 +58,7 @@ class KeyGroupRange:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Return the max parallelism of a job that names none: room to grow about one and a half times.
+    """Return Flink's default max parallelism: the next power of two of 1.5 times the parallelism, 128 to 32768.
 
     Raises:
         InvalidParallelismError: ``parallelism`` is outside 1 … 32768.
@@ -74,7 +74,7 @@ def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> Key
     """Return the key groups that ``subtask`` of ``parallelism`` owns.
 
     Raises:
-        InvalidParallelismError: an argument is out of bounds.
+        InvalidParallelismError: An argument is out of bounds.
 
     """
     check_max_parallelism(max_parallelism)
@@ -89,7 +89,7 @@ def subtask_for_key_group(max_parallelism: int, parallelism: int, key_group: int
     """Return the subtask that owns ``key_group``.
 
     Raises:
-        InvalidParallelismError: an argument is out of bounds.
+        InvalidParallelismError: An argument is out of bounds.
 
     """
     check_max_parallelism(max_parallelism)
@@ -117,7 +117,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def is_integer(value: object) -> bool:
-    """Tell whether ``value`` is an int and not a bool, which Python counts among the ints."""
+    """Return whether ``value`` is an int but not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -9,7 +9,7 @@ type                                        what is hashed
 null                                        nothing; the hash stays as it is
 boolean, tinyint, smallint, int             the value as 4 bytes, little-endian
 bigint                                      the value as 8 bytes, little-endian
-float, double                               its IEEE bits as 4, 8 bytes; NaN is one, -0.0 is 0.0
+float, double                               IEEE bits as 4 or 8 bytes; one NaN, -0.0 as 0.0
 date                                        days since 1970-01-01 as 4 bytes
 timestamp, timestamp_ntz                    microseconds since 1970-01-01 as 8 bytes
 decimal up to 18 digits                     the unscaled value as 8 bytes
@@ -18,8 +18,8 @@ string, binary                              the (UTF-8) bytes
 array, struct                               element after element, field after field
 ==========================================  ===========================================
 
-Spark normalises NaN and -0.0 for the hash only; the key columns themselves keep them, so keys that leave the
-JVM are made canonical here.
+Spark normalises NaN and -0.0 only for the hash and keeps them in the key columns, so this module makes keys canonical
+after they leave the JVM.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What is compiled once for one key field.
+    """Compiled functions of one key field.
 
     Attributes:
-        ddl: Its canonical type.
-        check: Returns the canonical value; raises MisfitError for one that does not fit.
-        encode: The same without checks, for values as Arrow gives them; None when they are canonical already.
+        ddl: Canonical type.
+        check: Returns the canonical value, or raises MisfitError.
+        encode: Like ``check`` but unchecked, for values from Arrow; None when those are canonical already.
         hash: Hashes a canonical value with a seed.
 
     """
@@ -83,19 +83,19 @@ class _Field:
 
 
 def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, ...]:
-    """Return the one form of ``key`` that every equal key has, so that keys can be compared and hashed.
+    """Return the canonical form of ``key``: equal keys have equal canonical forms.
 
-    NaN becomes ``math.nan`` itself, -0.0 becomes 0.0, floats have float precision, structs and arrays become
-    tuples, binary becomes bytes, a timestamp is aware and in UTC (a naive one is read as UTC), decimals have
-    the scale of their type.
+    NaN becomes ``math.nan`` itself, -0.0 becomes 0.0, floats get float precision, structs and arrays become tuples,
+    binary becomes bytes, timestamps become aware in UTC (naive ones are read as UTC), decimals get the scale of their
+    type.
 
     Args:
         key: One value per key field; structs as tuples, rows or dicts.
-        key_types: Spark DDL per key field.
+        key_types: Spark DDL of each key field.
 
     Raises:
-        StateTypeError: the key does not fit the types.
-        UnsupportedTypeError: a type cannot be a key.
+        StateTypeError: The key does not fit the types.
+        UnsupportedTypeError: A type cannot be a key.
 
     """
     fields = _compile(tuple(key_types))
@@ -108,11 +108,11 @@ def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, 
 
 
 def hash_key(key: tuple[Any, ...], key_types: Sequence[str]) -> int:
-    """Return what Spark's ``xxhash64`` returns for the key columns, a signed 64-bit integer.
+    """Return Spark's ``xxhash64`` of the key columns, a signed 64-bit integer.
 
     Raises:
-        StateTypeError: the key does not fit the types.
-        UnsupportedTypeError: a type cannot be a key.
+        StateTypeError: The key does not fit the types.
+        UnsupportedTypeError: A type cannot be a key.
 
     """
     seed = _SPARK_SEED
@@ -122,12 +122,12 @@ def hash_key(key: tuple[Any, ...], key_types: Sequence[str]) -> int:
 
 
 def key_group_for(key: tuple[Any, ...], key_types: Sequence[str], max_parallelism: int) -> int:
-    """Return the key group of ``key``, the same that the JVM computes.
+    """Return the key group of ``key``, the same as the JVM computes.
 
     Raises:
         InvalidParallelismError: ``max_parallelism`` is out of bounds.
-        StateTypeError: the key does not fit the types.
-        UnsupportedTypeError: a type cannot be a key.
+        StateTypeError: The key does not fit the types.
+        UnsupportedTypeError: A type cannot be a key.
 
     """
     check_max_parallelism(max_parallelism)
@@ -135,10 +135,10 @@ def key_group_for(key: tuple[Any, ...], key_types: Sequence[str], max_parallelis
 
 
 def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
-    """Return a quick ``canonical_key`` for keys as Arrow's ``to_pylist`` gives them, which fit their types.
+    """Return a fast ``canonical_key`` without checks, for keys from Arrow's ``to_pylist``.
 
     Raises:
-        UnsupportedTypeError: a type cannot be a key.
+        UnsupportedTypeError: A type cannot be a key.
 
     """
     encoders = [field.encode for field in _compile(tuple(key_types))]
@@ -154,20 +154,20 @@ def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
 
 
 def is_canonical(key_types: Sequence[str]) -> bool:
-    """Tell whether keys as Arrow gives them are canonical already, so that equal keys are equal column by column.
+    """Return whether keys from Arrow are canonical already, so that they compare column by column.
 
     Raises:
-        UnsupportedTypeError: a type cannot be a key.
+        UnsupportedTypeError: A type cannot be a key.
 
     """
     return key_encoder(key_types) is _unchanged
 
 
 def key_check(data_type: DataType) -> Check:
-    """Return what gives the canonical form of one key field that is not None, or raises MisfitError.
+    """Return a function to the canonical form of a key field; it raises MisfitError, also for None.
 
     Raises:
-        UnsupportedTypeError: the type cannot be a key.
+        UnsupportedTypeError: The type cannot be a key.
 
     """
     require_key_type(data_type)
@@ -243,7 +243,7 @@ def _array_checker(data_type: ArrayType) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _canonical_double(value: float) -> float:
-    # math.nan is one object, and tuples and dicts find an identical object before they ask for equality.
+    # math.nan is one object: tuples and dicts compare by identity first, so this NaN equals itself.
     return value + 0.0 if value == value else math.nan
 
 
@@ -329,7 +329,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
 
 
 def _big_integer_bytes(number: int) -> bytes:
-    """Return what Java's ``BigInteger.toByteArray`` returns."""
+    """Return the same bytes as Java's ``BigInteger.toByteArray``."""
     magnitude = ~number if number < 0 else number
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 

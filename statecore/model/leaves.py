@@ -1,20 +1,20 @@
-"""Values of types without parts, taken exactly or refused; what a key and a stored value have in common.
+"""Checks of scalar values, shared by keys and stored values: a value is accepted exactly or refused.
 
 ===========================  ==========================================================================
-type                         what is taken, and what becomes of it
+type                         accepted values, and their stored form
 ===========================  ==========================================================================
 boolean                      bool
 tinyint … bigint             integers within the bounds of the type
-float, double                floats, and integers they can hold; a float is rounded to 32 bits
-decimal                      integers and decimals that keep every digit; they get the scale of the type
-string                       text that UTF-8 can hold
-binary                       bytes, bytearray, memoryview; they become bytes
-date                         dates that are no datetimes
-timestamp                    datetimes of any zone, without one read as UTC; they become UTC
-timestamp_ntz                datetimes without a zone
+float, double                floats, and integers that convert exactly; a float is rounded to 32 bits
+decimal                      integers and decimals that keep every digit; stored with the scale of the type
+string                       str that encodes as UTF-8
+binary                       bytes, bytearray, memoryview; stored as bytes
+date                         dates, but not datetimes
+timestamp                    datetimes of any time zone, naive ones as UTC; stored in UTC
+timestamp_ntz                naive datetimes
 ===========================  ==========================================================================
 
-A numpy scalar counts as the Python value that it holds, and a subclass becomes its plain class.
+A numpy scalar counts as its Python value. A subclass instance is stored as its plain class.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from statecore.errors import shortened
 from statecore.model.types import AtomicType, DataType, DecimalType, StringType
 
 Check = Callable[[Any], Any]
 
 ARROW_UTC = ZoneInfo("UTC")
-"""The zone of the timestamps that pyarrow gives."""
+"""The time zone object of pyarrow's timestamps."""
 
-# Wide enough that no rounding happens before the check that nothing is lost.
 EXACT = Context(prec=100)
-"""Decimal arithmetic that rounds nothing a Spark decimal can hold."""
+"""Decimal arithmetic wide enough never to round a Spark decimal."""
 
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
@@ -44,32 +44,38 @@ _FLOAT = struct.Struct("<f")
 
 
 class MisfitError(Exception):
-    """A value does not fit its type; whoever knows the state or key turns it into a StateTypeError.
+    """A value does not fit its type; the caller that knows the state or key raises StateTypeError from it.
 
     Attributes:
         value: The part that does not fit.
-        expected: DDL of that part, followed by ``not null`` where None is what does not fit.
-        path: Where the part lies in the whole, e.g. ``a.b[3]``; empty for the whole itself.
+        expected: DDL of that part, followed by ``not null`` if None does not fit.
+        path: Path of the part in the whole value, e.g. ``a.b[3]``; empty for the whole value.
+        fields: Fields that the part lacks, or has too many; empty for other misfits.
 
     """
 
-    def __init__(self, value: object, expected: str, path: str = "") -> None:
-        super().__init__(value, expected, path)
+    def __init__(self, value: object, expected: str, path: str = "", fields: str = "") -> None:
+        super().__init__(value, expected, path, fields)
         self.value = value
         self.expected = expected
         self.path = path
+        self.fields = fields
+
+    @property
+    def details(self) -> str:
+        """The part and its fields in brackets, for a message; empty when there is no more to say than the value."""
+        part = f"{self.path} is {shortened(self.value)}, not {self.expected}" if self.path else ""
+        said = "; ".join(filter(None, (part, self.fields)))
+        return f" ({said})" if said else ""
 
     def within(self, step: str) -> MisfitError:
-        """Return the error as seen from one level up, where ``step`` (``a`` or ``[3]``) leads to the value."""
+        """Return the error with ``step`` (``a`` or ``[3]``) put before its path."""
         dot = "." if self.path and not self.path.startswith("[") else ""
-        return MisfitError(self.value, self.expected, f"{step}{dot}{self.path}")
+        return MisfitError(self.value, self.expected, f"{step}{dot}{self.path}", self.fields)
 
 
 def leaf_check(data_type: DataType) -> Check:
-    """Return the function that gives the exact plain value of a type without parts, or raises MisfitError.
-
-    None is refused.
-    """
+    """Return the check of a scalar type; it returns the stored form or raises MisfitError, also for None."""
     ddl = data_type.ddl()
     match data_type:
         case DecimalType():
@@ -86,18 +92,18 @@ def leaf_check(data_type: DataType) -> Check:
 
 
 def nullable(check: Check) -> Check:
-    """Return the check that lets None through as well."""
+    """Return a check that also accepts None."""
     return lambda value: None if value is None else check(value)
 
 
 def round_to_float(value: float) -> float:
-    """Return the nearest value of 32 bits; OverflowError when a finite value has none."""
+    """Round to 32 bits; raise OverflowError for a finite value out of range."""
     number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     return number
 
 
 def _unboxed(value: Any, kinds: str) -> Any:
-    """Return what a numpy scalar of one of these kinds holds, and anything else as it is."""
+    """Return the Python value of a numpy scalar of these kinds, and any other value as it is."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     return value.item() if isinstance(kind, str) and kind in kinds and value.shape == () else value
 
@@ -140,7 +146,7 @@ def _float(value: Any, ddl: str) -> float:
 
 
 def _same(found: float, number: float, value: object, ddl: str) -> float:
-    """Refuse an integer that its float does not hold."""
+    """Refuse an integer that did not convert to float exactly."""
     if found != number and number == number:
         raise MisfitError(value, ddl)
     return found
@@ -204,7 +210,7 @@ def _timestamp_ntz(value: Any, ddl: str) -> datetime:
 
 def _moment(value: Any, ddl: str) -> datetime:
     moment = _unboxed(value, "M")
-    # pandas has nanoseconds, which no Spark type keeps, and NaT, a datetime whose nanosecond is NaN.
+    # Refuse pandas' nanoseconds, which no Spark type keeps, and NaT, whose nanosecond is NaN.
     if not isinstance(moment, datetime) or getattr(moment, "nanosecond", None):
         raise MisfitError(value, ddl)
     return moment

@@ -1,7 +1,7 @@
 """Redistribution: which new subtask gets which state handles after a change of parallelism.
 
-Pure arithmetic on handles; no file is opened, so it costs the same at any state size. The rules are Flink's
-(``RoundRobinOperatorStateRepartitioner``, ``StateAssignmentOperation``), measured in ``tests/golden``.
+Arithmetic on handles only; no file is opened, so the cost does not depend on the state size. The rules are Flink's
+(``RoundRobinOperatorStateRepartitioner``, ``StateAssignmentOperation``); ``tests/golden`` holds measured vectors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INTERLEAVED = "interleaved"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One old handle, at its place in (old subtask, handle) order."""
+    """One old handle and its position in (old subtask, handle) order."""
 
     position: int
     subtask: int
@@ -46,24 +46,24 @@ def redistribute_operator_state(
     *,
     strategies: Mapping[str, str] | None = None,
 ) -> list[list[OperatorStateHandle]]:
-    """Give the operator state of the old subtasks to the new ones.
+    """Assign the operator state of the old subtasks to the new ones.
 
-    Split state is cut into contiguous chunks (or, with the strategy ``interleaved``, dealt one by one), and
-    the subtask that starts moves on from one state name to the next so that remainders spread; union state
-    goes to everybody; of broadcast state subtask i takes copy ``i % copies``. At unchanged parallelism split
-    and broadcast stay where they are.
+    Split state is cut into contiguous chunks, or dealt one by one with the strategy ``interleaved``; the starting
+    subtask carries over from one state name to the next, so that remainders spread. Every subtask gets all union state.
+    Subtask i gets copy ``i % copies`` of broadcast state. At unchanged parallelism, split and broadcast state stay in
+    place.
 
     Args:
-        previous: The handles of each old subtask.
+        previous: Handles of each old subtask.
         new_parallelism: Number of new subtasks.
-        strategies: Per name of a split state ``contiguous`` (which is the default) or ``interleaved``.
+        strategies: Name of a split state → ``contiguous`` (the default) or ``interleaved``.
 
     Returns:
-        The handles of each new subtask, in old order; states without elements are left out.
+        Handles of each new subtask, in old order; states without elements are left out.
 
     Raises:
         InvalidParallelismError: ``new_parallelism`` is out of bounds.
-        RedistributionError: one state name has two modes, or a strategy is unknown.
+        RedistributionError: One state name has two modes, or a strategy is unknown.
 
     """
     check_parallelism(new_parallelism, MAX_KEY_GROUPS)
@@ -95,14 +95,14 @@ def redistribute_operator_state(
 def redistribute_keyed_state(
     previous: Sequence[Sequence[KeyedStateHandle]], max_parallelism: int, new_parallelism: int
 ) -> list[list[KeyedStateHandle]]:
-    """Give the keyed state of the old subtasks to the new ones.
+    """Assign the keyed state of the old subtasks to the new ones.
 
-    Each new subtask gets every old handle's intersection with its key-group range, in old order. At unchanged
-    parallelism the handles stay where they are: a subtask may name a wider range than it wrote.
+    Each new subtask gets the intersection of every old handle with its key-group range, in old order. At unchanged
+    parallelism the handles stay as they are, even where one names a wider range than its subtask owns.
 
     Raises:
-        InvalidParallelismError: a parallelism is out of bounds.
-        MaxParallelismError: a handle holds key groups that ``max_parallelism`` does not have.
+        InvalidParallelismError: A parallelism is out of bounds.
+        MaxParallelismError: A handle has key groups beyond ``max_parallelism``.
 
     """
     check_max_parallelism(max_parallelism)
@@ -165,7 +165,7 @@ def _give(share: _Share, source: _Source, name: str, offset: int) -> None:
 
 
 def _give_to_all(name: str, sources: Sequence[_Source], shares: Sequence[_Share]) -> None:
-    # After a rescale by reference every subtask names the same elements; they are still only there once.
+    # After a rescale by reference every subtask names the same elements: take each once.
     first: dict[tuple[str, int], _Source] = {}
     for source, offset in _elements(name, sources):
         first.setdefault((source.handle.path, offset), source)
@@ -190,7 +190,7 @@ def _give_copies(name: str, sources: Sequence[_Source], shares: Sequence[_Share]
 
 
 def _split(name: str, sources: Sequence[_Source], shares: Sequence[_Share], start: int, interleaved: bool) -> int:
-    """Deal out one split state from subtask ``start`` on; return where the next name starts."""
+    """Split one state from subtask ``start`` on; return the start for the next state name."""
     elements = [*_elements(name, sources)]
     parallelism = len(shares)
     size, longer = divmod(len(elements), parallelism)

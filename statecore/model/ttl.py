@@ -1,15 +1,15 @@
-"""When state expires: Flink's rule, as a pure function of the epoch's clock."""
+"""Expiry of state: Flink's rule as a pure function of the epoch's clock."""
 
 from __future__ import annotations
 
 MAX_TIMESTAMP_MS = 2**63 - 1
-"""Where expiry saturates: the largest 64-bit timestamp."""
+"""Largest 64-bit timestamp, at which expiry saturates."""
 
 
 def is_expired(timestamp_ms: int, ttl_ms: int, now_ms: int) -> bool:
-    """Tell whether a value stamped ``timestamp_ms`` has expired at ``now_ms``.
+    """Return whether a value stamped ``timestamp_ms`` has expired at ``now_ms``.
 
-    It has as soon as ``timestamp_ms + ttl_ms <= now_ms``, at the boundary already. The sum saturates at
-    2^63-1, as in Flink's ``TtlUtils``, so a very long TTL lives until the last millisecond there is.
+    It expires once ``timestamp_ms + ttl_ms <= now_ms``, so already at the boundary. The sum saturates at 2^63-1, as
+    in Flink's ``TtlUtils``.
     """
     return min(timestamp_ms + ttl_ms, MAX_TIMESTAMP_MS) <= now_ms

@@ -1,7 +1,7 @@
-"""Spark DDL types, read by sqlglot into a small tree of our own.
+"""Spark DDL types, parsed with sqlglot into a small tree.
 
-Reading a DDL string with PySpark needs a running session; this does not. What cannot be stored in open files
-and read back the same (variant, void, intervals, time) is refused.
+PySpark needs a running session to parse DDL; this module does not. Types that open files cannot store without loss
+(variant, void, intervals, time) are refused.
 
 ::
 
@@ -52,17 +52,17 @@ _SUPPORTED = (
 
 
 class DataType(ABC):
-    """A Spark type that state can have."""
+    """A Spark type that state supports."""
 
     __slots__ = ()
 
     @abstractmethod
     def ddl(self) -> str:
-        """Return the canonical DDL text, which reads back to an equal type."""
+        """Return the canonical DDL; it parses to an equal type."""
 
     @abstractmethod
     def arrow(self) -> pa.DataType:
-        """Return the Arrow type that Spark uses for it."""
+        """Return Spark's Arrow type for this type."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class DataType(ABC):
 
     @property
     def is_key_type(self) -> bool:
-        """Tell whether equal values of the type are equal bytes, so that it can be a key."""
+        """Whether the type can be a key: equal values have equal bytes."""
         return self.key_problem is None
 
 
@@ -105,8 +105,8 @@ class DecimalType(DataType):
     """A decimal number.
 
     Attributes:
-        precision: Digits in all, 1 … 38.
-        scale: Digits behind the point.
+        precision: Total digits, 1 to 38.
+        scale: Digits after the point.
 
     """
 
@@ -132,7 +132,7 @@ class StringType(DataType):
     """Text.
 
     Attributes:
-        collation: Name of the collation, None for Spark's binary comparison.
+        collation: Name of the collation; None for Spark's binary comparison.
 
     """
 
@@ -143,7 +143,7 @@ class StringType(DataType):
         return f"string collate {self.collation}" if self.collation else "string"
 
     def arrow(self) -> pa.DataType:
-        """Return the Arrow string; a collation is lost, it says only how to compare."""
+        """Return the Arrow string; the collation is dropped, because it affects comparison only."""
         return pa.string()
 
     @property
@@ -159,7 +159,7 @@ class StringType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class ArrayType(DataType):
-    """A list of values of one type."""
+    """An array of elements of one type."""
 
     element: DataType
 
@@ -217,7 +217,7 @@ class Field:
     nullable: bool = True
 
     def ddl(self) -> str:
-        """Return e.g. ``total:bigint``, the name in backticks where it needs them."""
+        """Return e.g. ``total:bigint``, with the name in backticks if needed."""
         return f"{_quoted(self.name)}:{self.type.ddl()}{'' if self.nullable else ' not null'}"
 
     def arrow(self) -> pa.Field:
@@ -236,10 +236,10 @@ class StructType(DataType):
         return f"struct<{','.join(field.ddl() for field in self.fields)}>"
 
     def arrow(self) -> pa.DataType:
-        """Return the Arrow struct, all of its fields nullable.
+        """Return the Arrow struct, with all fields nullable.
 
-        NOT NULL holds for the fields of a value that is there. Arrow and Parquet would have it hold for a missing one,
-        too, so it is checked where values are written.
+        NOT NULL applies to the fields of a non-null struct. Arrow and Parquet would apply it to a null struct as well,
+        so it is checked when values are written instead.
         """
         return pa.struct([pa.field(field.name, field.type.arrow()) for field in self.fields])
 
@@ -250,30 +250,30 @@ class StructType(DataType):
 
 
 def parse_type(ddl: str) -> DataType:
-    """Read one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``.
+    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``.
 
     Raises:
-        UnsupportedTypeError: the text is no type, or one that state cannot have.
+        UnsupportedTypeError: ``ddl`` is not a type, or not one that state supports.
 
     """
     return _parse_type(_text(ddl))
 
 
 def parse_schema(ddl: str) -> tuple[Field, ...]:
-    """Read the columns of a row, e.g. ``k string, total bigint``.
+    """Parse the columns of a row, e.g. ``k string, total bigint``.
 
     Raises:
-        UnsupportedTypeError: the text is no list of columns, or a type is one that state cannot have.
+        UnsupportedTypeError: ``ddl`` is not a list of columns, or state does not support a type.
 
     """
     return _parse_schema(_text(ddl))
 
 
 def parse_row(ddl: str) -> tuple[Field, ...]:
-    """Read what a row holds: columns (``k string, total bigint``), a struct, or one type, named ``value``.
+    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``.
 
     Raises:
-        UnsupportedTypeError: the text is neither, or a type is one that state cannot have.
+        UnsupportedTypeError: ``ddl`` is none of these, or state does not support a type.
 
     """
     return _parse_row(_text(ddl))
@@ -332,9 +332,9 @@ def _text(ddl: object) -> str:
 def _read(wrapper: str, ddl: str) -> exp.DataType | None:
     """Parse ``wrapper<ddl>``, or return None.
 
-    Without the wrapper sqlglot drops a collation and trailing words of a type in silence.
+    Without the wrapper, sqlglot silently drops a collation and trailing words of a type.
     """
-    # sqlglot reads "timestamp without time zone" as the type with one.
+    # sqlglot parses "timestamp without time zone" as the type with one.
     if re.search(r"\btimestamp\s+with", ddl, re.IGNORECASE):
         return None
     try:
@@ -466,7 +466,7 @@ def _remedy(part: str) -> str:
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The only words sqlglot refuses as field names without backticks.
+# The only words that sqlglot refuses as unquoted field names.
 _RESERVED = {"not", "select"}
 
 

@@ -1,16 +1,16 @@
-"""The one form in which a value is stored: what a restore from Arrow would give, made at the write.
+"""The stored form of values: every write converts a value to the form that a restore from Arrow gives.
 
 ==========================================  =============================================================
 type                                        stored as
 ==========================================  =============================================================
-without parts                               as ``leaves`` says; NaN and -0.0 stay what they are
+scalar                                      the form of ``leaves``; NaN and -0.0 are kept
 array                                       list; from a list or tuple
-map                                         dict without None among its keys; from a dict
+map                                         dict without a None key; from a dict
 struct                                      named tuple of ``row_class``; from a dict, tuple or list
 ==========================================  =============================================================
 
-Whatever is stored equals, types included, what it is after a trip through Arrow, and shares nothing that can change
-with what was given.
+A stored value equals its copy after a round trip through Arrow, types included, and shares nothing mutable with the
+value that the caller passed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class ValueType:
     """How values of one type are stored.
 
     Attributes:
-        ddl: The type, canonical.
-        conform: Returns the stored form of a value, which nobody else can change; None stays None. Raises MisfitError.
-        copy: Returns a copy of a stored value down to every array and map in it; None for a type whose stored values
-            cannot change.
+        ddl: Canonical type.
+        conform: Returns the stored form of a value, not shared with the caller; None stays None. Raises MisfitError.
+        copy: Returns a deep copy of a stored value; None for a type whose stored values are immutable.
 
     """
 
@@ -50,18 +49,18 @@ class ValueType:
 
 @lru_cache(maxsize=1024)
 def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
-    """Return the constructor of the named tuple with these fields; a name that is no identifier becomes ``_i``."""
+    """Return the constructor of a named tuple with these fields; a name that is not an identifier becomes ``_i``."""
     row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    # What _make does but for the check of the length, without a step in Python: rows are made for every record.
+    # Like _make without its Python frame and length check: this runs for every record.
     return partial(tuple.__new__, row)
 
 
 @lru_cache(maxsize=1024)
 def value_type(ddl: str) -> ValueType:
-    """Return how values of a Spark type are stored.
+    """Return the stored form of a Spark type.
 
     Raises:
-        UnsupportedTypeError: the text is no type that state can have, or a map in it has arrays in its keys.
+        UnsupportedTypeError: ``ddl`` is not a type that state supports, or it has a map with arrays in its keys.
 
     """
     data_type = parse_type(ddl)
@@ -70,17 +69,17 @@ def value_type(ddl: str) -> ValueType:
 
 @lru_cache(maxsize=1024)
 def map_key_type(ddl: str) -> Check:
-    """Return what makes the canonical form of a user key of map state, the one ``canonical_key`` gives.
+    """Return a function to the canonical form of a user key of map state, as ``canonical_key`` defines it.
 
-    The function refuses None, and raises MisfitError.
+    The function raises MisfitError, also for None.
 
     Raises:
-        UnsupportedTypeError: the text is no type, or one that cannot be a key.
+        UnsupportedTypeError: ``ddl`` is not a type, or one that cannot be a key.
 
     """
     data_type = parse_type(ddl)
     check = key_check(data_type)
-    # A double is the one quick type whose canonical form is not the value itself.
+    # The fast path returns the value itself, which for a double need not be canonical.
     return check if data_type == AtomicType("double") else _quick(data_type, check)
 
 
@@ -108,7 +107,7 @@ def _required(conform: Check, ddl: str) -> Check:
 
 
 def _quick(data_type: DataType, check: Check) -> Check:
-    """Put the common case of a type before its check: state is written for every record."""
+    """Add a fast path for the common case of a type: state is written for every record."""
     match data_type:
         case AtomicType(name) if name in INTEGER_BITS:
             return _quick_integer(INTEGER_BITS[name], check)
@@ -139,13 +138,24 @@ def _struct_conform(data_type: StructType) -> Check:
         elif value is None:
             return None
         else:
-            raise MisfitError(value, ddl)
+            raise MisfitError(value, ddl, fields=fields_off(value, names))
         try:
             return make([part(item) for part, item in zip(parts, items, strict=True)])
         except MisfitError:
             _locate(zip(names, parts, items, strict=True))
 
     return conform
+
+
+def fields_off(value: object, names: Sequence[str]) -> str:
+    """Return which fields a value lacks and which it has too many, in words; empty for what is no row."""
+    if not isinstance(value, (tuple, list, dict)):
+        return ""
+    # A dict may leave fields out; they are missed only when another has a name that is not known.
+    found = list(value) if isinstance(value, dict) else getattr(value, "_fields", names[: len(value)])
+    missing, unknown = [name for name in names if name not in found], [name for name in found if name not in names]
+    said = [f"{what} field {name!r}" for what, off in (("missing", missing), ("unknown", unknown)) for name in off]
+    return ", ".join(said) or f"{len(value)} values for {len(names)} fields"
 
 
 def _field_conform(field: Field) -> Check:
@@ -192,7 +202,7 @@ def _map_conform(data_type: MapType) -> Check:
                     ((f"[{reprlib.repr(found)}]", item, part) for found, part in value.items()),
                 )
             )
-        if len(entries) != len(value):  # keys that were different are one key when stored
+        if len(entries) != len(value):  # different keys became equal in their stored form
             raise MisfitError(value, ddl)
         return entries
 
@@ -206,9 +216,9 @@ def _holds_array(data_type: DataType) -> bool:
 
 
 def _locate(parts: Iterable[tuple[str, Check, Any]]) -> NoReturn:
-    """Raise the MisfitError of the first part that does not fit, with the step that leads to it.
+    """Raise the MisfitError of the first part that does not fit, with its path.
 
-    Called when one of them is known not to fit, so that what fits does not pay for it.
+    Called only after a misfit, so that fitting values do not pay for tracking paths.
     """
     for step, conform, item in parts:
         try:

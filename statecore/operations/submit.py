@@ -12,6 +12,7 @@ from pathlib import Path
 from statecore.catalog import GenerationRecord, JobRecord
 from statecore.cluster.spark_home import spark_home
 from statecore.errors import ConfigurationError
+from statecore.extras import refuse_pyspark_client
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
@@ -19,8 +20,8 @@ _DEPLOY_MODE = "spark.submit.deployMode"
 _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
 
-SPARKJOBS = Path(__file__).resolve().parents[2] / "sparkjobs"
-"""The programs that spark-submit starts."""
+PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
+"""The programs that spark-submit starts; as files, because it takes no module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class SparkSubmit:
     """Gives the command that runs a generation of a job.
 
     Attributes:
-        entry_point: The driver's program; None for ``stream.py`` of ``SPARKJOBS``.
+        entry_point: The driver's program; None for ``stream.py`` of ``PROGRAMS``.
 
     """
 
@@ -36,7 +37,7 @@ class SparkSubmit:
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
         """Return the command; see ``submit_command``."""
-        entry_point = self.entry_point or SPARKJOBS / "stream.py"
+        entry_point = self.entry_point or PROGRAMS / "stream.py"
         return submit_command(job, job.name, entry_point, "--job", job.name, "--generation", str(generation.generation))
 
 
@@ -50,7 +51,7 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
         arguments: Its arguments.
 
     Raises:
-        ConfigurationError: The job's configuration asks for another deploy mode, or there is no Spark.
+        ConfigurationError: The job wants another deploy mode, Spark is missing, or pyspark-client is installed.
 
     """
     mode = job.conf.get(_DEPLOY_MODE, "client")
@@ -60,6 +61,8 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
             "beside their supervisor, also for YARN and Kubernetes; take it away with "
             f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
+    # Here, too: the driver would refuse, but only its log would say why.
+    refuse_pyspark_client()
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
     command += ["--name", name]
     # Keys that are not Spark's are the driver's: it reads them from the catalog.

@@ -1,4 +1,4 @@
-"""The policy: a job's figures in, a decision and its reason out; pure."""
+"""The autoscaling policy: pure functions from a job's figures to a decision and its reason."""
 
 from statecore.policy.arrivals import arriving
 from statecore.policy.cost import CostFit, fit_cost

@@ -1,4 +1,4 @@
-"""How fast rows come in, from how many had come at several times."""
+"""The arrival rate of rows, from the number of rows arrived at several times."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from statecore.policy.figures import EpochCost
 
 WINDOW_MS = 600_000
 _SPANS = 12
-# Sources are looked at every five seconds: shorter spans would show that rhythm, and not what comes.
+# The backlog is measured every five seconds: shorter spans would show that rhythm instead of the arrivals.
 _SHORTEST_MS = 15_000
-# Less than came in a minute is no pile.
+# A backlog of at least a minute's arrivals is a pile from an outage.
 _PILE_S = 60
 
 
 def arriving(
     arrived: Sequence[tuple[int, float]], epochs: Sequence[EpochCost], waiting: int | None, now_ms: int
 ) -> float | None:
-    """Return rows a second that come in; None before there is enough to tell.
+    """Return the rows that arrive per second; None before there are enough measurements.
 
-    After a long outage nothing has come lately but one pile. What comes from now on is then what came before.
+    After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
+    best estimate.
 
     Args:
-        arrived: Time in milliseconds, and rows that had come until then (read or waiting), in the order of time.
-        epochs: Those with rows, in the order of their commits.
-        waiting: Rows that wait now.
-        now_ms: The present time.
+        arrived: (time in ms, rows arrived until then, read or waiting), in order of time.
+        epochs: Epochs with rows, in commit order.
+        waiting: Rows in the backlog now.
+        now_ms: The current time.
 
     """
     lately = arrival_rate(arrived, now_ms)
@@ -43,14 +44,14 @@ def arriving(
 
 
 def arrival_rate(arrived: Sequence[tuple[int, float]], now_ms: int) -> float | None:
-    """Return rows a second that come in: the median over spans of the last ten minutes; None before the first span.
+    """Return the rows that arrive per second: the median over spans of the last ten minutes; None before the first.
 
-    The median, because what comes in one piece after an outage is a backlog, and is counted as one. For the same reason
-    a source that delivers a pile now and then may have a rate of 0 here.
+    The median ignores a pile that arrives at once after an outage: it counts as backlog. So a source that delivers a
+    pile now and then may have a rate of 0.
 
     Args:
-        arrived: Time in milliseconds, and rows that had come until then (read or waiting), in the order of time.
-        now_ms: Where the last span ends, at the latest.
+        arrived: (time in ms, rows arrived until then, read or waiting), in order of time.
+        now_ms: Latest end of the last span.
 
     """
     points = [(at_ms, rows) for at_ms, rows in arrived if at_ms >= now_ms - WINDOW_MS]
@@ -65,7 +66,7 @@ def arrival_rate(arrived: Sequence[tuple[int, float]], now_ms: int) -> float | N
 
 
 def _at(points: Sequence[tuple[int, float]], at_ms: float) -> float:
-    """Return the rows that had come at a time, on the line between the points around it."""
+    """Return the rows arrived at a time, interpolated between the points around it."""
     after = min(bisect_left(points, at_ms, key=itemgetter(0)), len(points) - 1)
     (to_ms, to_rows), (from_ms, from_rows) = points[after], points[max(0, after - 1)]
     return to_rows if to_ms == from_ms else from_rows + (to_rows - from_rows) * (at_ms - from_ms) / (to_ms - from_ms)

@@ -1,8 +1,8 @@
-"""What an epoch costs: ``a + b · rows``, fitted to the epochs of one parallelism.
+"""The cost of an epoch, ``a + b · rows``, fitted to the epochs of one parallelism.
 
-``a`` is what any epoch costs however little it reads (planning, shuffles, the manifest), ``b`` what one more row costs.
-Without the two apart, a job whose epochs follow each other would always look busy: each one takes what came during
-the last, so rows and time grow together whatever the job could do.
+``a`` is the fixed cost of any epoch (planning, shuffles, the manifest), ``b`` the cost of one more row. Without
+separating the two, a job with back-to-back epochs would always look busy: each epoch reads the rows that arrived during
+the last one, so rows and time grow together whatever the job's capacity.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from statistics import median, quantiles
 from statecore.policy.figures import EpochCost
 
 FEWEST = 5
-"""Epochs with rows below which nothing is said."""
+"""Fewest epochs with rows for a fit."""
 _Point = tuple[float, float]  # rows and milliseconds
-# So many of the newest, and so many of those before. The slopes of all pairs are computed every few seconds.
+# Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
-# Epochs of nearly one size say nothing about what one more row costs.
+# Smallest ratio of largest to smallest epoch: epochs of one size do not show the cost of one more row.
 _SPREAD = 1.5
-# A normal distribution's standard deviation, in median absolute deviations.
+# Standard deviation of a normal distribution, in median absolute deviations.
 _SIGMA = 1.4826
-# Relative standard error from which on a slope is no better than none.
+# A slope with a larger relative standard error is not used.
 _TRUSTED = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class CostFit:
-    """What an epoch costs at one parallelism.
+    """Fitted cost of an epoch at one parallelism.
 
     Attributes:
-        fixed_ms: ``a``; 0 when the two could not be told apart.
-        row_ms: ``b``; when they could not be told apart, what a row costs with its share of ``a``.
-        separated: Whether they could be told apart. If not, the job can do at least what the fit says.
-        row_error: Standard error of ``row_ms``, as a part of it; 0 when the two could not be told apart.
-        rows: Size of a large epoch: the 90th percentile, or more where one of the newest three was larger.
-        error: Typical error of the fit, as a part of what an epoch costs.
-        epochs: How many were fitted, outliers left out.
+        fixed_ms: ``a``; 0 when not separated.
+        row_ms: ``b``; when not separated, the cost of a row including its share of ``a``.
+        separated: Whether the fit separated ``a`` and ``b``. If not, the real throughput is at least the fitted one.
+        row_error: Relative standard error of ``row_ms``; 0 when not separated.
+        rows: Rows of a large epoch: the 90th percentile, or the largest of the newest three if larger.
+        error: Typical relative error of the fit.
+        epochs: Number of epochs fitted, without outliers.
 
     """
 
@@ -53,12 +53,11 @@ class CostFit:
 
 
 def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
-    """Fit epochs, all of one parallelism, in the order of their commits; None when there are too few.
+    """Fit the epochs of one parallelism, in commit order; return None when there are too few.
 
-    Least squares on what is left when outliers are out: epochs that met no state in memory, or a busy disk. Which ones
-    those are, the Theil-Sen line says, which a quarter of wild epochs does not move. All errors are parts of the cost:
-    a long epoch is off by more than a short one. Epochs without rows are ticks; they skip work that others do, so they
-    say nothing about ``a``.
+    Outliers (epochs without state in memory, or with a busy disk) are those far from the Theil-Sen line, which
+    tolerates a quarter of them; least squares fits the rest. Errors are relative to the cost, because long epochs vary
+    by more than short ones. Epochs without rows are ignored: they skip work, so they do not show ``a``.
     """
     points = [(float(each.rows), max(1.0, each.duration_ms)) for each in epochs if each.rows > 0]
     if len(points) < FEWEST:
@@ -79,14 +78,14 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
 
 
 def _sample(points: Sequence[_Point]) -> list[_Point]:
-    """Return the newest epochs, and of those before some of every size: lately they may all have been alike."""
+    """Return the newest epochs and older ones of every size, because the newest may all be of one size."""
     older, newest = sorted(points[:-_NEWEST]), points[-_NEWEST:]
     count = min(_OLDER, len(older))
     return [older[index * (len(older) - 1) // max(1, count - 1)] for index in range(count)] + list(newest)
 
 
 def _theil_sen(points: Sequence[_Point]) -> tuple[float, float] | None:
-    """Return the line through the points, or None where their sizes are too close for one."""
+    """Return the Theil-Sen line (``a``, ``b``), or None when the epochs' sizes are too close."""
     if not _spread(points):
         return None
     sizes = [rows for rows, _ in points]
@@ -98,13 +97,13 @@ def _theil_sen(points: Sequence[_Point]) -> tuple[float, float] | None:
 
 def _inliers(points: Sequence[_Point], fixed_ms: float, row_ms: float) -> list[_Point]:
     off = [_off(point, fixed_ms, row_ms) for point in points]
-    # With half of the points on the line exactly, the others are no outliers for lying a little beside it.
+    # The floor keeps points near the line when half of the points lie exactly on it.
     limit = max(3 * _SIGMA * median(off), 0.05)
     return [point for point, each in zip(points, off, strict=True) if each <= limit]
 
 
 def _least_squares(points: Sequence[_Point]) -> tuple[float, float, float] | None:
-    """Return ``a``, ``b`` and the relative standard error of ``b``, or None where rows seem to cost nothing."""
+    """Return ``a``, ``b`` and the relative standard error of ``b``; None when the slope is not positive."""
     if len(points) < FEWEST or not _spread(points):
         return None
     weighted = [(1 / cost**2, (rows, cost)) for rows, cost in points]

@@ -1,4 +1,4 @@
-"""How long a backlog takes to drain."""
+"""Estimates how long a backlog takes to drain."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from statecore.policy.figures import Figures
 from statecore.policy.throughput import Throughput, throughput
 
-# How well a job scales that has never been measured at another parallelism, at worst.
+# Worst scaling assumed for a job that was never measured at another parallelism.
 _POOR_SCALING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class DrainEstimate:
-    """How long a backlog takes to drain at a parallelism.
+    """Estimated time to drain a backlog at a parallelism.
 
     Attributes:
-        parallelism: That one.
-        seconds: The estimate, a rescale to it included; None when it cannot be told, or the backlog does not drain.
-        at_least_s, at_most_s: Its range; the second is None when it may be for ever.
-        drains: Whether it drains; None when nothing is known.
-        based_on: What the estimate is made from, in words.
+        parallelism: The parallelism.
+        seconds: The estimate, including the rescale; None when unknown or when the backlog does not drain.
+        at_least_s, at_most_s: Range of the estimate; ``at_most_s`` is None when the backlog may never drain.
+        drains: Whether the backlog drains; None when unknown.
+        based_on: The figures behind the estimate, for people.
 
     """
 
@@ -33,10 +33,10 @@ class DrainEstimate:
 
 
 def estimate_drain(figures: Figures, parallelism: int) -> DrainEstimate:
-    """Return how long what waits now takes to drain at a parallelism, while more comes in."""
+    """Estimate how long the present backlog takes to drain at a parallelism while more rows arrive."""
     measured = throughput(figures)
     if figures.waiting is None:
-        return _unknown(parallelism, "how many rows wait is not known: no source tells, or no epoch has read any yet")
+        return _unknown(parallelism, "backlog unknown: no source reports it, or no epoch has read rows yet")
     if figures.waiting == 0:
         return DrainEstimate(parallelism, 0.0, 0.0, 0.0, True, "no row waits")
     if measured is None:
@@ -72,20 +72,20 @@ def _drain_s(waiting: int, arriving: float, rate: float, pause_s: float) -> floa
 
 
 def _words(figures: Figures, measured: Throughput, parallelism: int, rate: float) -> str:
-    coming = "not known how many arrive" if figures.arriving is None else f"{figures.arriving:,.0f} rows/s arrive"
+    arrivals = "arrival rate unknown" if figures.arriving is None else f"{figures.arriving:,.0f} rows/s arrive"
     words = (
-        f"{figures.waiting:,} rows wait, {coming}, {rate:,.0f} rows/s at parallelism {parallelism}, "
+        f"{figures.waiting:,} rows wait, {arrivals}, {rate:,.0f} rows/s at parallelism {parallelism}, "
         f"from {measured.fit.epochs} epochs at parallelism {measured.parallelism}"
     )
     if parallelism == measured.parallelism:
         return words
     if measured.compared is None:
-        words += ", scaling assumed to be linear"
+        words += ", scaling assumed linear"
     else:
         words += f", scaling {measured.scaling:.0%} of linear as measured at parallelism {measured.compared}"
     if figures.rescale_ms is None:
-        return f"{words}; without the time of the rescale, which has not been measured yet"
-    return f"{words}; {figures.rescale_ms / 1000:,.0f} s for the rescale as before"
+        return f"{words}; plus the rescale, whose time was not measured yet"
+    return f"{words}; plus {figures.rescale_ms / 1000:,.0f} s for the rescale, the median so far"
 
 
 def _unknown(parallelism: int, why: str) -> DrainEstimate:

@@ -1,4 +1,4 @@
-"""What a decision is made from: a job's figures, as values."""
+"""A job's figures: the policy's input, as values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochCost:
-    """What an epoch took.
+    """Size and duration of an epoch.
 
     Attributes:
-        committed_ms: When it was committed.
-        parallelism: What it ran with.
+        committed_ms: Time of the commit.
+        parallelism: Parallelism of the epoch.
         rows: Rows it read.
-        duration_ms: How long it took, publishing included.
+        duration_ms: Duration, including publishing.
 
     """
 
@@ -25,23 +25,23 @@ class EpochCost:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How a job does at a time; None where nothing is known, which is never the same as nothing.
+    """Figures of a job at one time; None means unknown, never zero.
 
     Attributes:
         job: Name of the job.
-        at_ms: When this was so.
-        parallelism: What it runs with.
+        at_ms: Time of the figures.
+        parallelism: The job's parallelism.
         max_parallelism: The job's number of key groups.
-        workers: Size wanted of its cluster; None where there is none whose size is ours to change.
-        hindrance: Why nothing may be decided now, such as another's lease; None when something may.
-        settled_ms: Since when it has run like this; None before its first epoch.
-        epochs: What the newest epochs with rows took, in the order of their commits, at whatever parallelism.
-        arriving: Rows a second that come in.
-        processed: Rows a second that were committed lately.
-        waiting: Rows that wait in the sources; estimated where sources count in files.
+        workers: Desired size of its cluster; None for a job without a resizable cluster.
+        hindrance: Why the policy may not decide now, such as another's lease; None when it may.
+        settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
+        epochs: The newest epochs with rows, in commit order, at any parallelism.
+        arriving: Rows that arrive per second.
+        processed: Rows committed per second lately.
+        waiting: Rows in the backlog; estimated for sources that count files.
         lag_ms: Event-time lag, the longest of all sources.
-        busy: Part of the last minute, or of the last three epochs, in which an epoch ran; 0 to 1.
-        rescale_ms: What the job's earlier rescales took, the median.
+        busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
+        rescale_ms: Median duration of the job's earlier rescales.
 
     """
 

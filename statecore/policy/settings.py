@@ -1,4 +1,4 @@
-"""What a person wants of the policy, per job."""
+"""Settings of the policy, per job."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits and aims of a job's policy.
+    """Limits and targets of a job's policy.
 
     Attributes:
-        max_parallelism: Never more subtasks than this, and never more than the job has key groups.
-        min_parallelism: Never fewer subtasks than this.
-        subtasks_per_worker: A job with a cluster moves by whole workers of so many subtasks, usually a worker's cores.
-        target_utilisation: Part of what the job could process that should arrive; the rest is room for peaks.
-        catch_up_s: Within how long a backlog should be drained.
-        max_lag_s: Event-time lag beyond which a job that has rows waiting is given more; None for no limit.
-        hysteresis: How far, as a part, a need must lie beyond what there is.
-        scale_out_after_s: How long more must have been needed.
-        scale_in_after_s: How long less must have been enough.
-        cooldown_s: How long nothing is decided after a decision, or after somebody else has rescaled the job.
-        method: How a rescale is done.
+        max_parallelism: Largest parallelism; the job's number of key groups limits it further.
+        min_parallelism: Smallest parallelism.
+        subtasks_per_worker: Subtasks of one worker, usually its cores; a job with a cluster scales by whole workers.
+        target_utilisation: Share of the job's throughput that arrivals should use; the rest is headroom for peaks.
+        catch_up_s: Time in which a backlog should drain.
+        max_lag_s: Event-time lag beyond which a job with a backlog scales out; None for no limit.
+        hysteresis: Margin, as a fraction, by which a need must exceed the present throughput.
+        scale_out_after_s: Time for which a larger size must have been needed.
+        scale_in_after_s: Time for which a smaller size must have been enough.
+        cooldown_s: Pause after a decision, or after anyone has rescaled the job.
+        method: Rescale method.
 
     """
 
@@ -44,11 +44,11 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     method: Literal["live", "by_reference"] = "live"
 
     def sizes(self, key_groups: int, *, by_worker: bool) -> list[int]:
-        """Return the parallelisms that may be chosen, ascending; there is at least one.
+        """Return the allowed parallelisms, ascending; at least one.
 
         Args:
             key_groups: The job's max parallelism.
-            by_worker: Whether the job moves by whole workers.
+            by_worker: Whether the job scales by whole workers.
 
         """
         step = self.subtasks_per_worker if by_worker else 1
@@ -57,12 +57,12 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return list(range(-(-lowest // step) * step, highest + 1, step)) or [highest]
 
     def workers_for(self, parallelism: int) -> int:
-        """Return how many workers a parallelism takes."""
+        """Return the number of workers for a parallelism."""
         return -(-parallelism // self.subtasks_per_worker)
 
 
 def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
-    """Return settings from what was stored or typed.
+    """Return settings from stored or typed values.
 
     Raises:
         ConfigurationError: A value is missing, unknown, of the wrong type or out of bounds.
@@ -72,12 +72,12 @@ def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
         settings = msgspec.convert(dict(values), PolicySettings)
     except msgspec.ValidationError as error:
         raise ConfigurationError(
-            f"found policy settings that do not fit: {error}; expected {', '.join(PolicySettings.__struct_fields__)}; "
-            "set them with `python -m statecore policy set`"
+            f"found invalid policy settings: {error}; expected {', '.join(PolicySettings.__struct_fields__)}; "
+            "set them with `statecore policy set`"
         ) from error
     if settings.min_parallelism > settings.max_parallelism:
         raise ConfigurationError(
             f"found min parallelism {settings.min_parallelism} above max parallelism {settings.max_parallelism}; "
-            "expected it to be at most that; set one of them anew"
+            "expected at most that; lower the minimum or raise the maximum"
         )
     return settings

@@ -1,4 +1,4 @@
-"""What a job could process, at its parallelism and at others."""
+"""The throughput of a job at full load, at its parallelism and at others."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from statecore.policy.cost import CostFit, fit_cost
 from statecore.policy.figures import EpochCost, Figures
 
-# Where nothing limits an epoch it grows with the load, until this many parts of it are rows and one is fixed cost.
+# An unlimited epoch grows with the load; assume it grows until its rows cost this many times its fixed cost.
 _ROWS_PER_FIXED = 4.0
-# More rows waiting than so many large epochs take: the source, or a setting of it, limits how much one reads.
+# When more rows wait than this many large epochs read, the source or a setting limits the size of an epoch.
 _LIMITED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What a job could process.
+    """Throughput of a job at full load.
 
     Attributes:
-        parallelism: What was measured at.
-        fit: What an epoch costs there.
-        epoch_rows: Size of the epochs of a job that has enough to do.
-        scaling: ``b`` falls with the parallelism to the power of this: 1 is linear, 0 no gain.
-        compared: The other parallelism that ``scaling`` was measured against; None where 1 is assumed.
+        parallelism: Parallelism of the measurement.
+        fit: Cost of an epoch there.
+        epoch_rows: Rows of an epoch at full load.
+        scaling: Exponent of the gain: the cost of a row falls with ``parallelism ** scaling``; 1 is linear, 0 no gain.
+        compared: The other parallelism behind ``scaling``; None when linear scaling is assumed.
 
     """
 
@@ -35,21 +35,21 @@ class Throughput:
     compared: int | None = None
 
     def rows_per_second(self, parallelism: int) -> float:
-        """Return the true processing rate at a parallelism: what it does when it always has enough to do."""
+        """Return the throughput at a parallelism under full load (the "true processing rate" of DS2, OSDI '18)."""
         row_ms = self.fit.row_ms * math.pow(self.parallelism / parallelism, self.scaling)
-        # What costs nothing that a clock could see can do anything.
+        # The floor avoids a division by zero for costs below the clock's resolution.
         return 1000 * self.epoch_rows / max(self.fit.fixed_ms + row_ms * self.epoch_rows, 1e-6)
 
 
 def throughput(figures: Figures) -> Throughput | None:
-    """Return what a job could process, or None before it has had enough epochs with rows at its parallelism."""
+    """Return a job's throughput; None before it has enough epochs with rows at its parallelism."""
     by_parallelism: dict[int, list[EpochCost]] = defaultdict(list)
     for epoch in figures.epochs:
         by_parallelism[epoch.parallelism].append(epoch)
     fit = fit_cost(by_parallelism.pop(figures.parallelism, []))
     if fit is None:
         return None
-    # More waits than a large epoch takes, and still they are no larger.
+    # A large backlog that does not make the epochs larger.
     limited = (figures.waiting or 0) > _LIMITED * fit.rows
     epoch_rows = fit.rows
     if fit.separated and not limited:
@@ -61,7 +61,7 @@ def throughput(figures: Figures) -> Throughput | None:
 def _scaling(
     fit: CostFit, parallelism: int, others: dict[int, list[EpochCost]], limited: bool
 ) -> tuple[float, int | None]:
-    """Return how a row's cost falls with parallelism, as measured against the newest other one, and that one."""
+    """Return the scaling exponent measured against the newest other parallelism, and that parallelism."""
     for other in sorted(others, key=lambda each: -others[each][-1].committed_ms):
         against = fit_cost(others[other])
         if against is None:
@@ -69,7 +69,7 @@ def _scaling(
         if fit.separated and against.separated:
             gain = against.row_ms / fit.row_ms
         elif limited and (against.separated or 0.5 <= against.rows / fit.rows <= 2):
-            # Costs that hold their share of the fixed cost can be compared at one size only, that of epochs to come.
+            # Costs with a share of the fixed cost compare only at one size, that of the epochs to come.
             gain = _cost_ms(against, fit.rows) / max(_cost_ms(fit, fit.rows), 1e-6)
         else:
             continue

@@ -1,11 +1,22 @@
 """The runtime on Spark: the only place that imports pyspark."""
 
+import typing
+
+from statecore import extras
+
+# Before the first import of pyspark, whose files may be missing or mixed up.
+extras.require("pyspark", extra="spark")
+extras.refuse_pyspark_client()
+
 from statecore.runtime.job import Job
 from statecore.runtime.offline.bootstrap import write_savepoint
 from statecore.runtime.offline.copies import copy_savepoint
 from statecore.runtime.offline.rewrite import rewrite_savepoint
 from statecore.runtime.offline.tables import read_savepoint
-from statecore.runtime.sinks import FunctionSink, ParquetSink, PostgresSink, Sink, StagedEpoch
+from statecore.runtime.sinks import FunctionSink, ParquetSink, Sink, StagedEpoch
+
+if typing.TYPE_CHECKING:
+    from statecore.runtime.sinks.postgres import PostgresSink
 
 __all__ = [
     "FunctionSink",
@@ -19,3 +30,13 @@ __all__ = [
     "rewrite_savepoint",
     "write_savepoint",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import PostgresSink when it is asked for: only the extra ``postgres`` installs what it needs."""
+    if name != "PostgresSink":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    extras.require("psycopg", extra="postgres")
+    from statecore.runtime.sinks.postgres import PostgresSink
+
+    return PostgresSink

@@ -43,6 +43,8 @@ class Source:
     """A named input.
 
     Attributes:
+        name: Its identity in savepoints.
+        read: Makes the streaming DataFrame from a session.
         event_time: Column with the records' event time, or None.
         max_lateness: How far the watermark stays behind the newest event time.
 
@@ -56,7 +58,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output of an operator: a side output's tag name, or ``MAIN_OUTPUT``, and the schema of its rows."""
+    """An output of an operator.
+
+    Attributes:
+        uid: The operator.
+        tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
+        schema: Of its rows, as Spark DDL.
+
+    """
 
     uid: str
     tag: str
@@ -69,7 +78,14 @@ Input = Source | Output
 
 @dataclass(frozen=True, slots=True)
 class SinkBinding:
-    """A sink and the output it takes: a side output's tag name, or ``MAIN_OUTPUT``."""
+    """A sink and the output that it publishes.
+
+    Attributes:
+        name: The sink's identity among those of the job.
+        tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
+        schema: Of the rows, as Spark DDL.
+
+    """
 
     name: str
     tag: str
@@ -79,11 +95,11 @@ class SinkBinding:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastInput:
-    """What every subtask of an operator reads.
+    """The input that every subtask of an operator reads in full.
 
     Attributes:
-        order_by: Columns to sort each epoch's records by.
-        states: The broadcast states that it is kept in.
+        order_by: Columns that each epoch's records are sorted by.
+        states: The broadcast states that the function keeps them in.
 
     """
 
@@ -97,9 +113,9 @@ class OperatorPlan:
     """One operator: its inputs, key, function and outputs.
 
     Attributes:
-        key_columns: None of them for an operator without a key.
+        key_columns: Empty for an operator without a key.
         parallelism: Number of its subtasks; None for the job's.
-        late: Takes late records of the main input instead of the function; None for none.
+        late: Side output that takes late records of the main input; None passes them to the function.
 
     """
 
@@ -116,15 +132,15 @@ class OperatorPlan:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """All that it reads."""
+        """The main input, and the broadcast one if there is one."""
         return (self.input,) if self.broadcast is None else (self.input, self.broadcast.input)
 
 
 class Job:
-    """Collects what ``build(job)`` says.
+    """The job that ``build(job)`` describes.
 
-    Args:
-        settings: The job's settings, as registered in the catalog.
+    Attributes:
+        settings: The job's settings as registered, read-only.
 
     """
 
@@ -135,12 +151,12 @@ class Job:
 
     @property
     def sinks(self) -> list[SinkBinding]:
-        """The sinks of all operators."""
+        """All sinks of the job."""
         return [binding for operator in self.operators for binding in operator.sinks]
 
     @property
     def fires_timers(self) -> bool:
-        """Whether a function does anything when a timer fires."""
+        """Whether any function handles timers."""
         return any(fires_timers(operator.function) for operator in self.operators)
 
     def source(
@@ -150,16 +166,20 @@ class Job:
         event_time: str | None = None,
         max_lateness: timedelta | None = None,
     ) -> Stream:
-        """Name an input.
+        """Add a source.
 
         Args:
-            name: Its identity in savepoints.
-            read: Makes the streaming DataFrame from a session.
-            event_time: Column of type timestamp with the records' event time; a record with null there has none.
-            max_lateness: How far the watermark stays behind the newest event time; nothing by default.
+            name: Its identity in savepoints: letters, digits, ``_``, ``-`` and ``.``.
+            read: Returns the streaming DataFrame, given a session. Limit what one epoch reads, for example with
+                ``maxFilesPerTrigger``.
+            event_time: Column of type timestamp with the records' event time. A null there means none.
+            max_lateness: How far the watermark stays behind the newest event time; zero by default.
+
+        Returns:
+            The source's records.
 
         Raises:
-            JobDefinitionError: The name is taken or not usable, or the lateness is negative or without event time.
+            JobDefinitionError: The name is taken or unusable, or the lateness is negative or comes without event time.
 
         """
         _check_name("source", name, [source.name for source in self.sources])
@@ -173,10 +193,10 @@ class Job:
         return Stream(self, source)
 
     def validated(self) -> Job:
-        """Return this job when it can be run.
+        """Return this job if it can run.
 
         Raises:
-            JobDefinitionError: It cannot.
+            JobDefinitionError: It has no operator, or a source that no operator reads.
 
         """
         if not self.operators:
@@ -195,21 +215,24 @@ class Job:
 
 
 class Stream:
-    """Records of a source, or an output of an operator."""
+    """Records without a key: a source, or an output of an operator."""
 
     def __init__(self, job: Job, stream_input: Input) -> None:
         self._job = job
         self._input = stream_input
 
     def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
-        """Partition by columns.
+        """Partition the records by columns.
 
         Args:
-            columns: Key columns.
-            order_by: Columns to sort each epoch's records by before they are processed; without them there is no order.
+            columns: Key columns. A key is always a tuple of their values.
+            order_by: Columns that each epoch's records are sorted by; without them records have no order.
+
+        Returns:
+            The same records, with a key.
 
         Raises:
-            JobDefinitionError: No column, or one that state files use themselves.
+            JobDefinitionError: No column is given, one is given twice, or one has a name that state files reserve.
 
         """
         if not columns:
@@ -225,16 +248,20 @@ class Stream:
         return KeyedStream(self._job, self._input, columns, tuple(order_by))
 
     def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
-        """Give every record to every subtask of the operator that another stream is connected for.
+        """Send every record to every subtask of the operator that it is connected to.
 
         Within an epoch, broadcast records come before the others.
 
         Args:
             states: The broadcast states that the function keeps them in.
-            order_by: Columns to sort each epoch's records by: all subtasks must do the same in the same order.
+            order_by: Columns that each epoch's records are sorted by. Give them if the order matters, because all
+                subtasks must apply the records in the same order.
+
+        Returns:
+            What ``connect`` of another stream takes.
 
         Raises:
-            JobDefinitionError: No state, or something else than a map state's descriptor.
+            JobDefinitionError: No state is given, or one is not a ``MapStateDescriptor``.
 
         """
         if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
@@ -244,7 +271,7 @@ class Stream:
         return BroadcastStream(self._job, BroadcastInput(self._input, tuple(order_by), states))
 
     def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
-        """Process these records, without a key, beside broadcast ones."""
+        """Connect these records, which have no key, to a broadcast stream."""
         return ConnectedStream(self._job, self._input, (), (), broadcast)
 
     def process(
@@ -256,12 +283,15 @@ class Stream:
         parallelism: int | None = None,
         late: OutputTag | None = None,
     ) -> ProcessedStream:
-        """Run a ``ProcessFunction`` over every record, without a key; see ``KeyedStream.process``."""
+        """Run a ``ProcessFunction`` or a ``BatchProcessFunction`` on every record.
+
+        Arguments and errors are those of ``KeyedStream.process``.
+        """
         return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output, parallelism, late))
 
 
 class BroadcastStream:
-    """Records for every subtask."""
+    """Records that every subtask gets; ``connect`` of another stream takes it."""
 
     def __init__(self, job: Job, broadcast: BroadcastInput) -> None:
         self.job = job
@@ -278,7 +308,7 @@ class KeyedStream:
         self._order_by = order_by
 
     def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
-        """Process these records beside broadcast ones."""
+        """Connect these records to a broadcast stream."""
         return ConnectedStream(self._job, self._input, self._columns, self._order_by, broadcast)
 
     def process(
@@ -290,21 +320,24 @@ class KeyedStream:
         parallelism: int | None = None,
         late: OutputTag | None = None,
     ) -> ProcessedStream:
-        """Run a ``KeyedProcessFunction`` over every record.
+        """Run a ``KeyedProcessFunction`` or a ``BatchProcessFunction`` on every record.
 
         Args:
-            function: What to run.
-            output: Schema of its main output, as Spark DDL.
-            uid: Stable identity of the operator in savepoints.
-            parallelism: Number of subtasks of this operator, which a rescale of the job leaves as it is; by default
-                the job's.
-            late: Side output, with the records' own columns, for those whose event time is at or behind the watermark:
-                they go there and not to the function. Without it the function gets every record.
+            function: An instance. It is shipped to the workers.
+            output: Columns of the main output, as Spark DDL.
+            uid: The operator's stable identity in savepoints.
+            parallelism: Number of this operator's subtasks, which a rescale of the job does not change; by default the
+                job's.
+            late: Side output, with the columns of the records, for records whose event time is at or behind the
+                watermark. They skip the function. Without it the function gets every record.
+
+        Returns:
+            The main output.
 
         Raises:
-            JobDefinitionError: The function is none, the uid is taken or not usable, the parallelism is not positive,
-                or the records that ``late`` asks for have no event time.
-            UnsupportedTypeError: The output schema, or that of the late records, cannot be parsed.
+            JobDefinitionError: The function does not fit the stream, the uid is taken or unusable, the parallelism is
+                below 1, or ``late`` is given for a source without event time.
+            UnsupportedTypeError: The columns of the output or of ``late`` cannot be parsed.
 
         """
         order = self._order_by
@@ -313,7 +346,7 @@ class KeyedStream:
 
 
 class ConnectedStream:
-    """Records beside those of a broadcast stream."""
+    """Records and the broadcast stream that they are connected to."""
 
     def __init__(
         self,
@@ -335,15 +368,15 @@ class ConnectedStream:
         parallelism: int | None = None,
         late: OutputTag | None = None,
     ) -> ProcessedStream:
-        """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, over both streams.
+        """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, on both streams.
 
-        See ``KeyedStream.process``; broadcast records are never too late for it.
+        Arguments and errors are those of ``KeyedStream.process``. Broadcast records are never late.
         """
         return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism, late))
 
 
 class OutputStream(Stream):
-    """One output of an operator."""
+    """One output of an operator: a stream that a sink can publish."""
 
     def __init__(self, job: Job, plan: OperatorPlan, tag: str, schema: str) -> None:
         super().__init__(job, Output(plan.uid, tag, schema))
@@ -353,8 +386,12 @@ class OutputStream(Stream):
     def sink(self, name: str, sink: Sink) -> None:
         """Publish this output's committed rows in a sink.
 
+        Args:
+            name: The sink's identity, with which it remembers what it published.
+            sink: Where the rows go.
+
         Raises:
-            JobDefinitionError: The name is taken or not usable.
+            JobDefinitionError: The name is taken or unusable.
 
         """
         _check_name("sink", name, [binding.name for binding in self._job.sinks])
@@ -368,7 +405,12 @@ class ProcessedStream(OutputStream):
         super().__init__(job, plan, MAIN_OUTPUT, plan.output)
 
     def side_output(self, tag: OutputTag) -> OutputStream:
-        """Return what the function sends to ``tag``: one column per field of its type."""
+        """Return the rows that the function sends to ``tag``.
+
+        Args:
+            tag: A tag that the function uses. Its ``value_type`` gives the columns.
+
+        """
         return OutputStream(self._job, self._plan, tag.name, tag.value_type)
 
 
@@ -405,10 +447,10 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
 
 
 def fetch_artifact(artifact: str, directory: Path) -> Path:
-    """Return a job file that can be loaded: itself, or a copy in ``directory`` of one that lies in a store.
+    """Return a local path of a job file; one from a store is copied into ``directory``.
 
     Raises:
-        JobDefinitionError: There is no such file.
+        JobDefinitionError: The file does not exist.
         StorageError: Its store cannot be reached.
 
     """
@@ -427,12 +469,16 @@ def fetch_artifact(artifact: str, directory: Path) -> Path:
 
 
 def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
-    """Run ``build(job)`` of a job file.
+    """Run ``build(job)`` of a job file and return the job.
 
-    Functions are shipped to the workers by value: a job file is no module that they could import.
+    Functions are shipped to the workers by value, because workers cannot import a job file.
+
+    Args:
+        artifact: The job file.
+        settings: The job's settings as registered.
 
     Raises:
-        JobDefinitionError: There is no such file, it has no ``build``, or it describes no job that can run.
+        JobDefinitionError: The file does not exist, has no ``build``, or describes a job that cannot run.
 
     """
     path = Path(artifact)

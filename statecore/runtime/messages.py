@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from statecore.functions import UserFunction
-from statecore.model import Field, MapStateDescriptor
+from statecore.model import Field, MapStateDescriptor, OutputTag
 from statecore.snapshot.manifest import FieldRef, KeyedFile, OperatorFile, StagedOutput, StateSchema
 from statecore.storage import FileStore
 
@@ -58,7 +58,7 @@ class OperatorSpec:
         key_fields: Empty for an operator without a key.
         broadcast: The broadcast states, none without a broadcast input.
         broadcast_event_time: As ``event_time``, of the broadcast input.
-        late: Name of the tag that takes late records instead of the function, or None.
+        late: The tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether restored state that the function leaves out is no error.
         ordered: Whether the records of an epoch were sorted, so that their order must be kept across keys.
@@ -72,7 +72,7 @@ class OperatorSpec:
     key_fields: tuple[FieldRef, ...]
     broadcast: tuple[MapStateDescriptor, ...]
     broadcast_event_time: str | None
-    late: str | None
+    late: OutputTag | None
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
     crossings: tuple[Crossing, ...]
@@ -143,7 +143,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         operator: All files of the operator state, or None when none of it changed.
         key_groups: Key groups that it owns, 0 without a key.
         cached_key_groups: Those whose state was met in memory.
-        state_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
+        state_rows: Rows of each keyed state; of a map in an epoch that counts state, or restores it.
+        key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
         load_ms, process_ms, write_ms: Duration of the phases.
         memory_used, memory_limit: Bytes, of the worker.
 
@@ -169,7 +170,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     next_processing_timer_ms: int | None
     key_groups: int
     cached_key_groups: int
-    state_rows: dict[str, tuple[int, ...]] | None
+    state_rows: dict[str, int]
+    key_group_rows: dict[str, tuple[int, ...]] | None
     load_ms: int
     process_ms: int
     write_ms: int

@@ -48,7 +48,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 # Here, because it takes a third of the time that a driver needs to import what it needs.
                 import pandas as pd
 
-                own[_GRACE] = pd.Timedelta(own[_GRACE]).to_pytimedelta()
+                own[_GRACE] = pd.Timedelta(conf[_GRACE]).to_pytimedelta()
             return msgspec.convert(own, cls, strict=False)
         except (msgspec.ValidationError, ValueError) as error:
             known = [field.encode_name for field in msgspec.structs.fields(cls)]

@@ -16,7 +16,8 @@
      "rows": …, "rows_total": …,        records of this epoch, and since the job began
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "own_parallelism": null | 4,        when the job file fixes it
-                    "subtasks": [{"keyed": [files, oldest first], "operator": [files]}, …]}],
+                    "subtasks": [{"keyed": [files, oldest first], "operator": [files],
+                                  "operator_token": …, "state_rows": {"totals": 4044}}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
      "sources": [{"name": "flights", "positions": ["{…}"]}],    what a resume reads on from, for people
      "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.progress
@@ -33,6 +34,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from enum import StrEnum
+from importlib.metadata import version
 from typing import Literal
 
 import msgspec
@@ -43,7 +45,7 @@ from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
 VERSION = 3
-WRITER = "statecore 0.1.0"
+WRITER = f"statecore {version('statecore')}"
 _READABLE = (1, 2, VERSION)
 _VERSIONS = " or ".join(map(str, _READABLE))
 _NO_CHECKSUM = "0" * 64
@@ -104,11 +106,17 @@ class OperatorFile(_Record, frozen=True, kw_only=True):
 
 
 class SubtaskState(_Record, frozen=True, kw_only=True):
-    """What one subtask restores: its keyed files oldest first, its operator files, its version of operator state."""
+    """What one subtask restores: its keyed files oldest first, its operator files, its version of operator state.
+
+    Attributes:
+        state_rows: Rows of each keyed state, as its subtask counted them; its files have a row for each write.
+
+    """
 
     keyed: tuple[KeyedFile, ...] = ()
     operator: tuple[OperatorFile, ...] = ()
     operator_token: str = ""
+    state_rows: dict[str, int] = {}
 
 
 class FieldRef(_Record, frozen=True, kw_only=True):

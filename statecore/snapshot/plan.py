@@ -1,9 +1,9 @@
-"""What a rescale will do, without doing it: only counts of rows are read, nothing is written or moved."""
+"""Plans a rescale from the manifest and the files' statistics; writes and moves nothing."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,24 +17,24 @@ from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import rows_per_key_group
-from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest
+from statecore.snapshot.manifest import FileKind, Manifest, OperatorState
 from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
 
 _Counts = npt.NDArray[np.int64]
-# What pyarrow raises for bytes that are not checked before it looks at them.
+_Amounts = npt.NDArray[np.float64]  # two rows, of state rows and of bytes, with a column for each key group
+# What pyarrow raises for damaged bytes.
 _UNREADABLE = (pa.ArrowException, OSError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskPlan:
-    """What one subtask will have, over all operators.
+    """The share of one new subtask, over all operators.
 
     Attributes:
         key_groups: First and last key group.
-        files: Files it will read.
-        rows: Rows of keyed state and elements of operator state in them that are its own; a row that was written over
-            in a later changelog counts each time.
-        bytes: Its share of these files' bytes.
+        files: Files that it reads at its start.
+        rows: Rows of keyed state and elements of operator state; an estimate when a subtask's key groups are divided.
+        bytes: Size of these rows, at the average size of a row in their files.
 
     """
 
@@ -46,15 +46,25 @@ class SubtaskPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """The state of one operator: rows of keyed state and elements of operator state, and the bytes they take."""
+
+    uid: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RescalePlan:
     """What a rescale will do.
 
     Attributes:
         method: ``by_reference``, or ``rewrite`` when max parallelism changes.
-        subtasks: What each will have of the operators that follow the job's parallelism; of keyed state an even share
-            in a rewrite, because only hashing every key anew could tell.
-        fixed: The operators whose parallelism the job file fixes, with that parallelism.
-        bytes_written: State that the rescale itself writes: nothing by reference, all keyed state in a rewrite.
+        subtasks: Each one's share of the operators that follow the job's parallelism. For a rewrite, keyed state is
+            divided evenly: the real shares are known only after hashing every key again.
+        operators: All of them, in the job's order.
+        fixed: Operators with a parallelism of their own in the job file, and that parallelism.
+        bytes_written: State that the rescale writes: none by reference, all keyed state in a rewrite.
 
     """
 
@@ -67,6 +77,7 @@ class RescalePlan:
     from_max_parallelism: int
     to_max_parallelism: int
     subtasks: tuple[SubtaskPlan, ...]
+    operators: tuple[OperatorPlan, ...]
     fixed: tuple[tuple[str, int], ...]
     bytes_written: int
 
@@ -76,13 +87,18 @@ class RescalePlan:
         return sum(subtask.rows for subtask in self.subtasks)
 
     @property
+    def bytes(self) -> int:
+        """Bytes in all subtasks."""
+        return sum(subtask.bytes for subtask in self.subtasks)
+
+    @property
     def skew(self) -> float:
         """Rows of the fullest subtask per rows of the average one; 1.0 is even."""
         return max(subtask.rows for subtask in self.subtasks) * len(self.subtasks) / self.rows if self.rows else 1.0
 
 
 def newest_to_plan(store: CheckpointStore, job: str) -> Manifest:
-    """Return the newest committed epoch of a job, which a rescale would go on from.
+    """Return the newest committed epoch of a job, where a rescale starts.
 
     Raises:
         MissingFileError: None is committed yet.
@@ -105,18 +121,18 @@ def plan_rescale(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> RescalePlan:
-    """Return what a rescale of a savepoint or checkpoint will do.
+    """Plan a rescale of a savepoint or checkpoint.
 
     Args:
-        store: Where its files lie.
+        store: The store of its files.
         manifest: What to rescale.
-        parallelism: Subtasks to be.
-        max_parallelism: Key groups to be; None keeps their number.
-        progress: Called with the files read so far and their number.
+        parallelism: Number of new subtasks.
+        max_parallelism: New number of key groups; None keeps it.
+        progress: Called with the number of files read so far and in all.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
-        MissingFileError: A file of the state is not there.
+        MissingFileError: A file of the state is missing.
         CorruptFileError: A file of the state cannot be read.
 
     """
@@ -125,16 +141,21 @@ def plan_rescale(
     check_parallelism(parallelism, groups)
     rehashed = groups != manifest.max_parallelism
     counted = _counted(store, manifest, progress)
-    stored_bytes = sum(_keyed_share(files, counted).bytes for files in _keyed_files(manifest))
+    keyed = {each.uid: _keyed_amounts(each, counted, manifest.max_parallelism) for each in manifest.operators}
+    operators = tuple(_operator_plan(each, keyed[each.uid]) for each in manifest.operators)
     fixed = tuple((each.uid, each.own_parallelism) for each in manifest.operators if each.own_parallelism is not None)
     follow = tuple(operator for operator in manifest.operators if operator.own_parallelism is None)
     manifest = msgspec.structs.replace(manifest, operators=follow)
+    amounts = sum((keyed[each.uid] for each in follow), np.zeros((2, manifest.max_parallelism)))
     if rehashed:
         rescaled = rescale_operator_state(manifest, parallelism, groups)
-        keyed = _even_shares(manifest, counted, parallelism, groups)
+        amounts = np.repeat(amounts.sum(axis=1, keepdims=True) / groups, groups, axis=1)
+        states = {(each.uid, item.state) for each in follow for subtask in each.subtasks for item in subtask.keyed}
+        files = [len(states)] * parallelism
     else:
         rescaled = rescale_by_reference(manifest, parallelism)
-        keyed = [_keyed_share(files, counted) for files in _keyed_files(rescaled)]
+        files = [sum(len(each.subtasks[index].keyed) for each in rescaled.operators) for index in range(parallelism)]
+    shares = _dealt_out(amounts, files, groups)
     return RescalePlan(
         job=manifest.job,
         lineage=manifest.lineage,
@@ -144,30 +165,11 @@ def plan_rescale(
         to_parallelism=parallelism,
         from_max_parallelism=manifest.max_parallelism,
         to_max_parallelism=groups,
-        subtasks=_subtasks(rescaled, keyed, _operator_shares(manifest, rescaled)),
+        subtasks=_subtasks(rescaled, shares, _operator_shares(manifest, rescaled)),
+        operators=operators,
         fixed=fixed,
-        bytes_written=stored_bytes if rehashed else 0,
+        bytes_written=round(sum(of_operator[1].sum() for of_operator in keyed.values())) if rehashed else 0,
     )
-
-
-def rows_by_key_group(store: CheckpointStore, manifest: Manifest) -> dict[str, list[int]]:
-    """Return per operator the rows of each of its key groups, ``max_parallelism`` numbers.
-
-    Raises:
-        MissingFileError: A file of the state is not there.
-        CorruptFileError: A file of the state cannot be read.
-
-    """
-    counted = _counted(store, manifest, None)
-    totals = {}
-    for operator in manifest.operators:
-        total = np.zeros(manifest.max_parallelism, np.int64)
-        for subtask in operator.subtasks:
-            for item in subtask.keyed:
-                start, end = item.key_groups
-                total[start : end + 1] += counted[item.file.path][start : end + 1]
-        totals[operator.uid] = total.tolist()
-    return totals
 
 
 class _Share(NamedTuple):
@@ -182,7 +184,12 @@ def _counted(
     store: CheckpointStore, manifest: Manifest, progress: Callable[[int, int], None] | None
 ) -> dict[str, _Counts]:
     """Return the rows per key group of each keyed file."""
-    files = {item.file.path: item.kind for of_subtask in _keyed_files(manifest) for item in of_subtask}
+    files = {
+        item.file.path: item.kind
+        for operator in manifest.operators
+        for subtask in operator.subtasks
+        for item in subtask.keyed
+    }
     counted: dict[str, _Counts] = {}
     for done, (path, kind) in enumerate(files.items(), start=1):
         with store.files.open_input(path) as file:
@@ -198,50 +205,47 @@ def _counted(
     return counted
 
 
-def _keyed_files(manifest: Manifest) -> list[list[KeyedFile]]:
-    """Return the keyed files of each subtask, over all operators."""
-    subtasks = max((len(operator.subtasks) for operator in manifest.operators), default=0)
-    files: list[list[KeyedFile]] = [[] for _ in range(max(subtasks, manifest.parallelism))]
-    for operator in manifest.operators:
-        for index, subtask in enumerate(operator.subtasks):
-            files[index] += subtask.keyed
-    return files
+def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_groups: int) -> _Amounts:
+    """Return rows and bytes of an operator's keyed state per key group.
+
+    Files hold a row per write; ``state_rows`` holds the number of live rows. The files' rows of each key group are
+    scaled to that number. Without it they count in full.
+    """
+    amounts = np.zeros((2, key_groups))
+    for subtask in operator.subtasks:
+        in_files: dict[str, _Amounts] = defaultdict(lambda: np.zeros((2, key_groups)))
+        for item in subtask.keyed:
+            start, end = item.key_groups
+            rows = counted[item.file.path][start : end + 1]
+            in_files[item.state][:, start : end + 1] += rows, rows * (item.file.size / max(item.rows, 1))
+        for state, found in in_files.items():
+            written = found[0].sum()
+            amounts += found * (subtask.state_rows.get(state, written) / max(written, 1))
+    return amounts
 
 
-def _keyed_share(files: Iterable[KeyedFile], counted: dict[str, _Counts]) -> _Share:
+def _dealt_out(amounts: _Amounts, files: Sequence[int], max_parallelism: int) -> list[_Share]:
+    """Return each subtask's share of the key groups; the shares add up to the whole, to the row."""
+    up_to = np.rint(np.cumsum(amounts, axis=1, dtype=np.float64)).astype(np.int64)
+    rows, size = np.concatenate([np.zeros((2, 1), np.int64), up_to], axis=1)
     shares = []
-    for item in files:
-        start, end = item.key_groups
-        rows = int(counted[item.file.path][start : end + 1].sum())
-        shares.append((rows, item.file.size * rows // max(item.rows, 1)))
-    return _Share(len(shares), sum(rows for rows, _ in shares), sum(size for _, size in shares))
-
-
-def _even_shares(
-    manifest: Manifest, counted: dict[str, _Counts], parallelism: int, max_parallelism: int
-) -> list[_Share]:
-    of_subtasks = _keyed_files(manifest)
-    _, rows, size = (
-        sum(column) for column in zip(*(_keyed_share(files, counted) for files in of_subtasks), strict=True)
-    )
-    states = {
-        (operator.uid, item.state)
-        for operator in manifest.operators
-        for subtask in operator.subtasks
-        for item in subtask.keyed
-    }
-    shares = []
-    for index in range(parallelism):
-        own = key_group_range(max_parallelism, parallelism, index)
-        start, end = own.start, own.end + 1
-        shares.append(
-            _Share(
-                len(states),
-                rows * end // max_parallelism - rows * start // max_parallelism,
-                size * end // max_parallelism - size * start // max_parallelism,
-            )
-        )
+    for index, count in enumerate(files):
+        own = key_group_range(max_parallelism, len(files), index)
+        end = own.end + 1
+        shares.append(_Share(count, int(rows[end] - rows[own.start]), int(size[end] - size[own.start])))
     return shares
+
+
+def _operator_plan(operator: OperatorState, keyed: _Amounts) -> OperatorPlan:
+    listed = {item.file.path: item.file.size for subtask in operator.subtasks for item in subtask.operator}
+    elements = {
+        (item.file.path, offset)
+        for subtask in operator.subtasks
+        for item in subtask.operator
+        for offset in item.partitions.offsets
+    }
+    rows, size = keyed.sum(axis=1)
+    return OperatorPlan(operator.uid, round(rows) + len(elements), round(size) + sum(listed.values()))
 
 
 def _operator_shares(manifest: Manifest, rescaled: Manifest) -> list[_Share]:

@@ -67,7 +67,8 @@ def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism
     """
     operators = tuple(
         msgspec.structs.replace(
-            operator, subtasks=tuple(msgspec.structs.replace(subtask, keyed=()) for subtask in operator.subtasks)
+            operator,
+            subtasks=tuple(msgspec.structs.replace(each, keyed=(), state_rows={}) for each in operator.subtasks),
         )
         for operator in manifest.operators
     )
@@ -82,7 +83,10 @@ def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -
     old = operator.subtasks if len(operator.subtasks) == parallelism else (SubtaskState(),) * parallelism
     return tuple(
         SubtaskState(
-            keyed=files, operator=elements, operator_token=before.operator_token if elements == before.operator else ""
+            keyed=files,
+            operator=elements,
+            operator_token=before.operator_token if elements == before.operator else "",
+            state_rows=before.state_rows,
         )
         for files, elements, before in zip(keyed, listed, old, strict=True)
     )

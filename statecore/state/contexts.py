@@ -53,14 +53,14 @@ class Moment:
 class Emitter(Protocol):
     """Takes what a function puts out, with the event time of the record or timer that it comes from, in ms."""
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
-        """Take one output; ``tag`` is the name of its tag, empty for the main output."""
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
+        """Take one row of a side output."""
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        """Take outputs of the main one."""
+        """Take rows of the main output."""
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        """Take many outputs as columns, with the event time of each."""
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+        """Take many rows as columns, with the event time of each; None is the main output."""
 
 
 class NoBroadcastState:
@@ -288,7 +288,7 @@ class ElementContext(NoBroadcastState):
             StateError: ``tag`` is no OutputTag.
 
         """
-        self._emitter.emit(_name_of(tag), value, self._moment.timestamp)
+        self._emitter.emit(_checked(tag), value, self._moment.timestamp)
 
     def timer_service(self) -> TimerService:
         """Return what registers timers."""
@@ -328,9 +328,14 @@ class KeyedElementContext(ElementContext):
 
 
 class BatchElementContext(ElementContext):
-    """Given to ``process_batch``; the backend is None for a function without keys."""
+    """Given to ``process_batch``; the backend is None for a function without keys.
 
-    __slots__ = ("_backend", "_times")
+    Attributes:
+        last_key: Where a walk through the keys is, or was left; None before it and after its end.
+
+    """
+
+    __slots__ = ("_backend", "_times", "last_key")
 
     def __init__(
         self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend | None
@@ -338,10 +343,12 @@ class BatchElementContext(ElementContext):
         super().__init__(moment, emitter, timers)
         self._backend = backend
         self._times: pa.Array | None = None
+        self.last_key: Key | None = None
 
     def begin(self, times: pa.Array | None) -> None:
         """Go to the next batch, with its rows' event times."""
         self._times = times
+        self.last_key = None
         self._moment.timestamp = None if times is None else pc.max(times).as_py()
 
     def timestamps(self) -> pa.Array | None:
@@ -359,7 +366,9 @@ class BatchElementContext(ElementContext):
         try:
             for scope, key_group in zip(keys.scopes, keys.key_groups.tolist(), strict=True):
                 backend.set_current_key(scope, key_group)
+                self.last_key = scope
                 yield scope
+            self.last_key = None
         finally:
             backend.forget_current_key()
 
@@ -370,9 +379,9 @@ class BatchElementContext(ElementContext):
             StateError: ``tag`` is no OutputTag, or the rows are no record batch, or there are not as many timestamps.
 
         """
-        self.emit_rows(_name_of(tag), value, timestamps)
+        self.emit_rows(_checked(tag), value, timestamps)
 
-    def emit_rows(self, tag: str, rows: Any, timestamps: pa.Array | None) -> None:
+    def emit_rows(self, tag: OutputTag | None, rows: Any, timestamps: pa.Array | None) -> None:
         """Hand on rows that the function put out.
 
         Raises:
@@ -533,14 +542,13 @@ def timers_of_windows_alone(moment: Moment) -> TimerService:
     return _TimersOfWindowsAlone(moment)
 
 
-def _name_of(tag: OutputTag) -> str:
-    try:
-        return tag.name
-    except AttributeError:
-        raise StateError(
-            f"found {tag!r} as the tag of a side output; expected an OutputTag; give the one that the side output "
-            "was declared with, not its name"
-        ) from None
+def _checked(tag: OutputTag) -> OutputTag:
+    if isinstance(tag, OutputTag):
+        return tag
+    raise StateError(
+        f"found {tag!r} as the tag of a side output; expected an OutputTag; give the one that the side output "
+        "was declared with, not its name"
+    )
 
 
 def _current_scope(backend: HeapKeyedStateBackend) -> tuple[int, Scope]:

@@ -359,9 +359,10 @@ def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
 
 
 def _wrong_getter(descriptor: StateDescriptor) -> StateConflictError:
+    getter = "get_state" if descriptor.kind is StateKind.VALUE else f"get_{descriptor.kind}_state"
     return StateConflictError(
         f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter of its "
-        "kind; call get_value_state (get_state), get_list_state and so on with a descriptor of that kind"
+        f"kind; call {getter}()"
     )
 
 

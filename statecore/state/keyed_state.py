@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from statecore.errors import NoCurrentKeyError, StateError, StateTypeError
+from statecore.errors import NoCurrentKeyError, StateError, StateTypeError, shortened
 from statecore.model import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -113,10 +113,10 @@ class HeapState:
         scope = self._backend.scope
         key, namespace = split_scope(scope) if scope is not None else (None, None)
         where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
-        part = f" ({error.path} is {error.value!r}, not {error.expected})" if error.path else ""
         return StateTypeError(
-            f"found {value!r} for state {self.table.name!r} under {where}{part}; expected a value of type "
-            f"{self.table.type}; convert it before it is written, or declare another type; the old value was kept"
+            f"found {shortened(value)} for state {self.table.name!r} under {where}{error.details}; expected a value "
+            f"of type {self.table.type}; convert it before it is written, or declare another type; the old value was "
+            "kept"
         )
 
     def _given(self, stored: Any) -> Any:

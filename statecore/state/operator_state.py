@@ -150,7 +150,7 @@ class OperatorListState:
                 conformed.append(self._conform(value))
             except MisfitError as error:
                 raise StateTypeError(
-                    f"found {value!r} for operator state {self.name!r}{_part(error)}; expected elements of type "
+                    f"found {value!r} for operator state {self.name!r}{error.details}; expected elements of type "
                     f"{self.type}; convert them before they are written, or declare another type; "
                     "the old elements were kept"
                 ) from error
@@ -201,7 +201,7 @@ class _BroadcastEntries:
             return self._conform_key(key)
         except MisfitError as error:
             raise StateTypeError(
-                f"found the key {key!r} for broadcast state {self.name!r}{_part(error)}; expected a key of type "
+                f"found the key {key!r} for broadcast state {self.name!r}{error.details}; expected a key of type "
                 f"{self.key_type}; convert it, or declare another type"
             ) from error
 
@@ -321,7 +321,7 @@ class BroadcastMapState(_BroadcastEntries):
             return self._conform(value)
         except MisfitError as error:
             raise StateTypeError(
-                f"found {value!r} for broadcast state {self.name!r} under key {key!r}{_part(error)}; expected a value "
+                f"found {value!r} for broadcast state {self.name!r} under key {key!r}{error.details}; expected a value "
                 f"of type {self.value_type}; convert it before it is written, or declare another type; "
                 "the old value was kept"
             ) from error
@@ -553,7 +553,3 @@ def _conflict(
 
 def _described(mode: DistributionMode, type_ddl: str) -> str:
     return f"broadcast {type_ddl}" if mode is DistributionMode.BROADCAST else f"{mode.value} list of {type_ddl}"
-
-
-def _part(error: MisfitError) -> str:
-    return f" ({error.path} is {error.value!r}, not {error.expected})" if error.path else ""

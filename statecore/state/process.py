@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.errors import ConfigurationError, StatecoreError, StateError, StateMigrationError
+from statecore.errors import ConfigurationError, StateError, StateMigrationError, shortened
 from statecore.functions import (
     BatchProcessFunction,
     BroadcastProcessFunction,
@@ -21,7 +22,7 @@ from statecore.functions import (
     TimerService,
     UserFunction,
 )
-from statecore.model import MapStateDescriptor
+from statecore.model import MapStateDescriptor, OutputTag
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import (
     NO_WATERMARK,
@@ -64,7 +65,10 @@ class ProcessOperator:
         clock: The epoch's time.
         broadcast: The broadcast states that were declared.
         watermark: Where event time stands, in ms.
-        late: Name of the tag that late records go to as they are, instead of to the function; None for none.
+        late: The tag that late records go to as they are, instead of to the function; None for none.
+
+    Attributes:
+        failed_on: What the function failed on, in words: key and record, a timer, a batch, or a method; empty before.
 
     Raises:
         ConfigurationError: The function is of no known kind, or there are keys and it takes none, or the reverse.
@@ -83,7 +87,7 @@ class ProcessOperator:
         parallelism: int,
         broadcast: tuple[MapStateDescriptor, ...] = (),
         watermark: int = NO_WATERMARK,
-        late: str | None = None,
+        late: OutputTag | None = None,
     ) -> None:
         require_fit(function, keyed=keyed is not None, broadcast=bool(broadcast))
         self._function = function
@@ -92,6 +96,7 @@ class ProcessOperator:
         self._emitter = emitter
         self._declared = broadcast
         self._late = late
+        self.failed_on = ""
         self._moment = Moment(clock.now_ms, watermark)
         self._runtime = SubtaskContext(keyed, subtask, parallelism)
         self._event_timers: TimerTable | None = None
@@ -125,11 +130,13 @@ class ProcessOperator:
         """
         states = BroadcastStates(self._operator, self._declared)
         if isinstance(self._function, CheckpointedFunction):
-            self._function.initialize_state(InitializationContext(self._operator, self._keyed, restored=restored))
-        self._function.open(self._runtime)
-        self._make_contexts(states, self._take_timers())
-        if not allow_non_restored_state:
-            self._require_all_registered()
+            with self._naming("in initialize_state"):
+                self._function.initialize_state(InitializationContext(self._operator, self._keyed, restored=restored))
+        with self._naming("in open"):
+            self._function.open(self._runtime)
+            self._make_contexts(states, self._take_timers())
+            if not allow_non_restored_state:
+                self._require_all_registered()
         if self._keyed is not None:
             self._keyed.seal()
 
@@ -149,8 +156,8 @@ class ProcessOperator:
                         if type(returned) is not GeneratorType:
                             returned = outputs_of(returned, "process_element")
                         emit_all(returned, timestamp)
-                except StatecoreError as error:
-                    error.add_note(f"while processing {value!r}")
+                except Exception:
+                    self._fail(None if keyed is None else key, f"record {shortened(value)}")
                     raise
         finally:
             if keyed is not None:
@@ -177,7 +184,10 @@ class ProcessOperator:
                 keyed.set_current_batch(keys)
             for output in outputs_of(function.process_batch(rows, context), "process_batch"):
                 put_out, own_times = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
-                context.emit_rows(MAIN_OUTPUT, put_out, own_times)
+                context.emit_rows(None, put_out, own_times)
+        except Exception:
+            self._fail(context.last_key, f"batch of {rows.num_rows:,} rows", "last key")
+            raise
         finally:
             if keyed is not None:
                 keyed.forget_current_batch()
@@ -191,7 +201,8 @@ class ProcessOperator:
                 "KeyedBroadcastProcessFunction; connect the stream to a broadcast one"
             )
         self._moment.timestamp = timestamp
-        self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
+        with self._naming(f"broadcast record {shortened(value)}"):
+            self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
 
     def advance_watermark(self, watermark: int) -> None:
         """Let event time go on and fire the timers that it reaches; it never goes back."""
@@ -211,11 +222,24 @@ class ProcessOperator:
     def snapshot(self, epoch: int) -> None:
         """Let the function write what it holds outside of its states."""
         if isinstance(self._function, CheckpointedFunction):
-            self._function.snapshot_state(SnapshotContext(epoch))
+            with self._naming("in snapshot_state"):
+                self._function.snapshot_state(SnapshotContext(epoch))
 
     def close(self) -> None:
         """End the function."""
-        self._function.close()
+        with self._naming("in close"):
+            self._function.close()
+
+    @contextmanager
+    def _naming(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._fail(None, what)
+            raise
+
+    def _fail(self, key: Key | None, what: str, which: str = "key") -> None:
+        self.failed_on = what if key is None else f"{which} {shortened(key)}, {what}"
 
     def _in_time(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the records that event time has not passed; the others go to the side output."""
@@ -230,7 +254,7 @@ class ProcessOperator:
                 yield record
 
     def _rows_in_time(
-        self, tag: str, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array
+        self, tag: OutputTag, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array
     ) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array]:
         """Return the rows that event time has not passed; the others go to the side output."""
         late = pc.fill_null(pc.less_equal(times, self._moment.watermark), False)
@@ -318,8 +342,8 @@ class ProcessOperator:
                 self._moment.timestamp = timer.timestamp
                 try:
                     self._emit_all(function.on_timer(timer.timestamp, context), "on_timer")
-                except StatecoreError as error:
-                    error.add_note(f"while the timer {timer.timestamp} of key {key!r} fired")
+                except Exception:
+                    self._fail(key, f"{domain} timer {timer.timestamp}")
                     raise
         finally:
             keyed.set_current_namespace(None)

@@ -1,7 +1,8 @@
-"""Files behind one narrow Protocol: on a file system or in S3."""
+"""File storage, local or S3, behind one Protocol."""
 
 from __future__ import annotations
 
+from statecore.extras import require
 from statecore.storage.base import FileEntry, FileStore, safe_path
 from statecore.storage.local import LocalFileStore
 from statecore.storage.urls import parse_url, resolve_url, split_url
@@ -12,17 +13,18 @@ __all__ = ["FileEntry", "FileStore", "LocalFileStore", "open_store", "resolve_ur
 def open_store(url: str) -> FileStore:
     """Open the store at ``url``: a path, ``file:///path`` or ``s3://bucket/prefix``.
 
-    S3's endpoint, region and credentials are those of any boto3 program: environment, profile or instance role.
+    For S3, boto3 takes endpoint, region and credentials from the environment, a profile or the instance role.
 
     Raises:
-        ConfigurationError: The URL has a scheme this version does not know.
+        ConfigurationError: The URL has an unknown scheme.
 
     """
     place = parse_url(url)
     if place.scheme == "s3":
-        # boto3 takes a while to import; a process that stays with local files shall not pay for it.
+        require("boto3", extra="s3")
+        # Imported on demand: boto3 is slow to import.
         from statecore.storage.s3 import S3FileStore
 
         return S3FileStore(place)
-    # A path as it was given: it may lead through links, where `..` is not what it seems to be.
+    # A plain path stays as given: `..` behind a symbolic link cannot be resolved as text.
     return LocalFileStore(f"/{place.path}" if place.scheme == "file" else url)

@@ -1,4 +1,4 @@
-"""The narrow waist between this library and wherever its files lie."""
+"""The Protocol of a file store."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from statecore.errors import UnsafePathError
 
 
 class FileEntry(NamedTuple):
-    """A file as a listing shows it.
+    """A file in a listing.
 
     Attributes:
-        path: Relative to the root of its store.
-        size: In bytes.
-        modified_ms: When it was written, in milliseconds since 1970 by the clock of the storage; on S3, where a move
-            is a copy, when it was moved.
+        path: Path relative to the root of the store.
+        size: Size in bytes.
+        modified_ms: Time of the write in ms since 1970-01-01 UTC, by the storage's clock. On S3 a move is a copy, so
+            it is the time of the last move.
 
     """
 
@@ -29,19 +29,19 @@ class FileEntry(NamedTuple):
 class FileStore(Protocol):
     """A flat set of immutable files below one root.
 
-    Paths are relative to the root, use ``/`` and never leave it. A file is visible whole or not at all, and is
-    durable when the call that wrote it returns. A store can be pickled and used in another process.
+    Paths are relative to the root, use ``/`` and never leave the root. A file is visible whole or not at all, and
+    durable when the call that wrote it returns. A store can be pickled for use in another process.
 
-    Every method raises ``StorageError`` when the storage fails: a full disk, no access, no such bucket, no answer;
+    Every method raises ``StorageError`` when the storage fails (disk full, access denied, no such bucket, no answer)
     and ``UnsafePathError`` for a path that leaves the root.
     """
 
     @property
     def url(self) -> str:
-        """Where the root is; ``open_store(url)`` opens it again, in any process."""
+        """URL of the root; ``open_store(url)`` opens the same store in any process."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file; its name must be unique to its writer (an attempt token), because a file there is replaced."""
+        """Write a file, replacing any other at ``path``; make the name unique per writer (an attempt token)."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create a file unless it exists.
@@ -74,9 +74,9 @@ class FileStore(Protocol):
         """Return all files below the folder ``prefix`` whose paths come after ``after``, sorted by path."""
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another path; a file at ``target`` is replaced.
+        """Rename a file, replacing any other at ``target``.
 
-        It may be repeated when it was cut short: until the file is whole at ``target``, it stays at ``source``.
+        An interrupted move can be repeated: the file stays at ``source`` until it is whole at ``target``.
 
         Raises:
             MissingFileError: There is no file at ``source``.
@@ -84,11 +84,11 @@ class FileStore(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file; no error when it is missing."""
 
 
 def safe_path(path: str) -> str:
-    """Return ``path`` when it stays below its root.
+    """Return ``path`` if it stays below its root.
 
     Raises:
         UnsafePathError: The path is empty, absolute, or climbs with ``..``.
@@ -98,6 +98,6 @@ def safe_path(path: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
         raise UnsafePathError(
             f"found the path {path!r}; expected a relative path that stays below the root of its store; "
-            "check who wrote the manifest that names it"
+            "check where the manifest that names it comes from"
         )
     return path

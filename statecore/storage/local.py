@@ -1,4 +1,4 @@
-"""Files on a local or mounted file system."""
+"""A file store on a local or mounted file system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError, UnsafePathError
 from statecore.storage.base import FileEntry, safe_path
 
-# A folder is no file, and nothing lies below a file: here as in an object store.
+# As in an object store, a folder is not a file and a file has nothing below it.
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -24,9 +24,9 @@ _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class LocalFileStore:
-    """A ``FileStore`` on a directory that every process of the job can reach.
+    """A ``FileStore`` in a directory that every process of the job can reach.
 
-    The root may be a symbolic link; below it, links that lead out of it are refused.
+    The root may be a symbolic link; below it, links that lead out of the root are refused.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -34,7 +34,7 @@ class LocalFileStore:
         self._real_root = os.path.realpath(root)
 
     def __reduce__(self) -> tuple[type[LocalFileStore], tuple[str]]:
-        # Where a root that is a link really lies is another place on another machine.
+        # Not the resolved root: a link may point elsewhere on another machine.
         return LocalFileStore, (self.url,)
 
     @property
@@ -48,7 +48,7 @@ class LocalFileStore:
             temporary.rename(target)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file by a hard link, which the file system refuses when the name is taken.
+        """Create a file with a hard link, which fails atomically when the name is taken.
 
         Raises:
             AlreadyExistsError: The file exists.
@@ -59,13 +59,12 @@ class LocalFileStore:
                 os.link(temporary, target)
             except FileExistsError:
                 raise AlreadyExistsError(
-                    f"found {path} already there; expected to create it; "
-                    "somebody else was first, so discard this attempt"
+                    f"found {path} already there; expected to create it; another writer was first: discard this attempt"
                 ) from None
 
     def read(self, path: str) -> bytes:
         """Return the whole file."""
-        with self._reported("read", path):
+        with self._translated_errors("read", path):
             try:
                 return self._resolve(path).read_bytes()
             except _NO_FILE:
@@ -73,10 +72,10 @@ class LocalFileStore:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
-        # pyarrow reports a folder as any OSError, so look first; files do not turn into folders.
+        # Check first: pyarrow's error for a folder is indistinguishable from others.
         if self.size(path) is None:
             raise self._missing(path)
-        with self._reported("open", path):
+        with self._translated_errors("open", path):
             try:
                 return pa.OSFile(str(self._resolve(path)), "rb")
             except FileNotFoundError:
@@ -84,7 +83,7 @@ class LocalFileStore:
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
-        with self._reported("look at", path):
+        with self._translated_errors("look at", path):
             try:
                 found = self._resolve(path).stat()
             except _NO_FILE:
@@ -92,8 +91,8 @@ class LocalFileStore:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
-        """Return the files below a folder; temporary files of writers at work are left out."""
-        with self._reported("list", prefix):
+        """Return the files below a folder, without the temporary files of writers."""
+        with self._translated_errors("list", prefix):
             found = self._files(self._resolve(prefix), PurePosixPath(prefix))
             return sorted(entry for entry in found if entry.path > after)
 
@@ -101,7 +100,7 @@ class LocalFileStore:
         """Rename a file durably."""
         if self.size(source) is None:
             raise self._missing(source)
-        with self._reported("move a file to", target):
+        with self._translated_errors("move a file to", target):
             destination = self._resolve(target)
             _make_directory(destination.parent)
             try:
@@ -111,25 +110,25 @@ class LocalFileStore:
             _sync_directory(destination.parent)
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is no error."""
-        with self._reported("delete", path), suppress(*_NO_FILE):
+        """Delete a file; no error when it is missing."""
+        with self._translated_errors("delete", path), suppress(*_NO_FILE):
             self._resolve(path).unlink()
 
     def _resolve(self, path: str) -> Path:
         found = self._root / safe_path(path)
         if not Path(os.path.realpath(found)).is_relative_to(self._real_root):
             raise UnsafePathError(
-                f"found {found}, a link out of its store; expected a relative path that stays below the root "
-                f"{self._root}; remove the link, or mount the folder in its place"
+                f"found {found}, which a symbolic link leads out of its store; expected a relative path below the "
+                f"root {self._root}; remove the link, or mount the folder in its place"
             )
         return found
 
     @contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
-        """Give a durable file beside ``path``, for its name to be made; what is left of it goes in any case."""
+        """Yield a synced temporary file and its target; remove the temporary file in any case."""
         target = self._resolve(path)
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
-        with self._reported("write", path):
+        with self._translated_errors("write", path):
             _make_directory(target.parent)
             try:
                 with temporary.open("wb") as file:
@@ -138,7 +137,7 @@ class LocalFileStore:
                     os.fsync(file.fileno())
                 yield temporary, target
             finally:
-                # On a full disk, what is left behind would keep it full.
+                # A file left on a full disk would keep it full.
                 temporary.unlink(missing_ok=True)
             _sync_directory(target.parent)
 
@@ -151,14 +150,14 @@ class LocalFileStore:
                 if entry.is_dir(follow_symlinks=False):
                     yield from self._files(entry.path, path)
                 elif entry.is_file() and not entry.name.startswith(".tmp-"):
-                    # Others may delete while we look.
+                    # Another process may delete the file meanwhile.
                     with suppress(FileNotFoundError):
                         found = entry.stat()
                         yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     @contextmanager
-    def _reported(self, verb: str, path: str) -> Iterator[None]:
-        """Give what the operating system says a place and a remedy."""
+    def _translated_errors(self, verb: str, path: str) -> Iterator[None]:
+        """Raise an OSError as StorageError, with path and remedy."""
         try:
             yield
         except OSError as error:
@@ -168,21 +167,21 @@ class LocalFileStore:
 
     def _missing(self, path: str) -> MissingFileError:
         return MissingFileError(
-            f"found no file {self._root / path}; expected it, because a manifest names it; "
+            f"found no file {self._root / path}; expected a file that a manifest names; "
             "restore the file from a backup or resume from another savepoint"
         )
 
 
 def _remedy(error: OSError) -> str:
     if error.errno in _NO_SPACE:
-        return "free space there, or raise the quota, and try again"
+        return "free space there or raise the quota, then retry"
     if error.errno in _NO_RIGHT:
-        return "give the user of this process the right to it"
-    return "check the disk or the mount, and what else lies under that name"
+        return "grant this process's user access to it"
+    return "check the disk or the mount, and whether something else has that name"
 
 
 def _make_directory(directory: Path) -> None:
-    """Make a directory and its parents, each name durable: a power cut must not forget a folder of durable files."""
+    """Make a directory and its parents durably, so that a power cut does not lose a folder of synced files."""
     missing = list(takewhile(lambda folder: not folder.exists(), (directory, *directory.parents)))
     directory.mkdir(parents=True, exist_ok=True)
     for made in reversed(missing):
@@ -190,7 +189,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make a new name durable; without it a power cut may forget a file that was written."""
+    """Make a new name in a directory durable; otherwise a power cut may lose a written file."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

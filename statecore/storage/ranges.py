@@ -1,4 +1,4 @@
-"""Reads at any offset from storage that answers requests for ranges of bytes."""
+"""Random-access reads from storage that serves byte ranges."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# As much as storage sends in about the time that it takes to answer at all.
+# About as many bytes as storage sends within the latency of a request.
 _READ_AHEAD_BYTES = 256 * 1024
 
 
 class RangeReader(io.RawIOBase):
-    """A file of which only the ranges are fetched that are read.
+    """A file object that fetches only the ranges that are read.
 
-    Every read is one request at most: a large one fetches what was asked for, a small one reads ahead.
+    Every read sends at most one request: a large read fetches exactly its range, a small one reads ahead.
 
     Args:
-        fetch: Returns the bytes from the first offset up to, but not including, the second.
-        size: Of the whole file, in bytes.
+        fetch: Returns the bytes from the first offset (inclusive) to the second (exclusive).
+        size: Size of the whole file in bytes.
 
     """
 
@@ -44,13 +44,13 @@ class RangeReader(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the offset of the next read; nothing is fetched."""
+        """Set the offset of the next read; fetches nothing."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(start + offset, 0)
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer as far as the file goes."""
+        """Fill the buffer up to the end of the file."""
         view = memoryview(buffer).cast("B")
         data = self._read(self._position, min(self._position + len(view), self._size))
         view[: len(data)] = data

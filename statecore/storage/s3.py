@@ -1,4 +1,4 @@
-"""Files in an S3 bucket, or in whatever speaks its protocol."""
+"""A file store in an S3 bucket or S3-compatible storage."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _PART_BYTES = 16 * 2**20
 _TRANSFER = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=8)
 
-_WRITER = "statecore-writer"  # in the metadata of a file that was put if absent
+_WRITER = "statecore-writer"  # metadata key of files created by put_if_absent
 
 
 class S3FileStore:
     """A ``FileStore`` below a prefix of a bucket.
 
-    Endpoint, region, credentials and the number of attempts are those of any boto3 program. The storage must know
+    boto3 takes endpoint, region, credentials and number of attempts from its usual places. The storage must support
     conditional puts (``If-None-Match: *``), as S3 does.
     """
 
@@ -45,21 +45,22 @@ class S3FileStore:
         return self._place.url
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file, in parallel parts when it is large; it appears when the last part is there."""
-        with self._reported(path):
+        """Write a file, a large one in parallel parts; it becomes visible with the last part."""
+        with self._translated_errors(path):
             client().upload_fileobj(io.BytesIO(data), self._bucket, self._key(path), Config=_TRANSFER)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file by a conditional put.
+        """Create a file with a conditional put.
 
-        A put whose answer was lost is sent again and finds its own file there, so each file says who wrote it.
+        boto3 repeats a put whose answer was lost, and the repeat finds the file it created: so each file carries the
+        id of its writer.
 
         Raises:
             AlreadyExistsError: The file exists.
 
         """
         writer = uuid.uuid4().hex
-        with self._reported(path):
+        with self._translated_errors(path):
             try:
                 put_new(self._bucket, self._key(path), data, {_WRITER: writer})
             except ClientError as error:
@@ -67,8 +68,8 @@ class S3FileStore:
                     raise
                 if self._writer_of(path) != writer:
                     raise AlreadyExistsError(
-                        f"found {path} already there; expected to create it; "
-                        "somebody else was first, so discard this attempt"
+                        f"found {path} already there; expected to create it; another writer was first: discard this "
+                        "attempt"
                     ) from None
 
     def read(self, path: str) -> bytes:
@@ -76,11 +77,11 @@ class S3FileStore:
         return self._get(path)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for reads at any offset, each of them a request for that range."""
+        """Open a file for reads at any offset; each read requests its range."""
         head = self._head(path)
 
         def fetch(start: int, end: int) -> bytes:
-            # Should the file be replaced while it is read, the new one's bytes must not follow the old one's.
+            # If the file is replaced between two reads, fail instead of mixing the bytes of both.
             return self._get(path, Range=f"bytes={start}-{end - 1}", IfMatch=head["ETag"])
 
         return pa.PythonFile(RangeReader(fetch, head["ContentLength"]), mode="r")
@@ -93,10 +94,10 @@ class S3FileStore:
             return None
 
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
-        """Return the files below a folder; keys that are no path, such as a console's folder markers, are left out."""
+        """Return the files below a folder; skip keys that are not paths, such as a console's folder markers."""
         folder = f"{self._key(prefix)}/"
         root = folder.removesuffix(f"{_normal(prefix)}/")
-        with self._reported(prefix):
+        with self._translated_errors(prefix):
             pages = (
                 client()
                 .get_paginator("list_objects_v2")
@@ -110,18 +111,18 @@ class S3FileStore:
         return sorted(entry for entry in found if _is_path(entry.path))
 
     def move(self, source: str, target: str) -> None:
-        """Copy a file within the storage, in parallel parts when it is large, then delete it at its old path."""
+        """Copy a file inside S3, a large one in parallel parts, then delete the old one."""
         old, new = self._key(source), self._key(target)
         if old == new:
             self._head(source)
             return
-        with self._reported(source):
+        with self._translated_errors(source):
             client().copy({"Bucket": self._bucket, "Key": old}, self._bucket, new, Config=_TRANSFER)
             client().delete_object(Bucket=self._bucket, Key=old)
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is no error."""
-        with self._reported(path):
+        """Delete a file; no error when it is missing."""
+        with self._translated_errors(path):
             client().delete_object(Bucket=self._bucket, Key=self._key(path))
 
     @property
@@ -132,23 +133,23 @@ class S3FileStore:
         return "/".join((*self._place.parts, _normal(path)))
 
     def _head(self, path: str) -> HeadObjectOutputTypeDef:
-        with self._reported(path):
+        with self._translated_errors(path):
             return client().head_object(Bucket=self._bucket, Key=self._key(path))
 
     def _get(self, path: str, **conditions: Any) -> bytes:
-        with self._reported(path):
+        with self._translated_errors(path):
             return get(self._bucket, self._key(path), **conditions)
 
     def _writer_of(self, path: str) -> str | None:
         try:
             return self._head(path)["Metadata"].get(_WRITER)
         except MissingFileError:
-            # It was somebody else's, and is deleted already.
+            # Another writer's file, deleted meanwhile.
             return None
 
     @contextmanager
-    def _reported(self, path: str) -> Iterator[None]:
-        """Give what S3 and boto3 report a place and a remedy."""
+    def _translated_errors(self, path: str) -> Iterator[None]:
+        """Raise errors of S3 and boto3 as StorageError, with path and remedy."""
         try:
             yield
         except (ClientError, BotoCoreError) as error:
@@ -158,7 +159,7 @@ class S3FileStore:
 
 
 def _normal(path: str) -> str:
-    """Return the one spelling of a path: ``a//b`` and ``./a/b`` are ``a/b`` on a file system, so here, too."""
+    """Normalise a path as a file system does: ``a//b`` and ``./a/b`` are ``a/b``."""
     return str(PurePosixPath(safe_path(path)))
 
 

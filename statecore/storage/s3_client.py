@@ -1,4 +1,4 @@
-"""The boto3 client of a process, and the requests that need more care than boto3 takes of them."""
+"""The process's boto3 client, and the requests that boto3 alone does not retry fully."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from statecore.storage.s3_errors import TornAnswerError, code_of, storage_error
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-# The waits double from 50 ms up to 20 s: half a minute without an answer, and the caller hears of it.
+# Waits double from 50 ms up to 20 s: the caller gets an error after about half a minute.
 _ATTEMPTS = 10
 _STOP, _WAIT = stop_after_attempt(_ATTEMPTS), wait_random_exponential(multiplier=0.05, max=20)
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 30
 _CONNECTIONS = 16
 
-# What reading the body of an answer raises.
+# Raised while reading the body of an answer.
 _TORN = (HTTPClientError, IncompleteReadError, FlexibleChecksumError)
 
 
 def client() -> S3Client:
-    """Return this process's client, set up as for any boto3 program but for its patience."""
+    """Return this process's client; only retries and timeouts differ from boto3's defaults."""
     return _client_of(os.getpid())
 
 
 @lru_cache(maxsize=1)
 def _client_of(pid: int) -> S3Client:
-    # By process: connections must not be shared with the one that this was forked from.
+    # One client per process: a forked process must not share its parent's connections.
     session = botocore.session.get_session()
     config = Config(
         retries={"mode": "standard", "total_max_attempts": session.get_config_variable("max_attempts") or _ATTEMPTS},
@@ -49,11 +49,11 @@ def _client_of(pid: int) -> S3Client:
 
 @retry(retry=retry_if_exception_type(TornAnswerError), stop=_STOP, wait=_WAIT, reraise=True)
 def get(bucket: str, key: str, **conditions: Any) -> bytes:
-    """Return an object's bytes; boto3 retries until an answer begins, this until it is whole.
+    """Return an object's bytes; boto3 retries until an answer begins, this function until it is complete.
 
     Args:
-        bucket: Where it is.
-        key: What it is called.
+        bucket: Name of the bucket.
+        key: Key of the object.
         conditions: Further arguments of ``get_object``.
 
     """
@@ -71,13 +71,13 @@ def get(bucket: str, key: str, **conditions: Any) -> bytes:
     reraise=True,
 )
 def put_new(bucket: str, key: str, data: bytes, metadata: dict[str, str]) -> None:
-    """Put an object unless there is one; S3 asks to repeat a put that another one crossed."""
+    """Put an object unless it exists; S3 asks for a retry when two conditional puts collide."""
     client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, IfNoneMatch="*")
 
 
 @lru_cache
 def require_bucket(bucket: str) -> None:
-    """Tell a missing bucket from a missing object, for which the answer to HEAD is the same; asked once in a process.
+    """Check once per process that a bucket exists: HEAD answers the same for a missing bucket and a missing object.
 
     Raises:
         StorageError: There is no such bucket, or no answer.
@@ -86,10 +86,10 @@ def require_bucket(bucket: str) -> None:
     try:
         client().head_bucket(Bucket=bucket)
     except ClientError as error:
-        # Who has no right to ask is told that instead, so the bucket is there.
+        # Any other answer, access denied included, means that the bucket exists.
         if code_of(error) == "404":
             raise StorageError(
-                f"found no bucket {bucket}; expected the one that the URL names; create the bucket or correct the URL"
+                f"found no bucket {bucket}; expected the URL's bucket to exist; create the bucket or correct the URL"
             ) from None
     except BotoCoreError as error:
         raise storage_error(error, f"s3://{bucket}") from error

@@ -1,4 +1,4 @@
-"""What S3 and boto3 report, as errors of this library; the one place where that is decided."""
+"""Translates errors of S3 and boto3 into StorageError, with a remedy for each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from statecore.storage.urls import without_credentials
 
 
 class TornAnswerError(BotoCoreError):
-    """An answer began and broke off."""
+    """The connection broke in the middle of an answer."""
 
-    fmt = "The answer broke off: {error}"
+    fmt = "The answer was cut off: {error}"
 
 
-# Answers to HEAD have no body that could hold a code: theirs is the HTTP status.
+# An answer to HEAD has no body, so its code is the HTTP status.
 _NO_FILE = ("NoSuchKey", "404")
 NO_CREDENTIALS = (
     CredentialRetrievalError,
@@ -41,10 +41,10 @@ NO_CREDENTIALS = (
 )
 NO_ANSWER = (ConnectionError, HTTPClientError, TornAnswerError)
 
-SET_CREDENTIALS = "set them as for any boto3 program: environment, profile or instance role"
+SET_CREDENTIALS = "set them where boto3 looks: environment, profile or instance role"
 _GRANT = (
     "grant these credentials s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket there; without "
-    "s3:ListBucket a missing file looks like this, too"
+    "s3:ListBucket a missing file gives this error as well"
 )
 _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the URL",
@@ -55,25 +55,25 @@ _REMEDIES = {
     "ExpiredToken": f"renew the credentials; {SET_CREDENTIALS}",
     "InvalidToken": f"renew the credentials; {SET_CREDENTIALS}",
     "RequestTimeTooSkewed": "correct the clock of this machine",
-    "NotImplemented": "use a storage that knows conditional puts (If-None-Match), as S3 does",
-    "PreconditionFailed": "read the file again: somebody replaced it meanwhile",
+    "NotImplemented": "use storage that supports conditional puts (If-None-Match), as S3 does",
+    "PreconditionFailed": "read the file again: another process replaced it meanwhile",
 }
 
 
 def code_of(error: BaseException) -> str:
-    """Return the code of an answer of S3, such as ``NoSuchKey``; of its status when it has none; else ``""``."""
+    """Return S3's error code, such as ``NoSuchKey`` or an HTTP status; ``""`` for other errors."""
     return error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
 
 
 def storage_error(error: ClientError | BotoCoreError, place: str) -> StorageError:
-    """Return the error for what went wrong at ``place``; no credentials are in its message."""
+    """Translate an error at ``place``; the message contains no credentials."""
     if code_of(error) in _NO_FILE:
         return MissingFileError(
-            f"found no file {place}; expected it, because a manifest names it; "
+            f"found no file {place}; expected a file that a manifest names; "
             "restore the file from a backup or resume from another savepoint"
         )
     if isinstance(error, NO_CREDENTIALS):
-        # Their own words may hold what a credential helper printed.
+        # Leave out the original message: it may quote a credential helper's output.
         return StorageError(
             f"found no usable credentials ({type(error).__name__}) for {place}; expected credentials for S3; "
             f"{SET_CREDENTIALS}"
@@ -81,7 +81,7 @@ def storage_error(error: ClientError | BotoCoreError, place: str) -> StorageErro
     if isinstance(error, NO_ANSWER):
         return StorageError(
             f"found no answer for {place}: {without_credentials(str(error))}; expected S3 at its endpoint; "
-            "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, and try again"
+            "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, then retry"
         )
-    remedy = _REMEDIES.get(code_of(error), "see what the storage says, and try again")
-    return StorageError(f"found {without_credentials(str(error))} at {place}; expected S3 to do it; {remedy}")
+    remedy = _REMEDIES.get(code_of(error), "act on the message, then retry")
+    return StorageError(f"found {without_credentials(str(error))} at {place}; expected success; {remedy}")

@@ -1,10 +1,10 @@
-"""URLs of stores and of files in them, taken apart as text; no store is asked.
+"""Parses and joins URLs of stores as text, without any I/O.
 
 ::
 
-    /path, path           local; a relative path is seen from the working directory
-    file:///path          local; quoted as in every URL
-    s3://bucket/prefix    in a bucket; not quoted, as the AWS command line has it
+    /path, path           local; a relative path starts at the working directory
+    file:///path          local; percent-encoded
+    s3://bucket/prefix    in a bucket; not percent-encoded, as on the AWS command line
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a URL says, without ``.`` and ``..``.
+    """A parsed URL, with ``.`` and ``..`` resolved.
 
     Attributes:
         scheme: ``""``, ``"file"`` or ``"s3"``.
-        bucket: Of S3; empty for a local path.
-        parts: The names from the root of the file system, or from the bucket, down.
+        bucket: Bucket of S3; empty for a local path.
+        parts: Names from the root of the file system or bucket downwards.
 
     """
 
@@ -41,18 +41,18 @@ class Place:
 
     @property
     def url(self) -> str:
-        """The URL that says this; a local path is absolute."""
+        """The place as a URL; a local path becomes absolute."""
         if self.scheme == "s3":
             return f"s3://{self.bucket}/{self.path}".rstrip("/")
         return f"file:///{quote(self.path)}" if self.scheme == "file" else f"/{self.path}"
 
 
 def parse_url(url: str) -> Place:
-    """Take a URL apart.
+    """Parse a URL.
 
     Raises:
-        ConfigurationError: The scheme is none that this version knows, or the URL does not fit its scheme.
-        UnsafePathError: It climbs above its root.
+        ConfigurationError: The scheme is unknown, or the URL does not fit its scheme.
+        UnsafePathError: The path climbs above its root.
 
     """
     found = _SCHEME.match(url)
@@ -67,28 +67,28 @@ def parse_url(url: str) -> Place:
         return Place("s3", _bucket(bucket), _walk((), prefix.strip("/")))
     raise ConfigurationError(
         f"found the URL {without_credentials(url)!r}; expected a path, file:///path or s3://bucket/prefix; "
-        "use one of these, or copy or mount the files where one of them leads"
+        "use one of these, or copy or mount the files to such a place"
     )
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the parent of a file or folder, as a URL, and its last name, which is a path in the parent's store.
+    """Return the URL of a file's or folder's parent, and its name in the parent's store.
 
     Raises:
-        ConfigurationError: It has no name, because it is a bucket or the root of a file system; or as ``parse_url``.
+        ConfigurationError: The URL is a bucket or the root of a file system; or as ``parse_url``.
         UnsafePathError: As ``parse_url``.
 
     """
     place = parse_url(url)
     if not place.parts:
         raise ConfigurationError(
-            f"found {without_credentials(url)!r}, which is a root; expected a file or folder below one; add its path"
+            f"found {without_credentials(url)!r}, a root; expected a file or folder below a root; add its path"
         )
     return Place(place.scheme, place.bucket, place.parts[:-1]).url, place.parts[-1]
 
 
 def resolve_url(url: str, relative: str) -> str:
-    """Return the URL that ``relative`` leads to from the folder ``url``; ``..`` goes up by name, whatever is a link.
+    """Return the URL of ``relative`` seen from the folder ``url``; ``..`` drops a name, even of a symbolic link.
 
     Raises:
         UnsafePathError: ``relative`` is absolute or climbs above the bucket or the root of the file system.
@@ -100,7 +100,7 @@ def resolve_url(url: str, relative: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return text without what stands before ``@`` in URLs: messages end up in logs and tickets."""
+    """Remove user and password from URLs in a text, because messages end up in logs and tickets."""
     return re.sub(r"//[^/\s]*@", "//", text)
 
 
@@ -110,7 +110,7 @@ def _walk(start: tuple[str, ...], relative: str) -> tuple[str, ...]:
         if (part == ".." and not parts) or relative.startswith("/") or "\0" in part:
             raise UnsafePathError(
                 f"found the path {relative!r} below {'/'.join(start)!r}; expected a relative path that stays below the "
-                "root; check who wrote the manifest or the argument that names it"
+                "root; check where the manifest or argument that names it comes from"
             )
         if part == "..":
             parts.pop()
@@ -120,10 +120,10 @@ def _walk(start: tuple[str, ...], relative: str) -> tuple[str, ...]:
 
 
 def _bucket(name: str) -> str:
-    # A name with a colon or an @ is how other tools are given credentials; it is not repeated.
+    # Not quoted in the message: with a colon or an @ it may hold credentials, as in other tools' URLs.
     if not name or "@" in name or ":" in name:
         raise ConfigurationError(
             "found an s3 URL without the plain name of a bucket; expected s3://bucket/prefix; name the bucket, and "
-            "set credentials as for any boto3 program: environment, profile or instance role"
+            "set credentials where boto3 looks: environment, profile or instance role"
         )
     return name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ os.environ.update(
     {
         "AIRFLOW_HOME": str(HOME),
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
@@ -27,7 +25,6 @@ os.environ.update(
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
 )
-sys.path[:0] = [str(REPO), str(REPO / "plugins")]
 
 from statecore.catalog import Catalog  # noqa: E402
 from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402

@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord, RequestRecord, SourceBacklog
+from statecore.operations.job_file_checks import JobFileChecks
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
@@ -46,6 +47,7 @@ class ScriptedDriver:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._mine: GenerationRecord | None = None
+        self._checks = JobFileChecks(self._catalog)
         self.fail_next: str | None = None
         self.fail_at: dict[int, str] = {}
         self._dead = threading.Event()
@@ -86,6 +88,7 @@ class ScriptedDriver:
             if self._dead.is_set():
                 self._buried.set()
                 continue
+            self._checks.answer()
             if self.resize:
                 cluster = self._catalog.cluster("local")
                 self._catalog.report_cluster("local", ready_workers=cluster.desired_workers)

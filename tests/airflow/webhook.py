@@ -1,4 +1,4 @@
-"""A server on this machine that takes what is posted to it, as a chat program does."""
+"""A local server that receives webhook messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Webhook:
 
     @property
     def url(self) -> str:
-        """Its address, with a secret in it, as those of chat programs have."""
+        """Address of the server, with a secret in it as in those of chat webhooks."""
         return f"http://127.0.0.1:{self._server.server_port}/hooks/s3cret"
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from tests.web.story import MARKUP, LivingDriver, Story
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server over a catalog with a past, one of whose jobs goes on."""
+    """An API server over a catalog with a history, in which one job keeps running."""
     folder = tmp_path_factory.mktemp("web")
     url = f"sqlite:///{folder / 'catalog.db'}"
     Story(url, folder, reason=MARKUP).tell()
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def logged_in(server: ApiServer, browser: Browser) -> dict[str, object]:
-    """What a browser remembers of the login of the user ``operator``."""
+    """The browser state after the login of the user ``operator``."""
     context = browser.new_context()
     log_in(context.new_page(), server, "operator", "/statecore/")
     state = context.storage_state()
@@ -40,13 +40,13 @@ def logged_in(server: ApiServer, browser: Browser) -> dict[str, object]:
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """What the page's scripts and the browser complain about."""
+    """Errors of the page's scripts and of the browser."""
     return []
 
 
 @pytest.fixture
 def page(browser: Browser, logged_in: dict[str, object], complaints: list[str]) -> Iterator[Page]:
-    """A window of the user ``operator``."""
+    """A page of the user ``operator``."""
     context = browser.new_context(storage_state=logged_in, viewport={"width": 1280, "height": 900})  # type: ignore[arg-type]
     page = context.new_page()
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)

@@ -643,7 +643,9 @@ class RegistrationContract(_Base):
             if own is kind:
                 getattr(backend, getter)(kind.describe())
             else:
-                with pytest.raises(StateConflictError):
+                # As a context calls them.
+                named = "get_state" if kind is VALUE else next(name for name, each in names.items() if each is kind)
+                with pytest.raises(StateConflictError, match=rf"; call {named}\(\)$"):
                     getattr(backend, getter)(kind.describe())
 
 

@@ -25,7 +25,8 @@ def fails_without(removal: Removal, folder: Path) -> bool:
     assert text.count(removal.kept) == 1, f"{removal.file} has {text.count(removal.kept)} times {removal.kept!r}"
     path.write_text(text.replace(removal.kept, removal.removed))
     # The copy comes first, also for the workers of Spark.
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    search = os.pathsep.join([str(copy), str(copy / "plugins")])
+    environment = {**os.environ, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", removal.test]
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     shutil.rmtree(copy)

@@ -1,4 +1,4 @@
-"""A job's store and what a committed epoch leaves in it for the sinks, without a job."""
+"""A job's store and staged epochs for the sinks, without a job."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from statecore import OutputTag
 from statecore.runtime import Sink
 from statecore.runtime.epoch.publishing import publish, staged_sinks
 from statecore.runtime.job import SinkBinding
@@ -37,8 +38,8 @@ class Epochs:
         self.tokens += 1
         outputs = Outputs(staged_sinks([SinkBinding(name, "", schema, sink)], self.store))
         for row in rows:
-            outputs.emit("", tuple(row))
-            outputs.emit("elsewhere", tuple(row))
+            outputs.emit_all([tuple(row)])
+            outputs.emit(OutputTag("elsewhere", schema), tuple(row))
         return list(outputs.stage(f"{lineage}-{epoch}", f"00000-t{self.tokens}"))
 
     def committed(self, outputs: Sequence[StagedOutput], lineage: int = 1, epoch: int = 5) -> Manifest:
@@ -54,7 +55,7 @@ class Epochs:
         return committed
 
     def forget(self) -> None:
-        """Lose the job's markers, as a driver does that is killed before it writes them."""
+        """Remove the job's markers, as after a driver that was killed before it wrote them."""
         for entry in self.store.files.list("_published"):
             self.store.files.delete(entry.path)
 

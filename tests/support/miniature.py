@@ -194,6 +194,8 @@ class Cluster:
             for item in subtask.operator:
                 waiting.update(read_elements(self.store, find_state(operator, item.state), item))
         assert (totals, last, waiting) == (truth.totals, truth.last, truth.waiting)
+        counted = [sum(each.state_rows.get(name, 0) for each in operator.subtasks) for name in ("total", "last")]
+        assert counted == [len(totals), len(last)]
 
     def of_epoch(self, *epochs: int) -> set[str]:
         """Return the keyed files that these epochs wrote."""

@@ -1,4 +1,4 @@
-"""An HTTP proxy before the S3 server that does what networks do: it loses answers, tears them, and refuses."""
+"""An HTTP proxy before the S3 server that simulates network faults: lost answers, torn answers, refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fault = Callable[["ProxyHandler"], None]
 
 @dataclass
 class Proxy:
-    """What happens to requests, by method, and which were made.
+    """Faults to inject by method, and the requests seen.
 
     Attributes:
         url: Its endpoint.
@@ -37,10 +37,10 @@ class Proxy:
 
 
 class ProxyHandler(BaseHTTPRequestHandler):
-    """One request on its way: forward it, answer it, drop it. Subclasses say to which ``upstream``."""
+    """One request: forward, answer or drop it. Subclasses set ``upstream``."""
 
     protocol_version = "HTTP/1.1"
-    # An answer goes out in two pieces; the second must not wait until the first is acknowledged.
+    # An answer is sent in two pieces; without this, the second waits for the acknowledgement of the first.
     disable_nagle_algorithm = True
     proxy: Proxy
     upstream: str
@@ -87,13 +87,13 @@ def passed_on(request: ProxyHandler) -> None:
 
 
 def lost_answer(request: ProxyHandler) -> None:
-    """What was asked for is done, and nobody hears of it."""
+    """Execute the request, but lose the answer."""
     request.forward()
     request.drop()
 
 
 def torn_answer(request: ProxyHandler) -> None:
-    """Half of the body arrives."""
+    """Send half of the body."""
     status, headers, body = request.forward()
     assert len(body) > 1
     request.answer(status, headers, body[: len(body) // 2])
@@ -101,7 +101,7 @@ def torn_answer(request: ProxyHandler) -> None:
 
 
 def refusal(status: int, code: str) -> Fault:
-    """An answer of S3 that is an error, given without asking the server."""
+    """Answer with an S3 error without asking the server."""
 
     def refuse(request: ProxyHandler) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>made up</Message></Error>".encode()

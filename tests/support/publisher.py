@@ -1,4 +1,4 @@
-"""A process that publishes the newest epoch of a store in PostgreSQL, to be killed while it is at it."""
+"""A process that publishes the newest epoch of a store to PostgreSQL; tests kill it in the middle."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def s3_endpoint() -> Iterator[str]:
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
         patch.setenv("AWS_ACCESS_KEY_ID", "tests")
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        # boto3 knows the one, other programs know the other.
+        # boto3 reads the one, other programs the other.
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -42,7 +42,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_url(s3_endpoint: str) -> str:
-    """URL of a store in a bucket of its own, empty."""
+    """URL of an empty store in its own bucket."""
     return new_store(s3_endpoint)
 
 
@@ -64,7 +64,7 @@ def s3_server() -> Iterator[str]:
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.support.s3"],
         cwd=REPO,
-        # Small pages, so that a listing which forgets to go on is found out.
+        # Small pages, so that a listing that stops after the first page is caught.
         env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "20"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -84,7 +84,7 @@ def s3_server() -> Iterator[str]:
 
 
 def one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
-    """Let an application work on one request at a time.
+    """Let an application handle one request at a time.
 
     moto looks for the object of a conditional put and stores it in two steps; in S3 it is one. The requests are read
     outside of the lock, so that a client which stops in the middle of its own (tests pause some) holds up nobody.
@@ -109,7 +109,7 @@ def _serve() -> None:
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # Ends with the tests, however they end: a process that is killed closes its end of the pipe.
+    # Ends with the tests in any case: a killed process closes its end of the pipe.
     sys.stdin.read()
 
 

@@ -87,8 +87,8 @@ def test_the_command_line_takes_the_supervisors_arguments(monkeypatch: pytest.Mo
     supervisor = SERVICES["supervisor"]
     for name in supervisor["environment"]:
         monkeypatch.setenv(name, "sqlite:///catalog.db")
-    _, _, module, name, *arguments = supervisor["command"]
-    assert module == "statecore"
+    program, name, *arguments = supervisor["command"]
+    assert program == "statecore"
     typer.main.get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 

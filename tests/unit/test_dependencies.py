@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -11,6 +12,41 @@ import pytest
 from tests.support.paths import REPO
 
 LOCK = (REPO / "requirements.lock").read_text()
+PYPROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+GROUPS = PYPROJECT["dependency-groups"]
+PROVIDER = "apache-airflow-providers-apache-spark"
+
+
+def names(requirements: list[str | dict[str, str]]) -> set[str]:
+    """Return the distributions that a list of requirements names, without those of other groups."""
+    return {re.split(r"[\[<>=]", each)[0].lower() for each in requirements if isinstance(each, str)}
+
+
+CORE = names(PYPROJECT["project"]["dependencies"])
+EXTRA = set().union(*map(names, EXTRAS.values())) - {"statecore"}
+TOOLS = set().union(*map(names, GROUPS.values())) - {PROVIDER}
+
+
+def test_the_library_is_installed_without_engines_and_tools() -> None:
+    assert not CORE & (EXTRA | TOOLS | {PROVIDER})
+    assert {"pyspark", "apache-airflow", "boto3", "psycopg", "plotly"} <= EXTRA
+    assert not EXTRA & TOOLS
+
+
+def test_the_spark_provider_is_in_no_extra_because_it_asks_for_pyspark_client() -> None:
+    assert PROVIDER not in CORE | EXTRA
+    assert PROVIDER in names(GROUPS["spark-provider"])
+    assert {"include-group": "spark-provider"} in GROUPS["dev"]
+
+
+@pytest.mark.parametrize("name", sorted(CORE | EXTRA | TOOLS | {PROVIDER}))
+def test_everything_that_is_asked_for_is_locked(name: str) -> None:
+    assert re.search(rf"^{re.escape(name)}==", LOCK, re.MULTILINE | re.IGNORECASE)
+
+
+def test_every_group_is_among_the_development_tools() -> None:
+    assert {each["include-group"] for each in GROUPS["dev"]} == set(GROUPS) - {"dev"}
 
 
 def test_pyspark_client_is_not_installed_because_it_overwrites_files_of_pyspark() -> None:

@@ -145,7 +145,7 @@ def test_a_killed_driver_is_replaced_without_waiting_for_its_heartbeat(
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: len(spawned) == 2, timeout_s=2)
     until(supervisor, lambda: states(catalog) == ["failed", "running"])
-    assert "the driver's JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
+    assert "its JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
     assert not psutil.pid_exists(spawned[0])
 
 
@@ -215,6 +215,7 @@ def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
     slow_catalog.set_desired("j", state="running")
     for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
         until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)  # type: ignore[misc]
+        assert "the driver ended with exit code 1" in str(newest(slow_catalog).error)
         clock.ms += pause_ms - 1
         supervisor.step()
         assert newest(slow_catalog).generation == number
@@ -299,6 +300,12 @@ def test_what_a_dead_driver_started_is_ended_with_it(
     until(supervisor, lambda: len(session_members(spawned[0])) == 3)
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: states(slow_catalog) == ["failed"] and not session_members(spawned[0]))
+
+
+def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
+    request = catalog.request("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
+    until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.get_request(request).state == "failed")
+    assert "found no job file" in str(catalog.get_request(request).error)
 
 
 def test_a_driver_that_cannot_be_started_fails_its_generation(

@@ -8,9 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from statecore import (
+    BatchProcessFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     KeyedProcessFunction,
@@ -25,16 +27,25 @@ from statecore import (
     Window,
     key_group_for,
     key_group_range,
+    subtask_for_key_group,
 )
 from statecore.errors import (
     ConfigurationError,
     InvalidParallelismError,
     MaxParallelismError,
+    OutputTypeError,
     StateError,
     StateTypeError,
 )
 from statecore.state import HeapKeyedStateBackend
-from statecore.testing import BroadcastOperatorHarness, HarnessSnapshot, KeyedOperatorHarness, ManualClock, physical
+from statecore.testing import (
+    BatchOperatorHarness,
+    BroadcastOperatorHarness,
+    HarnessSnapshot,
+    KeyedOperatorHarness,
+    ManualClock,
+    physical,
+)
 
 Row = namedtuple("Row", "k n")
 LATE = OutputTag("late", "n bigint")
@@ -278,6 +289,116 @@ class TestLate:
         tested.process(Row("a", 2), 11)
         assert tested.side_output(self.TOO_LATE) == [Row("a", 1)]
         assert tested.output == [{"x": 1}]
+
+
+class TestOutputs:
+    """A harness refuses what a job refuses."""
+
+    TAG = OutputTag("audit", "k string, n bigint")
+
+    @pytest.mark.parametrize(
+        ("value", "wrong"),
+        [
+            (("a", "one"), "field 'n': "),
+            (("a",), "missing field 'n'"),
+            ({"k": "a", "count": 1}, "missing field 'n', unknown field 'count'"),
+            ("a", "'a' is no tuple or dict of fields"),
+        ],
+    )
+    def test_an_output_that_its_columns_do_not_fit_is_refused(self, value: Any, wrong: str) -> None:
+        class Aside(ProcessFunction):
+            def process_element(self, record: Any, ctx: Any) -> None:
+                ctx.output(TestOutputs.TAG, value)
+
+        class Main(ProcessFunction):
+            def process_element(self, record: Any, ctx: Any) -> Iterator[Any]:
+                yield value
+
+        cases = (
+            (Aside(), {}, "side output 'audit'"),
+            (Main(), {"output": TestOutputs.TAG.value_type}, "the main output"),
+        )
+        for function, schema, where in cases:
+            tested = KeyedOperatorHarness(function, key=None, **schema)
+            with pytest.raises(OutputTypeError, match=f"found the output .* for {where}, which does not fit: {wrong}"):
+                tested.process(1)
+            assert (tested.output, tested.side_output(self.TAG)) == ([], [])
+
+    def test_the_columns_of_a_batch_are_checked_and_take_the_declared_types(self) -> None:
+        class Aside(BatchProcessFunction):
+            def process_batch(self, batch: Any, ctx: Any) -> Iterator[Any]:
+                ctx.output(TestOutputs.TAG, batch)
+                yield batch
+
+        narrow = pa.RecordBatch.from_pydict({"k": ["a"], "n": pa.array([1], pa.int8())})
+        tested = BatchOperatorHarness(Aside(), key=(), output="k string, n double")
+        tested.process_batch(narrow)
+        assert (tested.side_output(self.TAG), tested.output) == ([("a", 1)], [("a", 1.0)])
+        with pytest.raises(OutputTypeError, match="found the columns k, m put out for side output 'audit'; expected k"):
+            tested.process_batch(narrow.rename_columns(["k", "m"]))
+        with pytest.raises(OutputTypeError, match="for the main output"):
+            BatchOperatorHarness(Aside(), key=(), output="k string").process_batch(narrow)
+
+    def test_an_output_of_one_column_may_be_the_value_itself(self) -> None:
+        class Alone(ProcessFunction):
+            def process_element(self, record: Any, ctx: Any) -> Iterator[Any]:
+                ctx.output(LATE, record)
+                yield record
+
+        tested = KeyedOperatorHarness(Alone(), key=None, output="bigint")
+        tested.process(5)
+        assert (tested.output, tested.side_output(LATE)) == ([5], [5])
+        with pytest.raises(OutputTypeError, match="does not fit"):
+            tested.process("five")
+
+    def test_without_a_schema_the_main_output_may_be_anything(self) -> None:
+        tested = KeyedOperatorHarness(Summing())
+        tested.process(Row("a", 1))
+        assert tested.output == [(("a",), 1)]
+
+
+class TestErrors:
+    def test_the_error_of_a_function_stays_what_it_is_and_is_told_where_it_was(self) -> None:
+        class Failing(KeyedProcessFunction):
+            def process_element(self, value: Any, ctx: Any) -> None:
+                raise ValueError("mine")
+
+        tested = KeyedOperatorHarness(Failing(), parallelism=2, subtask=subtask_of("a", 2))
+        tested.snapshot()
+        with pytest.raises(ValueError, match="mine") as raised:
+            tested.process(Row("a", "x" * 1_000))
+        assert raised.value.args == ("mine",)
+        (note,) = raised.value.__notes__
+        assert note.startswith(f"subtask {subtask_of('a', 2)}, epoch 1, key ('a',), record Row(k='a', n='xxx")
+        assert len(note) < 300
+
+    @pytest.mark.parametrize(
+        ("walks", "told"), [(True, "batch of 2 rows"), (False, "last key ('b',), batch of 2 rows")]
+    )
+    def test_a_batch_is_told_with_the_key_that_a_walk_stopped_at(self, walks: bool, told: str) -> None:
+        class Failing(BatchProcessFunction):
+            def process_batch(self, batch: Any, ctx: Any) -> Iterator[Any]:
+                for key in ctx.each_key():
+                    if key == ("b",) and not walks:
+                        raise LookupError(key)
+                raise LookupError
+                yield
+
+        tested = BatchOperatorHarness(Failing())
+        with pytest.raises(LookupError) as raised:
+            tested.process_batch(pa.RecordBatch.from_pydict({"k": ["a", "b"], "n": [1, 2]}))
+        assert raised.value.__notes__ == [f"subtask 0, epoch 0, {told}"]
+
+    def test_what_the_harness_refuses_is_no_failure_of_the_function(self) -> None:
+        tested = KeyedOperatorHarness(Summing())
+        with pytest.raises(ConfigurationError) as raised:
+            KeyedOperatorHarness(Summing(), key=lambda v: v.k).process(Row("a", 1))
+        assert not hasattr(raised.value, "__notes__")
+        tested.close()
+
+
+def subtask_of(key: str, parallelism: int) -> int:
+    return subtask_for_key_group(128, parallelism, key_group_for((key,), ["string"], 128))
 
 
 class TestSnapshots:

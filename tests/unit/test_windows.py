@@ -213,7 +213,7 @@ class TestFiring:
 
     @pytest.mark.parametrize("windows", [5, None, TumblingEventTimeWindows, timedelta(minutes=1)], ids=repr)
     def test_what_assigns_no_windows_is_refused(self, windows: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"for the windows of a function; expected an object .*; give for"):
+        with pytest.raises(ConfigurationError, match=r"as the windows of a window function; expected .*; pass for"):
             WindowFunction(windows, SUM)
 
     def test_a_record_without_event_time_is_refused(self) -> None:
@@ -263,7 +263,7 @@ class TestLateness:
 
     @pytest.mark.parametrize("tag", ["late", ("late", "k string"), OutputTag], ids=repr)
     def test_a_late_output_that_is_no_tag_is_refused(self, tag: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"for the late output of windows; expected an OutputTag; give"):
+        with pytest.raises(ConfigurationError, match=r"as the late output of a window function; expected .*; pass"):
             summing(late_output=tag)
 
     @pytest.mark.parametrize("taken_at", [-1, 5, 9, 12, 15])
@@ -425,7 +425,9 @@ class TestDelegation:
             def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
                 yield from self.inner.on_timer(5, ctx)
 
-        with pytest.raises(StateError, match=r"found the timer 5 outside of a window; expected timers of windows; le"):
+        with pytest.raises(
+            StateError, match=r"found the timer 5 without a window; expected the timer of a window; let"
+        ):
             harness(Firing(summing())).process(Event("a", 1), 0)
 
     def test_a_context_of_somebody_elses_making_is_refused(self) -> None:
@@ -433,7 +435,7 @@ class TestDelegation:
             def open(self, ctx: Any) -> None:
                 self.inner.open(object())  # type: ignore[arg-type]
 
-        with pytest.raises(StateError, match=r"given to open\(\) of a window function; expected the context of an ope"):
+        with pytest.raises(StateError, match=r"passed to open\(\) of a window function; expected the operator"):
             harness(Wrapping(summing()))
 
     def test_windows_need_keys(self) -> None:

@@ -1,4 +1,4 @@
-"""``make pictures``: takes the pictures of the pages that the documentation shows, into ``docs/images``."""
+"""``make pictures``: takes the documentation's screenshots of the web pages, into ``docs/images``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _COLOURS = 256
 
 
 def main() -> None:
-    """Take them all."""
+    """Take all screenshots."""
     with tempfile.TemporaryDirectory(prefix="statecore-pictures-") as folder:
         url = f"sqlite:///{folder}/catalog.db"
         Story(url, Path(folder)).tell()
         home = Path(folder) / "airflow"
         home.mkdir()
         with LivingDriver(url), ApiServer(home, url) as server, chromium() as browser:
-            # Airflow makes paused what it has not seen before; nobody looks at pictures of that.
+            # Airflow pauses new DAGs, which the page would show.
             with server.client() as client:
                 client.unpause("rescale")
             for theme in ("light", "dark"):
@@ -48,7 +48,7 @@ def _take(server: ApiServer, browser: Browser, theme: str) -> None:
     page.get_by_role("button", name="1 h").click()
     expect(page.locator("#rate").get_by_text("2 → 4")).to_be_visible()
     expect(page.locator(".strip .hm image")).to_be_visible()
-    # Down to what was last asked for; the rest of the page is tables.
+    # Down to the decisions; the rest of the page is tables.
     last = page.locator("#decisions").bounding_box()
     assert last is not None
     page.set_viewport_size({"width": 1280, "height": round(last["y"] + last["height"]) + 16})
@@ -65,7 +65,7 @@ def _take(server: ApiServer, browser: Browser, theme: str) -> None:
 def _picture(page: Page, name: str) -> None:
     taken = page.screenshot(animations="disabled")
     file = PICTURES / f"{name}.png"
-    # Few colours are enough for a page, and make a third of the bytes. Those of marks are rare, and have to stay.
+    # A palette keeps the files small; the rare colours of marks must survive.
     few = Image.open(io.BytesIO(taken)).convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE)
     few.save(file, optimize=True)
     size = file.stat().st_size

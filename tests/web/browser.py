@@ -1,4 +1,4 @@
-"""A headless Chromium, and how a person logs in with it."""
+"""A headless Chromium, and a login to Airflow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-# The machine's browser; Playwright's own would have to be fetched.
+# The machine's browser; Playwright would download its own.
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# Without these flags it asks its maker for news.
+# These flags prevent Chromium's background requests.
 _QUIET = [
     "--disable-background-networking",
     "--disable-component-update",

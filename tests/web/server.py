@@ -88,11 +88,9 @@ class ApiServer:
         connection = {"conn_type": "generic", "extra": {"url": catalog_url}}
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
-            "PYTHONPATH": str(REPO),
             "AIRFLOW_HOME": str(self._home),
             "AIRFLOW_CONN_STATECORE_CATALOG": json.dumps(connection),
             "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),

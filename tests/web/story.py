@@ -32,7 +32,7 @@ FLIGHTS = "flight_delays"
 MAX_PARALLELISM = 128
 REASON = "drain 280,776 records & stay under 60 s"
 MARKUP = "drain <b>280,776</b> records & stay under 60 s"
-"""People write what they like."""
+"""Free text with markup, which pages must not render."""
 STEPS = {"stop_with_savepoint": 1.2, "resize_cluster": 6.1, "rescale_state": 0.1, "restart": 21.3, "verify": 2.0}
 DOWNTIME_MS = 28_700
 REFUSED = "autoscale__1"
@@ -63,7 +63,7 @@ class Story:
         self._newest_event_ms = 0
 
     def tell(self) -> None:
-        """Write everything down."""
+        """Write the whole history."""
         catalog = self._catalog
         self._at(-3 * 24 * 60)
         catalog.create_schema()
@@ -125,7 +125,7 @@ class Story:
         catalog.mark_step("manual__payments", "stop_with_savepoint", started=True)
 
     def _flights(self) -> None:
-        """Steady; nothing arrives; too much arrives; rescaled; drained."""
+        """Steady load, a pause, an overload, a rescale, drained."""
         catalog = self._catalog
         for days, seconds in ((2, 27.5), (1, 31.0)):
             self._at(-days * 24 * 60)
@@ -156,11 +156,11 @@ class Story:
         catalog.remember(policy, {}, f"{finding}: enough")
 
     def _decision(self) -> None:
-        """Have the policy decide, and somebody else be quicker."""
+        """Record a decision of the policy that another run forestalls."""
         policy = self._catalog.set_policy(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
         reason = (
             f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, event-time lag 2,800 s, epochs run 99% of the time; "
-            "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling taken for linear)"
+            "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling assumed linear)"
         )
         decision = self._catalog.reach_decision(
             policy, {}, from_parallelism=2, to_parallelism=4, from_workers=1, to_workers=2, method="by_reference",
@@ -240,7 +240,7 @@ class Story:
 
 
 def rows_of_key_groups() -> tuple[int, ...]:
-    """Return the rows of each key group: uneven, as keys are."""
+    """Return uneven rows per key group."""
     chance = random.Random(3)
     return tuple(int(chance.lognormvariate(6, 0.35)) for _ in range(MAX_PARALLELISM))
 

@@ -1,4 +1,4 @@
-"""Airflow's connections and configuration turned into typed settings."""
+"""Typed settings from Airflow's connections and configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEBHOOK_CONNECTION = "statecore_webhook"
 
 @dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    """Where the catalog is.
+    """Settings of the catalog.
 
     Attributes:
         url: SQLAlchemy URL of the catalog's database.
@@ -28,10 +28,10 @@ class CatalogSettings:
 
     @classmethod
     def load(cls, conn_id: str = CATALOG_CONNECTION) -> CatalogSettings:
-        """Read the settings from an Airflow connection; call it while a task runs, not while a DAG is parsed.
+        """Read the settings from an Airflow connection; call this in a task, not while a DAG is parsed.
 
         Raises:
-            ConfigurationError: There is no such connection, or it holds no URL.
+            ConfigurationError: There is no such connection, or it has no URL.
 
         """
         try:
@@ -42,7 +42,7 @@ class CatalogSettings:
 
     @classmethod
     async def aload(cls, conn_id: str = CATALOG_CONNECTION) -> CatalogSettings:
-        """Do what ``load`` does, from a trigger."""
+        """Read the settings as ``load`` does, in a trigger."""
         try:
             connection = await BaseHook.aget_connection(conn_id)
         except AirflowNotFoundException:
@@ -54,21 +54,21 @@ class CatalogSettings:
         try:
             extra = json.loads(connection.extra or "{}")
         except json.JSONDecodeError as error:
-            raise _invalid(connection.conn_id, f"an extra that is no JSON ({error})") from error
+            raise _invalid(connection.conn_id, f"an extra that is not JSON ({error})") from error
         if not isinstance(extra, dict):
-            raise _invalid(connection.conn_id, f"an extra that is a {type(extra).__name__}")
+            raise _invalid(connection.conn_id, f"an extra of type {type(extra).__name__}")
         url = extra.get("url")
         if not isinstance(url, str) or not url:
-            raise _invalid(connection.conn_id, f"the keys {sorted(extra)} in its extra")
+            raise _invalid(connection.conn_id, f"an extra with the keys {sorted(extra)}")
         return cls(url)
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Where messages are posted to.
+    """Settings of the webhook that receives messages.
 
     Attributes:
-        url: Address of the webhook; whoever knows it may write there, so it must not get into a log.
+        url: Address of the webhook. It is a secret (knowing it is enough to post), so never log it.
 
     """
 
@@ -79,7 +79,7 @@ class WebhookSettings:
         """Read the settings from an Airflow connection; None when there is no such connection.
 
         Raises:
-            ConfigurationError: It holds no address.
+            ConfigurationError: The connection has no address.
 
         """
         try:
@@ -88,36 +88,36 @@ class WebhookSettings:
             return None
         if not connection.password:
             raise ConfigurationError(
-                f"found no password of the Airflow connection {conn_id!r}; expected the address of a webhook there, "
-                "because it is a secret; put it in, or remove the connection"
+                f"found no password in the Airflow connection {conn_id!r}; expected the webhook's address there, "
+                "because it is a secret; set the password, or remove the connection"
             )
         return cls(connection.password)
 
 
 def lease_ttl_ms() -> int:
-    """Return how long a lease on a job lasts that is not renewed: ``[statecore] lease_seconds``, 300 unless set.
+    """Return the lifetime of a lease without renewal: ``[statecore] lease_seconds``, 300 by default.
 
-    So long a job stays as a run has left it that was killed and that nobody goes on with. It has to be longer than
-    Airflow takes to try a task again whose worker has died: ``[scheduler] task_instance_heartbeat_timeout``.
+    An abandoned run is rolled back after this time. Set it longer than Airflow takes to retry a task whose worker died
+    (``[scheduler] task_instance_heartbeat_timeout``).
     """
     return int(1000 * conf.getfloat("statecore", "lease_seconds", fallback=300.0))
 
 
 def lease_renewal_ms() -> int:
-    """Return how often whoever waits renews a lease."""
+    """Return the interval at which a waiting run renews its lease."""
     return lease_ttl_ms() // 10
 
 
 def _missing(conn_id: str) -> ConfigurationError:
     return ConfigurationError(
         f"found no Airflow connection {conn_id!r}; expected one of type generic with the catalog's URL in "
-        f'its extra, {{"url": "sqlite:////path/to/catalog.db"}}; add it under Admin > Connections or as the '
+        f'its extra, {{"url": "sqlite:////path/to/catalog.db"}}; add it under Admin > Connections, or as the '
         f"environment variable AIRFLOW_CONN_{conn_id.upper()}"
     )
 
 
 def _invalid(conn_id: str, found: str) -> ConfigurationError:
     return ConfigurationError(
-        f"found {found} of the Airflow connection {conn_id!r}; expected an extra like "
+        f"found {found} in the Airflow connection {conn_id!r}; expected an extra like "
         '{"url": "sqlite:////path/to/catalog.db"}; correct the connection'
     )

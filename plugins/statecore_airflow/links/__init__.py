@@ -1,1 +1,1 @@
-"""Links that tasks show in Airflow."""
+"""Links that tasks show in Airflow, and the addresses of the web pages."""

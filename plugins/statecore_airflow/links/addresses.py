@@ -1,4 +1,4 @@
-"""Where the pages of the web view are: below Airflow's own address, alone or in Airflow's frame."""
+"""Addresses of the web view's pages below Airflow's address, with and without Airflow's navigation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow.configuration import conf
 
 MOUNT = "statecore"
-"""Where the app is mounted, below Airflow's address."""
+"""Path below Airflow's address at which the app is mounted."""
 VIEW = "statecore"
-"""What Airflow calls the view: with its navigation around it, a page is at ``/plugin/<VIEW>/<path of the page>``."""
-
+"""Airflow's name of the view; ``/plugin/<VIEW>/<path of the page>`` shows a page with Airflow's navigation."""
 
 _SHELL = "shell-"
 _OF_ANOTHER_DAG = re.compile(r"([a-z_]+):(.+)", re.DOTALL)
 
 
 def mounted(page: str = "") -> str:
-    """Return the path of a page without Airflow's navigation, from the root of the host."""
+    """Return the absolute path of a page without Airflow's navigation."""
     return f"{urlsplit(_base_url()).path.rstrip('/')}/{MOUNT}/{page}"
 
 
@@ -28,7 +27,7 @@ def job_page(job: str) -> str:
 
 
 def log_page(job: str) -> str:
-    """Return the address of the page with the end of a job's driver log, with Airflow's navigation."""
+    """Return the address of a job's driver log page, with Airflow's navigation."""
     return _framed("log", name=job)
 
 
@@ -38,10 +37,10 @@ def run_page(dag: str, run: str) -> str:
 
 
 def change_path(change: str) -> str | None:
-    """Return the path, below Airflow's address, of the DAG run that the catalog knows by an id; None from a shell.
+    """Return the path of a change's DAG run below Airflow's address; None for a change made from a shell.
 
     Args:
-        change: Of a rescale run, or of the owner of a lease; see ``step.change_id``.
+        change: Id of a rescale run or of a lease's owner; see ``step.change_id``.
 
     """
     if change.startswith(_SHELL):

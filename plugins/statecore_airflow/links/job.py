@@ -1,4 +1,4 @@
-"""Links that a task shows in Airflow: to its job's page and to the log of the job's driver."""
+"""Task links to the job's page and to its driver log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore_airflow.links.addresses import job_page, log_page
 
 
 class JobPageLink(BaseOperatorLink):
-    """Leads to the page of the operator's job."""
+    """Link to the page of the operator's job."""
 
     name = "Job"
 
@@ -20,7 +20,7 @@ class JobPageLink(BaseOperatorLink):
 
 
 class DriverLogLink(BaseOperatorLink):
-    """Leads to the end of the log of the newest driver of the operator's job."""
+    """Link to the log of the newest driver of the operator's job."""
 
     name = "Driver log"
 
@@ -33,7 +33,7 @@ LINKS = (JobPageLink(), DriverLogLink())
 
 
 def show_links(operator: BaseOperator, context: Context) -> None:
-    """Have a task show its links from its beginning on; Airflow by itself does so when it has ended."""
+    """Publish a task's links when it starts; Airflow itself publishes them when the task ends."""
     task_instance = context["ti"]
     for link in LINKS:
         task_instance.xcom_push(key=link.xcom_key, value=link.get_link(operator, ti_key=task_instance))

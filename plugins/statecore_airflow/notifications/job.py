@@ -1,7 +1,7 @@
-"""Callbacks: tell somebody that a run has failed, was rolled back, or that a backlog is drained.
+"""Task callbacks that report a failed run, a rollback or a drained backlog.
 
-Every message is logged. Where Airflow has the connection ``statecore_webhook``, it is also posted there, as the JSON
-``{"text": …}`` that chat programs take. The address is the connection's password, for whoever knows it may write there.
+Each message is logged. If Airflow has the connection ``statecore_webhook``, the message is also posted there as
+``{"text": …}``, the JSON of chat webhooks. The address is the connection's password, because it is a secret.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from statecore_airflow.links.addresses import job_page, run_page
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 3
-_BETWEEN_S = 1.0
+_RETRY_PAUSE_S = 1.0
 
 
 class Event(StrEnum):
-    """What somebody is told of."""
+    """The reported event."""
 
     FAILED = "failed"
     ROLLED_BACK = "was rolled back"
@@ -31,12 +31,12 @@ class Event(StrEnum):
 
 
 class JobNotifier(BaseNotifier):
-    """Tells what has become of a job; give it to a task as ``on_failure_callback`` or ``on_success_callback``.
+    """Reports an event of a job; pass it to a task as ``on_failure_callback`` or ``on_success_callback``.
 
     Args:
-        event: What happened.
-        job: Name of the job; a template. None for a step that concerns no single job.
-        conn_id: Airflow connection of the webhook; without it the message is logged alone.
+        event: The event.
+        job: Name of the job; a template. None for a step that is not about one job.
+        conn_id: Airflow connection of the webhook; without it the message is only logged.
 
     """
 
@@ -51,54 +51,54 @@ class JobNotifier(BaseNotifier):
         self.conn_id = conn_id
 
     def notify(self, context: Context) -> None:
-        """Log the message and post it; nothing happens when a step of the way back had nothing to do.
+        """Log the message and post it; do nothing when a rollback step had nothing to roll back.
 
         Raises:
-            ConfigurationError: The webhook does not take it.
+            ConfigurationError: The webhook does not accept the message.
 
         """
-        said = self._said(context)
-        if self.event is Event.ROLLED_BACK and not said:
+        details = self._details(context)
+        if self.event is Event.ROLLED_BACK and not details:
             return
-        text = self._text(context, said)
+        text = self._text(context, details)
         (self.log.info if self.event is Event.DRAINED else self.log.error)("%s", text)
         settings = WebhookSettings.load(self.conn_id)
         if settings is not None:
             self._post(settings.url, text)
 
-    def _said(self, context: Context) -> str:
-        """Return what the task has to say of it: why it failed, or its result."""
+    def _details(self, context: Context) -> str:
+        """Return the task's error, or its result."""
         if self.event is Event.FAILED:
-            return str(context.get("exception") or "It was ended from outside.").strip()
+            return str(context.get("exception") or "The task was ended from outside.").strip()
         task = context["ti"]
         return str(task.xcom_pull(task_ids=task.task_id) or "")
 
-    def _text(self, context: Context, said: str) -> str:
+    def _text(self, context: Context, details: str) -> str:
         task = context["ti"]
         head = f"Job {self.job} {self.event}."
         if self.event is Event.FAILED:
             of_job = "" if self.job is None else f" for job {self.job}"
             head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
-        text = f"{head} {said}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
+        text = f"{head} {details}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
         return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"
 
     def _post(self, url: str, text: str) -> None:
-        again = Retrying(
+        attempts = Retrying(
             retry=retry_if_exception_type(httpx.TransportError),
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_fixed(_BETWEEN_S),
+            wait=wait_fixed(_RETRY_PAUSE_S),
             reraise=True,
         )
         try:
-            response = again(httpx.post, url, json={"text": text}, timeout=_TIMEOUT_S)
+            response = attempts(httpx.post, url, json={"text": text}, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            # Not the error's own words: they may hold the address.
+            # Leave out the error's message: it may contain the secret address.
             raise self._undelivered(type(error).__name__) from None
         if response.is_error:
-            raise self._undelivered(f"the answer {response.status_code}")
+            raise self._undelivered(f"the status {response.status_code}")
 
     def _undelivered(self, found: str) -> ConfigurationError:
         return ConfigurationError(
-            f"found {found} when posting to the webhook of the Airflow connection {self.conn_id!r}; expected it to "
-            "take the message; correct the address, which is the connection's password"
+            f"found {found} when posting to the webhook of the Airflow connection {self.conn_id!r}; expected the "
+            "message to be accepted; correct the address, which is the connection's password"
         )

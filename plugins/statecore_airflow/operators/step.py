@@ -63,7 +63,7 @@ class StepOperator(CatalogOperator):
                     self.judge(event_finding(event))
                     step.hold_lease()
                     return self._end(step)
-            except StatecoreError as error:
+            except (StatecoreError, AirflowFailException) as error:
                 self._failed(step, error)
                 raise
 

@@ -1,1 +1,1 @@
-"""The parameters of DAG runs: their forms and their validation."""
+"""Parameters of DAG runs: forms and validation."""

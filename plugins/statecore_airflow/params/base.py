@@ -1,4 +1,4 @@
-"""The parameters of a DAG run, as its form gives them."""
+"""Base class of a DAG run's parameters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from statecore.errors import ConfigurationError
 
 
 class DagParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of what is asked for by a run: one attribute for each parameter of its DAG."""
+    """The parameters of a DAG run: one attribute per parameter of the DAG."""
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Self:
-        """Read the parameters of a DAG run.
+        """Convert the parameters of a DAG run.
 
         Raises:
-            ConfigurationError: One is missing, unknown, or of another type.
+            ConfigurationError: A parameter is missing, unknown, or of the wrong type.
 
         """
         try:
             return msgspec.convert(dict(params), cls)
         except msgspec.ValidationError as error:
             raise ConfigurationError(
-                f"found the parameters {dict(params)} ({error}); expected those of the form; correct them and trigger "
-                "a new run"
+                f"found the parameters {dict(params)} ({error}); expected those of the DAG's form; correct them and "
+                "trigger a new run"
             ) from error

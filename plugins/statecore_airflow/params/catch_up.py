@@ -1,4 +1,4 @@
-"""What a run of the DAG ``catch_up`` was asked for."""
+"""Parameters of the DAG ``catch_up``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from statecore_airflow.params.base import DagParams
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """How large a job is.
+    """Desired size of a job.
 
     Attributes:
-        parallelism: Its subtasks.
-        workers: Size wanted of its cluster; None for a job without one.
+        parallelism: Number of subtasks.
+        workers: Number of workers of its cluster; None for a job without a cluster.
 
     """
 
@@ -32,15 +32,15 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
 
     Attributes:
         job: Name of the job.
-        parallelism: Subtasks to drain with; None for as many as drain in time.
-        workers: Workers to drain with; None for as many subtasks on each as the policy says, or as there are now.
-        within_minutes: In how long to drain, when no parallelism is given.
-        backlog: Rows that may wait when it is drained.
-        lag_minutes: Event-time lag that it may have then; None where lag says nothing.
-        hold_seconds: How long both have to stay under their limits.
-        timeout_minutes: How long to wait for that.
-        method: How the rescales are done.
-        reason: Why.
+        parallelism: Parallelism while draining; None for the smallest that drains in time.
+        workers: Workers while draining; None to keep the subtasks per worker of the policy, or of the present.
+        within_minutes: Time in which to drain, if ``parallelism`` is None.
+        backlog: Rows up to which the backlog counts as drained.
+        lag_minutes: Event-time lag up to which it counts as drained; None to ignore lag.
+        hold_seconds: Time for which backlog and lag must stay below their limits.
+        timeout_minutes: Longest wait for that.
+        method: Rescale method of both rescales.
+        reason: Reason recorded with savepoint and run.
 
     """
 
@@ -56,11 +56,11 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
     reason: str = ""
 
     def size(self, catalog: Catalog, figures: Figures) -> JobSize:
-        """Return the size to drain with.
+        """Return the size for draining.
 
         Raises:
-            ConfigurationError: No size was asked for, and the job has no policy that would limit one; or workers were,
-                and it has no cluster.
+            ConfigurationError: No parallelism is given and the job has no policy to limit one, or workers are given for
+                a job without a cluster.
 
         """
         check_workers(catalog.job(self.job), self.workers)
@@ -70,13 +70,13 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
             policy = catalog.policy(self.job)
             if policy is None:
                 raise ConfigurationError(
-                    f"found neither a parallelism to drain job {self.job!r} with nor a policy of it; expected one or "
-                    "the other, because as many as needed may be very many; give a parallelism, or set limits with "
-                    f"`python -m statecore policy set {self.job} --off --max-parallelism …`"
+                    f"found neither a parallelism for draining job {self.job!r} nor a policy; expected one of them, "
+                    "because nothing else limits the parallelism; give a parallelism, or set limits with "
+                    f"`statecore policy set {self.job} --off --max-parallelism …`"
                 )
             settings = policy_settings(policy.settings)
             if settings.subtasks_per_worker > 1:
-                # One is also what a policy has where nobody said how many; then they lie as they do now.
+                # 1 is also the default of a policy that does not set it; then keep the present ratio.
                 per_worker = settings.subtasks_per_worker
             sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
             parallelism = self._as_needed(figures, sizes)
@@ -85,19 +85,19 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
         return JobSize(parallelism, self.workers or max(figures.workers, math.ceil(parallelism / per_worker)))
 
     def _as_needed(self, figures: Figures, sizes: list[int]) -> int:
-        """Return the smallest size that drains in time, or the one that drains first."""
+        """Return the smallest parallelism that drains in time, or else the one that drains soonest."""
         larger = [size for size in sizes if size > figures.parallelism]
         estimates = [estimate_drain(figures, size) for size in (figures.parallelism, *larger)]
         drained = [(each.seconds, each.parallelism) for each in estimates if each.seconds is not None]
         in_time = [parallelism for seconds, parallelism in drained if seconds <= self.within_minutes * 60]
         if in_time:
             return min(in_time)
-        # A job with nothing to estimate from, or that no size drains, is best off with all that its policy allows.
+        # Without an estimate, or if no size drains the backlog, take the largest that the policy allows.
         return min(drained)[1] if drained else max([figures.parallelism, *sizes])
 
 
 def present_size(catalog: Catalog, job: str) -> JobSize:
-    """Return the size that is wanted of a job now.
+    """Return the present desired size of a job.
 
     Raises:
         UnknownJobError: There is no such job.

@@ -1,4 +1,4 @@
-"""Parts of the forms with which DAGs are triggered; read while DAG files are parsed, so they ask no catalog."""
+"""Shared fields of the DAGs' Trigger forms; DAG parsing builds them, so they must not query the catalog."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from statecore.catalog.job_names import job_names_file, read_job_names
 
 
 def job_param(*, optional: bool = False) -> Param:
-    """Return the parameter ``job``, which suggests the jobs that the supervisor has written down.
+    """Return the parameter ``job``; it suggests the job names from the supervisor's file.
 
     Args:
-        optional: Whether it may be left empty, for all jobs.
+        optional: Whether the field may be empty, for all jobs.
 
     """
     names = read_job_names(job_names_file())
@@ -23,7 +23,7 @@ def job_param(*, optional: bool = False) -> Param:
             None,
             type=["null", "string"],
             title="Job",
-            description="Name of the job, as registered in the catalog; empty for all jobs that run.",
+            description="Name of the job, as registered in the catalog; empty for all running jobs.",
             **suggestions,
         )
     return Param(
@@ -37,4 +37,4 @@ def job_param(*, optional: bool = False) -> Param:
 
 def reason_param() -> Param:
     """Return the parameter ``reason``."""
-    return Param("", type="string", title="Reason", description="Why; kept with the savepoint and the run.")
+    return Param("", type="string", title="Reason", description="Recorded with the savepoint and the run.")

@@ -1,12 +1,11 @@
-"""The jobs' pages in Airflow: a FastAPI app that the plugin mounts in Airflow's API server.
+"""The jobs' web pages in Airflow: a FastAPI app that the plugin mounts in Airflow's API server.
 
-Who may see what is Airflow's to say: every route, also of a script or a picture, asks for the permission to read the
-DAG ``rescale``, a plan for that to trigger it, a driver's log for that to read its logs (``access``).
+Airflow's permissions apply. Every route, also of a script or an image, requires permission to read the DAG ``rescale``;
+a plan requires permission to trigger it, a driver log permission to read its logs (``access``).
 
-No route changes anything. The page submits a rescale to Airflow's own REST API, as its Trigger form does, with the
-user's own login: permission, check of the form's values and audit log are Airflow's. So there is nothing here that a
-page of somebody else could have a browser do; and Airflow's API takes JSON alone and a cookie that no other site's POST
-carries.
+No route changes anything. The page submits a rescale to Airflow's own REST API with the user's login, as the Trigger
+form does; Airflow checks permission and values and writes the audit log. So there is no route here to abuse by
+cross-site request forgery, and Airflow's API itself accepts only JSON and a SameSite cookie.
 """
 
 from statecore_airflow.web.app import create_app

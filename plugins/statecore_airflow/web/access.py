@@ -1,4 +1,4 @@
-"""Who may do what: Airflow's login, and its permissions for the DAG ``rescale``."""
+"""Access control: Airflow's login and its permissions on the DAG ``rescale``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ may_rescale = requires_access_dag("POST", DagAccessEntity.RUN, DAG)
 
 
 def _is_rescaler(request: Request, user: GetUserDep) -> bool:
-    """Return whether the user may trigger a rescale, for a page that shows or hides its button."""
+    """Return whether the user may trigger a rescale; the page enables its button accordingly."""
     try:
         may_rescale(request, user)
     except HTTPException:

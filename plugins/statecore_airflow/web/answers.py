@@ -1,4 +1,4 @@
-"""What the JSON routes answer. All times are milliseconds since the epoch, UTC; None is not known, never nothing."""
+"""Answers of the JSON routes. Times are milliseconds since 1970-01-01 UTC; None means unknown, never zero."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from statecore.catalog import DecisionState, GenerationState, RescaleMethod, Res
 
 
 class Answer(BaseModel):
-    """Base of all answers: made of the catalog's records or of what fits them."""
+    """Base of all answers; built from the catalog's records or from objects with the same attributes."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class Condition(StrEnum):
-    """How a job is, in one word; those that need somebody come first. While a run holds its lease, it is rescaling."""
+    """Condition of a job in one word, the most urgent first; a job under a lease is rescaling."""
 
     FAILED = "failed"
     LOST = "lost"
@@ -47,8 +47,8 @@ class Savepoint(Answer):
     reason: str
 
 
-class Waiting(Answer):
-    """What waits in a source, or in all of them; without a name it is all of them."""
+class Backlog(Answer):
+    """Backlog of a source, or of all sources if ``name`` is empty."""
 
     name: str
     records: int | None
@@ -58,7 +58,7 @@ class Waiting(Answer):
 
 
 class Workers(Answer):
-    """The size of a job's cluster; ``message`` says what stands in the way of the one wanted."""
+    """Size of a job's cluster; ``message`` says why it differs from the desired size."""
 
     desired: int
     ready: int
@@ -66,7 +66,7 @@ class Workers(Answer):
 
 
 class Lease(Answer):
-    """Who may change the job now; ``page`` is the path of its DAG run in Airflow, if it is one."""
+    """The lease on a job; ``page`` is the path of the owner's DAG run in Airflow, None for another owner."""
 
     owner: str
     page: str | None
@@ -74,14 +74,14 @@ class Lease(Answer):
 
 
 class JobSummary(Answer):
-    """A job in one line.
+    """A job's row in the list of jobs.
 
     Attributes:
-        condition: How it is.
-        error: Why its driver is no more, if it should be.
-        advice: What to do, the most urgent first; nothing when all is well.
-        backlog_ms: When ``backlog`` was measured.
-        backlog: Over all sources.
+        condition: Condition of the job.
+        error: Why its driver ended although the job should run.
+        advice: What to do, most urgent first; empty when nothing is wrong.
+        backlog_ms: Time of the backlog's measurement.
+        backlog: Backlog of all sources.
 
     """
 
@@ -94,7 +94,7 @@ class JobSummary(Answer):
     max_parallelism: int
     workers: Workers | None
     rows_per_second: float | None
-    backlog: Waiting | None
+    backlog: Backlog | None
     backlog_ms: int | None
     epoch: Epoch | None
     savepoint: Savepoint | None
@@ -102,7 +102,7 @@ class JobSummary(Answer):
 
 
 class JobsAnswer(Answer):
-    """All jobs; those that need somebody come first."""
+    """All jobs, the most urgent first."""
 
     now_ms: int
     jobs: list[JobSummary]
@@ -117,7 +117,7 @@ class Step(Answer):
 
 
 class RescaleRun(Answer):
-    """A rescale run; ``page`` is the path of its DAG run in Airflow, if it is one."""
+    """A rescale run; ``page`` is the path of its DAG run in Airflow, None for a run from a shell."""
 
     run_id: str
     page: str | None
@@ -135,7 +135,7 @@ class RescaleRun(Answer):
 
 
 class Generation(Answer):
-    """A run of the driver."""
+    """A generation: one run of the driver."""
 
     generation: int
     state: GenerationState
@@ -147,7 +147,7 @@ class Generation(Answer):
 
 
 class Policy(Answer):
-    """A job's policy; ``finding`` is what its last look found, in words."""
+    """A job's policy; ``finding`` is the text of its newest evaluation."""
 
     enabled: bool
     finding: str | None
@@ -158,9 +158,9 @@ class Decision(Answer):
     """A decision of a policy to rescale the job.
 
     Attributes:
-        run_id: The rescale run that carries it out.
-        page: The path of that run in Airflow.
-        outcome: Why it was refused or has failed.
+        run_id: Rescale run that carries it out.
+        page: Path of that run in Airflow.
+        outcome: Why it was refused or failed.
 
     """
 
@@ -178,17 +178,17 @@ class Decision(Answer):
 
 
 class JobAnswer(Answer):
-    """All about a job but for its charts; every list has its newest first.
+    """Everything on a job's page except the charts; lists have the newest first.
 
     Attributes:
-        is_rescaler: Whether who asks may trigger a rescale.
+        is_rescaler: Whether the user may trigger a rescale.
 
     """
 
     now_ms: int
     is_rescaler: bool
     job: JobSummary
-    sources: list[Waiting]
+    sources: list[Backlog]
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
     policy: Policy | None
@@ -197,7 +197,7 @@ class JobAnswer(Answer):
 
 
 class Mark(Answer):
-    """Something to be marked in a chart."""
+    """A mark in a chart."""
 
     at_ms: int
     kind: str
@@ -205,14 +205,14 @@ class Mark(Answer):
 
 
 class SeriesAnswer(Answer):
-    """Figures for charts: all lists but ``marks`` are as long as ``at_ms``, one item for each step of time.
+    """Series for charts; every list except ``marks`` has one item per time in ``at_ms``.
 
     Attributes:
-        since_ms: Where the charts begin.
-        until_ms: Where they end: now.
-        step_ms: Length of a step.
-        rows_per_second: None since the newest epoch, while the next one is under way.
-        phases: Mean milliseconds per epoch of the phases that follow on each other, by name.
+        since_ms: Start of the charts.
+        until_ms: End of the charts: now.
+        step_ms: Length of a time step.
+        rows_per_second: None after the newest commit, while the next epoch runs.
+        phases: Name of a consecutive phase → mean milliseconds per epoch.
         marks: Rescales and decisions.
 
     """
@@ -234,17 +234,17 @@ class SeriesAnswer(Answer):
 
 
 class Spread(Answer):
-    """How an operator's keyed state is spread.
+    """Distribution of an operator's keyed state over key groups and subtasks.
 
     Attributes:
-        uid: The operator.
-        measured_ms: When it was counted.
-        max_parallelism: Key groups there are.
-        groups_per_bin: Key groups that an item of ``rows`` stands for; the last one may stand for fewer.
+        uid: The operator's uid.
+        measured_ms: Time of the count.
+        max_parallelism: Number of key groups.
+        groups_per_bin: Key groups per bin; the last bin may have fewer.
         rows: Rows per bin.
-        borders: First key group of each subtask but the first.
+        borders: First key group of each subtask except the first.
         rows_of_subtasks: Rows per subtask.
-        skew: Rows of the fullest subtask per rows of the average one.
+        skew: Rows of the fullest subtask divided by the average.
 
     """
 
@@ -259,14 +259,14 @@ class Spread(Answer):
 
 
 class SpreadAnswer(Answer):
-    """The keyed state of all operators that have a key, by uid."""
+    """Distribution of the keyed state of all keyed operators, by uid."""
 
     now_ms: int
     operators: list[Spread]
 
 
 class SubtaskShare(Answer):
-    """What a subtask will have."""
+    """The state that a subtask will own."""
 
     subtask: int
     key_groups: tuple[int, int]
@@ -275,8 +275,16 @@ class SubtaskShare(Answer):
     bytes: int
 
 
+class OperatorShare(Answer):
+    """The state of an operator."""
+
+    uid: str
+    rows: int
+    bytes: int
+
+
 class DowntimeRange(Answer):
-    """How long earlier rescales kept the job from working."""
+    """Downtime of earlier rescales."""
 
     median_ms: int
     shortest_ms: int
@@ -285,13 +293,13 @@ class DowntimeRange(Answer):
 
 
 class PlanAnswer(Answer):
-    """What a rescale will do.
+    """Plan of a rescale.
 
     Attributes:
-        subtasks: The first of them; ``to_parallelism`` is their number.
-        average_rows: Rows of an average subtask.
-        downtime: None when no rescale by this method has been seen.
-        refusal: Why it would be refused now, if it would.
+        subtasks: The first subtasks of ``to_parallelism``.
+        average_rows: Average rows per subtask.
+        downtime: None before the first rescale by this method.
+        refusal: Why the rescale would be refused now; None when it would not.
 
     """
 
@@ -304,6 +312,7 @@ class PlanAnswer(Answer):
     from_max_parallelism: int
     to_max_parallelism: int
     subtasks: list[SubtaskShare]
+    operators: list[OperatorShare]
     fixed: dict[str, int]
     rows: int
     bytes: int
@@ -318,8 +327,8 @@ class LogAnswer(Answer):
     """The end of a driver's log.
 
     Attributes:
-        generations: Those whose log may be asked for, newest first.
-        missing_bytes: What stands before ``text`` in the file.
+        generations: Generations with a log, newest first.
+        missing_bytes: Bytes of the file before ``text``.
 
     """
 
@@ -333,6 +342,6 @@ class LogAnswer(Answer):
 
 
 class ErrorAnswer(Answer):
-    """Why there is no answer: what was found, what was expected, what to do."""
+    """An error: what was found, what was expected, what to do."""
 
     detail: str

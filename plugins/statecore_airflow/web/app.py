@@ -1,4 +1,4 @@
-"""The app that Airflow mounts."""
+"""The FastAPI app that Airflow mounts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ _STATUS: dict[type[StatecoreError], int] = {
     UnknownJobError: status.HTTP_404_NOT_FOUND,
     UnknownRecordError: status.HTTP_404_NOT_FOUND,
     InvalidParallelismError: status.HTTP_422_UNPROCESSABLE_CONTENT,
-    # Airflow works, what it asks does not.
+    # Not 500: Airflow works, its catalog does not.
     CatalogError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 _HEADERS = {
-    # Nothing comes from elsewhere, no script stands in the pages themselves, and only Airflow may put them in a frame.
-    # Styles may: Plotly writes its own as it draws.
+    # No foreign content, no inline scripts, framed only by Airflow. Plotly needs inline styles.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
@@ -43,8 +42,8 @@ _HEADERS = {
 
 
 def create_app() -> FastAPI:
-    """Return the app: pages, what they are made of, and the JSON routes that they ask."""
-    # Also the descriptions of the routes would be routes.
+    """Return the app: pages, static files and JSON routes."""
+    # No routes for documentation: they would bypass the permission check.
     app = FastAPI(title="statecore", dependencies=[Depends(may_read)], docs_url=None, redoc_url=None, openapi_url=None)
     for part in (files, jobs, charts, plans, logs):
         app.include_router(part.router)
@@ -55,7 +54,7 @@ def create_app() -> FastAPI:
 
 
 async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Add what browsers must know to keep strangers out."""
+    """Add security headers to every response."""
     response = await call_next(request)
     response.headers.update(_HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
@@ -63,16 +62,16 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Say why there is no answer; URLs in it lose their passwords."""
+    """Answer with the error's message, without passwords in URLs."""
     code = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), status.HTTP_409_CONFLICT)
     answer = ErrorAnswer(detail=without_credentials(str(error)))
     return JSONResponse(answer.model_dump(), status_code=code)
 
 
 async def _not_logged_in(request: Request, error: Exception) -> Response:
-    """Send a person to Airflow's login and back again; a script gets the bare refusal."""
+    """Redirect a browser without login to Airflow's login page; answer a script with the plain error."""
     assert isinstance(error, HTTPException)
-    is_person = "text/html" in request.headers.get("accept", "")
-    if error.status_code == status.HTTP_401_UNAUTHORIZED and is_person:
+    is_browser = "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and is_browser:
         return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)))
     return await http_exception_handler(request, error)

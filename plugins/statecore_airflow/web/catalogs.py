@@ -13,11 +13,11 @@ from statecore.catalog import Catalog
 from statecore_airflow.hooks.settings import CatalogSettings
 
 _CONNECT_TIMEOUT_S = 5
-"""A database that does not answer must not keep the threads that Airflow's own requests need."""
+"""Short, so that an unreachable database does not block threads that Airflow's own requests need."""
 
 
 class _Opened:
-    """The one catalog of this process, opened anew when Airflow's connection changes."""
+    """The catalog of this process; reopened when Airflow's connection changes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class _Opened:
             if self._catalog is None or url != self._url:
                 if self._catalog is not None:
                     self._catalog.close()
-                self._catalog, self._url = Catalog(_impatient(url)), url
+                self._catalog, self._url = Catalog(_with_timeout(url)), url
             return self._catalog
 
 
@@ -37,10 +37,10 @@ _opened = _Opened()
 
 
 def open_catalog() -> Catalog:
-    """Return the catalog that Airflow's connection names.
+    """Return the catalog of Airflow's connection.
 
     Raises:
-        ConfigurationError: There is no such connection, or it names no catalog.
+        ConfigurationError: There is no such connection, or it has no catalog URL.
 
     """
     return _opened.at(CatalogSettings.load().url)
@@ -49,11 +49,11 @@ def open_catalog() -> Catalog:
 CatalogDep = Annotated[Catalog, Depends(open_catalog)]
 
 
-def _impatient(url: str) -> str:
+def _with_timeout(url: str) -> str:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        return url  # the catalog says better what is wrong with it
+        return url  # opening the catalog raises the better error
     if parsed.get_backend_name() != "postgresql":
         return url
     query = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **parsed.query}

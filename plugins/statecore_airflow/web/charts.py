@@ -1,4 +1,4 @@
-"""Routes: what charts are drawn of."""
+"""Routes: data of the charts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ router = APIRouter()
 _STEPS = 180
 _EPOCHS_PER_STEP = 4
 _LATE_EPOCHS = 3
-"""An epoch that takes so many times as long as the newest one is not waited for any more."""
+"""Stop expecting a commit after this many times the newest epoch's duration."""
 _SHORTEST_STEP_MS = 1_000
 _PHASES = ("run", "commit", "publish")
-"""Those that follow on each other; the others are part of ``run``."""
+"""The consecutive phases of an epoch; the other phases are part of ``run``."""
 _BINS = 512
 _MARKED = 50
 
@@ -31,11 +31,11 @@ def get_series(
     catalog: CatalogDep,
     minutes: Annotated[int, Query(ge=5, le=1_440, description="How far back.")] = 15,
 ) -> SeriesAnswer:
-    """Return a job's figures over time, thinned out to what a screen can show."""
+    """Return a job's figures over time, in as many steps as a screen shows."""
     catalog.job(name)
     now_ms = SystemClock().now_ms()
     step_ms = _step_ms(catalog, name, minutes)
-    # Whole steps alone: one that has only begun would look like a fall.
+    # Whole steps only: an unfinished one would look like a drop.
     until_ms = now_ms // step_ms * step_ms
     since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
     points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
@@ -61,7 +61,7 @@ def get_series(
 
 @router.get("/api/key-groups")
 def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
-    """Return how a job's keyed state is spread."""
+    """Return the distribution of a job's keyed state."""
     catalog.job(name)
     newest = catalog.subtasks(name, limit=1)
     figures = {operator.uid: operator for operator in (newest[0].operators if newest else ())}
@@ -70,19 +70,19 @@ def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
 
 
 def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
-    """Return a step that is long enough for a few epochs: with one more in every other step, a rate is a comb."""
+    """Return a step long enough for a few epochs: with too few per step, the rate would oscillate."""
     newest = catalog.epochs(name, limit=10)
     apart_ms = 0
     if len(newest) > 1:
         apart_ms = (newest[-1].committed_ms - newest[0].committed_ms) // (len(newest) - 1)
-    # A job that had paused is no reason to draw everything with a broad brush.
+    # Capped, so that a pause of the job does not make all steps long.
     wanted_ms = min(_EPOCHS_PER_STEP * apart_ms, minutes * 60_000 // 15)
     step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _SHORTEST_STEP_MS)
     return -(-step_ms // 1_000) * 1_000
 
 
 def _open_since_ms(catalog: Catalog, name: str, now_ms: int) -> int:
-    """Return since when rows are not counted: those of an epoch under way are known when it is committed."""
+    """Return the time from which rows are unknown: those of a running epoch are counted at its commit."""
     newest = catalog.epochs(name, limit=1)
     if not newest or now_ms - newest[0].committed_ms > _LATE_EPOCHS * newest[0].duration_ms:
         return now_ms
@@ -90,7 +90,7 @@ def _open_since_ms(catalog: Catalog, name: str, now_ms: int) -> int:
 
 
 def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
-    """Return rescales and decisions of the policy."""
+    """Return the marks of rescales and of the policy's decisions."""
     rescales = [
         Mark(
             at_ms=run.created_ms,
@@ -110,7 +110,7 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
 def _spread(sample: KeyGroupsRecord, figures: OperatorFigures | None) -> Spread:
     groups = len(sample.rows)
     per_bin = max(1, -(-groups // _BINS))
-    # Without figures of its subtasks, nobody knows where one ends.
+    # Without figures per subtask the borders are unknown: show one range.
     owned = figures.key_groups if figures is not None and sum(figures.key_groups) == groups else (groups,)
     ends = list(itertools.accumulate(owned))
     rows = [sum(sample.rows[end - count : end]) for count, end in zip(owned, ends, strict=True)]

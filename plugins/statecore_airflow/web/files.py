@@ -1,4 +1,4 @@
-"""Routes: the pages themselves, their scripts, style and pictures; every job's page is the same file."""
+"""Routes: HTML pages, scripts, styles and images; all jobs share one page file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Response, status
 from fastapi.responses import FileResponse
+
+from statecore.extras import require
 
 router = APIRouter()
 
@@ -17,32 +19,32 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 @router.get("/")
 def jobs_page() -> FileResponse:
-    """Return the page with all jobs."""
+    """Return the page of all jobs."""
     return _page("jobs")
 
 
 @router.get("/job")
 def job_page() -> FileResponse:
-    """Return the page of a job; ``name`` in its address says which one, and its script reads that."""
+    """Return the page of a job; its script reads the job's name from the query parameter ``name``."""
     return _page("job")
 
 
 @router.get("/log")
 def log_page() -> FileResponse:
-    """Return the page with a driver's log."""
+    """Return the page of a driver log."""
     return _page("log")
 
 
 @router.get("/static/plotly.min.js")
 def plotly() -> Response:
-    """Return the library that draws the charts, out of its package."""
-    # A day is short enough for a new release to get there, and long enough for 5 MB.
+    """Return the chart library from its installed package."""
+    # Cache the 5 MB for a day; a new release arrives a day late at most.
     return Response(_plotly(), media_type="text/javascript", headers={"Cache-Control": "private, max-age=86400"})
 
 
 @router.get("/static/{name}")
 def static(name: str) -> FileResponse:
-    """Return a script, style or picture; none but those that were there at the start."""
+    """Return a script, style or image; only files present at start are served."""
     file = _STATIC.get(name)
     if file is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "Not found")
@@ -55,6 +57,7 @@ def _page(name: str) -> FileResponse:
 
 @cache
 def _plotly() -> bytes:
+    require("plotly", extra="plots")
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs()).encode()

@@ -1,4 +1,4 @@
-"""Routes: all jobs, and all about one of them."""
+"""Routes: the list of jobs, and one job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from statecore.catalog import SystemClock
 from statecore.operations.standing import standing
 from statecore_airflow.web.access import IsRescaler
-from statecore_airflow.web.answers import Generation, JobAnswer, JobsAnswer, Policy, Savepoint, Waiting
+from statecore_airflow.web.answers import Backlog, Generation, JobAnswer, JobsAnswer, Policy, Savepoint
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.overview import decision, rescale_run, summaries, summary
 
@@ -28,14 +28,14 @@ def get_jobs(catalog: CatalogDep) -> JobsAnswer:
 
 @router.get("/api/job")
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobAnswer:
-    """Return all about a job but for its charts."""
+    """Return everything on a job's page except the charts."""
     found = standing(catalog, catalog.job(name))
     backlog, policy = found.figures.backlog, found.policy
     return JobAnswer(
         now_ms=found.now_ms,
         is_rescaler=is_rescaler,
         job=summary(found),
-        sources=[Waiting.model_validate(each) for each in (backlog.sources if backlog else ())],
+        sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
         rescales=[rescale_run(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),

@@ -1,4 +1,4 @@
-"""Route: the end of a driver's log."""
+"""Route: the end of a driver log."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def get_log(
     catalog: CatalogDep,
     generation: Annotated[int | None, Query(ge=1, description="The newest by default.")] = None,
 ) -> LogAnswer:
-    """Return the end of the log of a generation's driver; where it lies, the catalog alone says."""
+    """Return the end of a generation's driver log; only the catalog determines the path."""
     catalog.job(name)
     known = catalog.generations(name, limit=_LISTED)
     found = next((each for each in known if generation in (None, each.generation)), None)
     if found is None:
         raise UnknownRecordError(
-            f"found no generation {generation or 'at all'} of job {name!r} among its newest {_LISTED}; expected one "
-            "that has run; start the job, or look at the supervisor's folder of logs"
+            f"found no generation {generation or 'at all'} of job {name!r} among its newest {_LISTED}; expected an "
+            "existing one; start the job, or look in the supervisor's log folder"
         )
     try:
         path = _path(found)
         text, missing_bytes = _tail(path)
     except OSError as error:
         raise StorageError(
-            f"found {found.log_path}, which cannot be read ({error.strerror}); expected the log of generation "
-            f"{found.generation}; give Airflow's API server the right to read it"
+            f"found an unreadable file {found.log_path} ({error.strerror}); expected the log of generation "
+            f"{found.generation}; grant Airflow's API server read access to it"
         ) from error
     return LogAnswer(
         now_ms=SystemClock().now_ms(),
@@ -57,17 +57,17 @@ def get_log(
 
 def _path(generation: GenerationRecord) -> Path:
     path = Path(generation.log_path)
-    # A rescale of a job without a driver says so instead of a path.
+    # A generation without a driver process has a note here instead of a path.
     if path.is_absolute() and path.is_file():
         return path
     raise MissingFileError(
         f"found no file {generation.log_path!r} on this machine; expected the log of generation "
-        f"{generation.generation}; look for it where the supervisor runs, or mount its folder of logs here, too"
+        f"{generation.generation}; look for it where the supervisor runs, or mount the supervisor's log folder here"
     )
 
 
 def _tail(path: Path) -> tuple[str, int]:
-    """Return the last whole lines, and how many bytes come before them."""
+    """Return the last whole lines, and the number of bytes before them."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _TAIL_BYTES)

@@ -1,4 +1,4 @@
-"""How jobs are: what the catalog knows of them, for a page."""
+"""Converts the catalog's view of jobs, runs and decisions to answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from statecore.operations.advice import advice
 from statecore.operations.standing import DriverState, Standing, standing
 from statecore_airflow.links.addresses import change_path
 from statecore_airflow.web.answers import (
+    Backlog,
     Condition,
     Decision,
     Epoch,
@@ -15,7 +16,6 @@ from statecore_airflow.web.answers import (
     RescaleRun,
     Savepoint,
     Step,
-    Waiting,
     Workers,
 )
 
@@ -39,13 +39,13 @@ _NOT_WANTED: dict[DriverState, Condition] = {
 
 
 def summaries(catalog: Catalog) -> list[JobSummary]:
-    """Return all jobs; those that need somebody come first, then they go by name."""
+    """Return all jobs, the most urgent first, then by name."""
     made = [summary(standing(catalog, job)) for job in catalog.jobs()]
     return sorted(made, key=lambda each: (_ORDER[each.condition], each.name))
 
 
 def summary(found: Standing) -> JobSummary:
-    """Return a job in one line."""
+    """Return a job's row in the list of jobs."""
     job, generation, figures = found.job, found.generation, found.figures
     cluster = found.cluster
     return JobSummary(
@@ -60,7 +60,7 @@ def summary(found: Standing) -> JobSummary:
         if cluster is None
         else Workers(desired=cluster.desired_workers, ready=cluster.ready_workers, message=cluster.message),
         rows_per_second=figures.rows_per_second,
-        backlog=Waiting.model_validate(found.waiting) if figures.backlog is not None else None,
+        backlog=Backlog.model_validate(found.waiting) if figures.backlog is not None else None,
         backlog_ms=None if figures.backlog is None else figures.backlog.measured_ms,
         epoch=None if figures.epoch is None else Epoch.model_validate(figures.epoch),
         savepoint=None if found.savepoint is None else Savepoint.model_validate(found.savepoint),
@@ -69,7 +69,7 @@ def summary(found: Standing) -> JobSummary:
 
 
 def rescale_run(run: RescaleRunRecord) -> RescaleRun:
-    """Return a rescale run with its steps in the order in which they began."""
+    """Return a rescale run with its steps in order of their start."""
     steps = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in run.steps.items()]
     return RescaleRun(
         run_id=run.run_id,
@@ -89,7 +89,7 @@ def rescale_run(run: RescaleRunRecord) -> RescaleRun:
 
 
 def decision(made: DecisionRecord) -> Decision:
-    """Return a decision of the job's policy."""
+    """Return a decision of the policy."""
     return Decision(
         decided_ms=made.decided_ms,
         from_parallelism=made.from_parallelism,

@@ -54,11 +54,13 @@ class Plan:
         state = self.state
         if state is None:
             return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
-        written = sum(subtask.bytes for subtask in state.subtasks) if self.method == "rewrite" else 0
+        written = state.bytes if self.method == "rewrite" else 0
         lines.append(
-            f"State as of epoch {state.epoch} of lineage {state.lineage}: {state.rows:,} rows, {written:,} bytes to "
-            f"write, skew {state.skew:.2f} (rows of the fullest subtask per rows of the average one)."
+            f"State as of epoch {state.epoch} of lineage {state.lineage}: {state.rows:,} rows, {state.bytes:,} bytes; "
+            f"{written:,} bytes to write; skew {state.skew:.2f} (rows of the fullest subtask per rows of the average "
+            "one)."
         )
+        lines += [f"Operator {each.uid}: {each.rows:,} rows, {each.bytes:,} bytes." for each in state.operators]
         lines += [f"Operator {uid} keeps its own parallelism, {fixed}." for uid, fixed in state.fixed]
         table = ["| subtask | key groups | files | rows | bytes |", "| ---: | ---: | ---: | ---: | ---: |"]
         for each in state.subtasks:

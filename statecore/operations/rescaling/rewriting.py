@@ -13,7 +13,7 @@ from statecore.cluster.processes import kill_session
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import StepFailedError
 from statecore.operations.rescaling.change import Change
-from statecore.operations.submit import SPARKJOBS, submit_command
+from statecore.operations.submit import PROGRAMS, submit_command
 
 _SHOWN_LINES = 20
 _END_S = 10.0
@@ -39,7 +39,7 @@ class Rewrite:
         self._name = name
         arguments = ["--savepoint", savepoint, "--name", name]
         arguments += ["--parallelism", str(parallelism), "--max-parallelism", str(max_parallelism)]
-        self._command = submit_command(job, name, SPARKJOBS / "rewrite.py", *arguments)
+        self._command = submit_command(job, name, PROGRAMS / "rewrite.py", *arguments)
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, timeout_s: float, change: Change) -> None:

@@ -15,6 +15,7 @@ from statecore.operations.rescaling.rollback import Rollback
 from statecore.operations.rescaling.start import StartJob
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
+from statecore.operations.rescaling.upgrade import BeginUpgrade
 from statecore.operations.rescaling.verify import Verify
 
 RETRIES = 2
@@ -23,7 +24,17 @@ RETRY_DELAY = timedelta(seconds=5)
 
 WAITING_STEPS: Mapping[str, type[Step]] = {
     kind.name: kind
-    for kind in (StopWithSavepoint, GrowCluster, RescaleState, Restart, ShrinkCluster, Verify, Rollback, StartJob)
+    for kind in (
+        BeginUpgrade,
+        StopWithSavepoint,
+        GrowCluster,
+        RescaleState,
+        Restart,
+        ShrinkCluster,
+        Verify,
+        Rollback,
+        StartJob,
+    )
 }
 """The steps that may wait, by name: another process can go on waiting for them."""
 

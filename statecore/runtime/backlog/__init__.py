@@ -1,1 +1,1 @@
-"""What waits in the sources of a running job."""
+"""The backlog of a running job: input in its sources that no committed epoch has read."""

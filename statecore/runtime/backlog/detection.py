@@ -1,6 +1,6 @@
-"""Which meter suits a source: found out from the plan of the streaming query.
+"""Picks a backlog meter for each source from the plan of the streaming query.
 
-The plan's leaves are the sources, in the order in which Spark numbers them.
+The plan's streaming leaves are the sources, in the order in which Spark numbers them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 _FILES_A_CALL = 10_000
 
 Progress = Callable[[], Mapping[str, Any] | None]
-"""Gives the progress of the query's newest epoch, as Spark writes it; None before the first."""
+"""Returns the query's newest ``StreamingQueryProgress`` as parsed JSON; None before the first epoch."""
 
 
 def source_meters(df: DataFrame, sources: Sequence[str], directory: Path, progress: Progress) -> dict[str, SourceMeter]:
     """Return a meter for each source.
 
     Args:
-        df: What the query reads: all sources, and perhaps more after them.
-        sources: Their names, in the order in which the query reads them.
+        df: The query's input: all named sources, perhaps followed by others.
+        sources: Names of the sources, in the order in which the query reads them.
         directory: Spark's checkpoint directory.
-        progress: Of the query.
+        progress: Returns the query's newest progress.
 
     """
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     streaming = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
     return {
-        name: _meter(leaf, directory / "sources" / str(index), _part(progress, index))
+        name: _meter(leaf, directory / "sources" / str(index), _source_progress(progress, index))
         for index, (name, leaf) in enumerate(zip(sources, streaming, strict=False))
     }
 
@@ -48,26 +48,26 @@ def _meter(leaf: Any, log: Path, progress: Progress) -> SourceMeter:
         return FileMeter(_listing(source), _file_options(source), log)
     if kind == "StreamingRelationV2" and leaf.sourceName() == "rate":
         options = leaf.extraOptions()
-        # How many records a source that warms up owes is its own secret.
+        # With rampUpTime the rate varies, and the source does not report it.
         if not options.containsKey("rampUpTime"):
             return RateMeter(options.getLong("rowsPerSecond", 1), log)
     return ProgressMeter(progress)
 
 
-def _part(progress: Progress, index: int) -> Progress:
-    def part() -> Mapping[str, Any] | None:
+def _source_progress(progress: Progress, index: int) -> Progress:
+    def source_progress() -> Mapping[str, Any] | None:
         newest = progress()
         return None if newest is None else newest["sources"][index]
 
-    return part
+    return source_progress
 
 
 def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
-    """Return what lists a file source as Spark's own ``FileStreamSource`` does, in the JVM with its credentials."""
+    """Return a function that lists a file source as ``FileStreamSource`` does: in the JVM, with its credentials."""
     jvm, session, options = _jvm(), source.sparkSession(), source.options()
     execution = jvm.org.apache.spark.sql.execution
     index_class = execution.datasources.InMemoryFileIndex
-    # A cache would hold listings that nobody looks at again.
+    # A cache would keep listings that are never read again.
     no_cache, none = (getattr(index_class, f"$lessinit$greater$default${n}")() for n in (5, 6))
     path, no_columns = options.apply("path"), jvm.scala.Option.apply(jvm.org.apache.spark.sql.types.StructType())
 
@@ -75,7 +75,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
         root, hadoop = jvm.org.apache.hadoop.fs.Path(path), jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
         state = session.sessionState()
         conf = state.newHadoopConf()
-        # Where Spark's own sink has written, its log says which files count.
+        # In a folder that Spark's file sink wrote, its metadata log says which files are committed.
         if not hadoop.isGlobPath(root) and execution.streaming.sinks.FileStreamSink.hasMetadata(
             jvm.PythonUtils.toSeq([path]), conf, state.conf()
         ):
@@ -84,7 +84,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
             roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
             index = index_class(session, roots, options, no_columns, no_cache, none, none)
         files = index.allFiles()
-        # Many in one call: asked for one by one they would take minutes, and all at once much memory.
+        # One call per file would take minutes; one call for all would take too much memory.
         parts = (files.slice(start, start + _FILES_A_CALL) for start in range(0, files.size(), _FILES_A_CALL))
         listed: dict[str, ListedFile] = {}
         for part in parts:
@@ -98,7 +98,7 @@ def _file_options(source: Any) -> FileSourceOptions:
     options = _jvm().org.apache.spark.sql.execution.streaming.runtime.FileStreamOptions(source.options())
     limited = options.maxFilesPerTrigger().isDefined() or options.maxBytesPerTrigger().isDefined()
     return FileSourceOptions(
-        # Spark's own rule: with the newest files first, the others would be too old before their turn comes.
+        # Spark ignores maxFileAge here: with the newest files first, older ones would expire before they are read.
         max_age_ms=None if options.latestFirst() and limited else options.maxFileAgeMs(),
         by_name=options.fileNameOnly(),
     )

@@ -1,10 +1,10 @@
-"""What waits in a file source: the files that its folder has and no committed epoch has read.
+"""Backlog of a file source: listed files that no committed epoch has read.
 
-Spark itself does not tell (4.3). The listing is the source's own, by the same class and the same options; what was read
-stands in the source's log::
+Spark 4.3 does not report it. The listing uses the source's own class and options; the files already read are in the
+source's log::
 
-    sources/<i>/<n>            what offset n took: "v1", then one JSON object a file, with its path and time
-    sources/<i>/<n>.compact    the same of all offsets up to n, in their order
+    sources/<i>/<n>            files of offset n: "v1", then one JSON object per file, with path and modification time
+    sources/<i>/<n>.compact    the same for all offsets up to n, in their order
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from statecore.errors import StorageError
-from statecore.runtime.backlog.meters import UNKNOWN, Waiting
+from statecore.runtime.backlog.meters import UNKNOWN, Pending
 
 SEPARATOR = "\0"
 _COMPACT = ".compact"
-# As Hadoop describes a file; a path may have anything in it, so the last match counts.
+# Text of Hadoop's FileStatus. A path may contain anything, so the greedy match takes the last fields.
 _STATUS = re.compile(r"path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file that is there."""
+    """Size in bytes and modification time of a file in the source's folder."""
 
     size: int
     modified_ms: int
@@ -36,11 +36,11 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSourceOptions:
-    """What decides whether a file is read.
+    """Options of a file source that decide whether it reads a file.
 
     Attributes:
-        max_age_ms: A file that is older than the newest one read by more than this is never read; None for no limit.
-        by_name: Whether files of one name are one file, whatever folder they are in.
+        max_age_ms: ``maxFileAge``: the source ignores files older than the newest one read by more; None for no limit.
+        by_name: ``fileNameOnly``: files of the same name in different folders count as one.
 
     """
 
@@ -48,17 +48,17 @@ class FileSourceOptions:
     by_name: bool
 
     def identity(self, path: str) -> str:
-        """Return what a file is known by, for a path as Hadoop writes it."""
-        # A local path comes with one slash, or three.
+        """Return the identity of a file, given its path as Hadoop writes it."""
+        # Hadoop writes file:/path in one place and file:///path in another.
         return path.rsplit("/", 1)[-1] if self.by_name else re.sub(r"^file:/+", "/", path)
 
 
 class FileMeter:
-    """The files of a file source.
+    """Meters a file source.
 
     Args:
-        listing: Gives the files that are there, by path as Hadoop writes it.
-        options: The source's.
+        listing: Returns the files in the source's folder by their path as Hadoop writes it.
+        options: The source's options.
         log: The source's folder in Spark's checkpoint directory.
 
     """
@@ -71,7 +71,7 @@ class FileMeter:
         self._offset = self._read_up_to = -1
         self._read: dict[str, int] = {}
         self._files_read = 0
-        self._waiting: dict[str, int] | None = None
+        self._pending: dict[str, int] | None = None
 
     def measure(self) -> None:
         """List the folder."""
@@ -79,40 +79,40 @@ class FileMeter:
         with self._lock:
             self._catch_up()
             oldest_ms = self._forget_old()
-            self._waiting = {
+            self._pending = {
                 path: file.size
                 for path, file in listed.items()
                 if path not in self._read and file.modified_ms >= oldest_ms
             }
 
     def committed(self, position: str) -> None:
-        """Take the files of committed epochs out of those that wait."""
+        """Remove the files of committed epochs from the pending ones."""
         with self._lock:
             self._offset = int(json.loads(position)["logOffset"])
-            if self._waiting is not None:
+            if self._pending is not None:
                 self._catch_up()
 
-    def waiting(self) -> Waiting:
-        """Return files and bytes; how many records are in them is not known."""
+    def pending(self) -> Pending:
+        """Return pending files and bytes; their number of records is unknown."""
         with self._lock:
-            if self._waiting is None:
+            if self._pending is None:
                 return UNKNOWN
-            return Waiting(bytes=sum(self._waiting.values()), files=len(self._waiting), files_read=self._files_read)
+            return Pending(bytes=sum(self._pending.values()), files=len(self._pending), files_read=self._files_read)
 
     def _catch_up(self) -> None:
-        """Read what the log says of the offsets since the last call."""
+        """Read the log from the last offset seen to the committed one."""
         if self._offset <= self._read_up_to:
             return
         for path, modified_ms in logged_files(self._log, self._read_up_to, self._offset):
-            known_by = self._options.identity(path)
-            self._files_read += known_by not in self._read
-            self._read[known_by] = modified_ms
-            if self._waiting is not None:
-                self._waiting.pop(known_by, None)
+            identity = self._options.identity(path)
+            self._files_read += identity not in self._read
+            self._read[identity] = modified_ms
+            if self._pending is not None:
+                self._pending.pop(identity, None)
         self._read_up_to = self._offset
 
     def _forget_old(self) -> int:
-        """Forget files that are never read again; return how old the others may be."""
+        """Drop read files older than ``max_age_ms`` allows; return that age limit as a modification time in ms."""
         if self._options.max_age_ms is None:
             return 0
         oldest_ms = max(self._read.values(), default=0) - self._options.max_age_ms
@@ -121,7 +121,7 @@ class FileMeter:
 
 
 def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]:
-    """Yield the files that a source's log has of the offsets ``after`` (exclusive) to ``up_to`` (inclusive).
+    """Yield the files in a source's log from offset ``after`` (exclusive) to ``up_to`` (inclusive).
 
     Args:
         log: Folder of the log.
@@ -129,7 +129,7 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
         up_to: The newest offset.
 
     Yields:
-        Path, as Hadoop writes it, and modification time in milliseconds; the newest file first, some perhaps twice.
+        Path as Hadoop writes it, and modification time in ms; newest offset first; a file may come twice.
 
     """
     entries = {int(file.name.removesuffix(_COMPACT)): file for file in log.iterdir() if _is_entry(file)}
@@ -138,7 +138,7 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
             for line in reversed(entries[offset].read_text().splitlines()[1:]):
                 found = json.loads(line)
                 if found["batchId"] <= after:
-                    # A compaction holds the whole history, and only its end is news.
+                    # A compacted entry holds the whole history; the caller has the rest.
                     return
                 yield unquote(found["path"]), found["timestamp"]
 
@@ -148,13 +148,13 @@ def _is_entry(file: Path) -> bool:
 
 
 def parsed_listing(text: str) -> dict[str, ListedFile]:
-    """Return the files of a listing, by path.
+    """Parse a listing into files by path.
 
     Args:
-        text: What Hadoop's ``FileStatus`` says of each file, with a zero character between two.
+        text: Hadoop's ``FileStatus.toString()`` of each file, separated by NUL.
 
     Raises:
-        StorageError: It reads otherwise than expected.
+        StorageError: An entry has an unknown format.
 
     """
     files = {}
@@ -163,7 +163,7 @@ def parsed_listing(text: str) -> dict[str, ListedFile]:
         if found is None:
             raise StorageError(
                 f"found {status!r} in the listing of a source; expected a path, a length and a modification time; "
-                "run the Spark release this package is pinned to"
+                "install the Spark release that statecore pins"
             )
         files[found[1]] = ListedFile(int(found[2]), int(found[3]))
     return files

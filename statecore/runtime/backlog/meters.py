@@ -1,4 +1,4 @@
-"""What waits in one source: records, bytes, files, as far as the source can tell."""
+"""Meters: each reports the pending input of one source in records, bytes or files, as far as the source allows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What a source has and no committed epoch has read; None where it cannot tell.
+class Pending:
+    """Input of a source that no committed epoch has read; None where the source does not report it.
 
     Attributes:
-        records, bytes, files: What waits.
-        files_read: Files that committed epochs have read, counted from some time on: only a difference means something.
+        records, bytes, files: Pending input in each unit.
+        files_read: Files that committed epochs have read, counted from an arbitrary start: only differences matter.
 
     """
 
@@ -26,60 +26,60 @@ class Waiting:
     files_read: int | None = None
 
 
-UNKNOWN = Waiting()
+UNKNOWN = Pending()
 
 
 class SourceMeter(Protocol):
-    """Knows what waits in one source; used by two threads."""
+    """Meters one source. The monitor's thread calls ``measure``; the driver's calls ``committed`` and ``pending``."""
 
     def measure(self) -> None:
-        """Look what there is; this may take long."""
+        """Look at the source; this may take long."""
 
     def committed(self, position: str) -> None:
-        """Take note of how far committed epochs have read: the offset as Spark writes it."""
+        """Note the newest committed offset, as Spark writes it."""
 
-    def waiting(self) -> Waiting:
-        """Return what waits, as far as the newest look shows it."""
+    def pending(self) -> Pending:
+        """Return the pending input as of the last ``measure`` and ``committed``."""
 
 
 class RateMeter:
-    """The source ``rate``: it owes so many records for every second since it began.
+    """Meters a ``rate`` source, which produces a fixed number of records per second from its start.
 
     Args:
-        rows_per_second: Its option.
-        log: Its folder in Spark's checkpoint directory, where it has noted when it began.
+        rows_per_second: The source's option.
+        log: The source's folder in Spark's checkpoint directory; it holds the start time.
 
     """
 
     def __init__(self, rows_per_second: int, log: Path) -> None:
         self._rows_per_second = rows_per_second
         self._log = log
-        self._began_ms: int | None = None
+        self._started_ms: int | None = None
         self._read_seconds = 0
 
     def measure(self) -> None:
-        """Find out when it began, once it has."""
-        note = self._log / "0"
-        if self._began_ms is None and note.exists():
-            self._began_ms = int(note.read_text().splitlines()[1])
+        """Read the start time, once the source has written it."""
+        entry = self._log / "0"
+        if self._started_ms is None and entry.exists():
+            self._started_ms = int(entry.read_text().splitlines()[1])
 
     def committed(self, position: str) -> None:
-        """Its offset is a number of seconds."""
+        """Note the offset: seconds since the start."""
         self._read_seconds = int(position)
 
-    def waiting(self) -> Waiting:
-        """Return the records of the whole seconds since the newest committed one."""
-        if self._began_ms is None:
+    def pending(self) -> Pending:
+        """Return the records of the whole seconds after the committed offset."""
+        if self._started_ms is None:
             return UNKNOWN
-        seconds = int(time.time() * 1000 - self._began_ms) // 1000
-        return Waiting(records=max(0, seconds - self._read_seconds) * self._rows_per_second)
+        seconds = int(time.time() * 1000 - self._started_ms) // 1000
+        return Pending(records=max(0, seconds - self._read_seconds) * self._rows_per_second)
 
 
 class ProgressMeter:
-    """A source that reports itself with the progress of the query, as Kafka does; any other cannot tell.
+    """Meters a source that reports its backlog in the query's progress, as Kafka does; other sources stay unknown.
 
     Args:
-        progress: Gives what the source says of the query's newest epoch; None before the first.
+        progress: Returns the source's part of the query's newest progress; None before the first epoch.
 
     """
 
@@ -89,40 +89,40 @@ class ProgressMeter:
         self._position: str | None = None
 
     def measure(self) -> None:
-        """Ask for the newest progress."""
+        """Get the newest progress."""
         self._newest = self._progress()
 
     def committed(self, position: str) -> None:
-        """Note the offset, which counts where the progress tells the source's own newest one."""
+        """Note the committed offset, for sources that report their newest one."""
         self._position = position
 
-    def waiting(self) -> Waiting:
-        """Return what the progress says."""
-        return UNKNOWN if self._newest is None else reported(self._newest, self._position)
+    def pending(self) -> Pending:
+        """Return the pending input that the progress reports."""
+        return UNKNOWN if self._newest is None else _reported(self._newest, self._position)
 
 
-def reported(progress: Mapping[str, Any], position: str | None) -> Waiting:
-    """Return what waits according to a source's part of the query's progress.
+def _reported(progress: Mapping[str, Any], position: str | None) -> Pending:
+    """Return the pending input according to a source's part of the query's progress.
 
-    Kafka: its newest offsets less the committed ones, over all partitions. Table formats that report
-    ``numBytesOutstanding`` and ``numFilesOutstanding``: these.
+    Kafka: newest offsets minus committed offsets, over all partitions. Table formats: ``numBytesOutstanding`` and
+    ``numFilesOutstanding``.
 
     Args:
-        progress: As Spark's ``StreamingQueryProgress`` has it under ``sources``.
+        progress: The source's entry under ``sources`` in Spark's ``StreamingQueryProgress``.
         position: Committed offset as Spark writes it; None before the first.
 
     """
     metrics = progress.get("metrics") or {}
     if "maxOffsetsBehindLatest" in metrics:
         read = progress["endOffset"] if position is None else json.loads(position)
-        return Waiting(records=_records_behind(progress["latestOffset"], read))
-    return Waiting(bytes=_count(metrics.get("numBytesOutstanding")), files=_count(metrics.get("numFilesOutstanding")))
+        return Pending(records=_records_behind(progress["latestOffset"], read))
+    return Pending(bytes=_count(metrics.get("numBytesOutstanding")), files=_count(metrics.get("numFilesOutstanding")))
 
 
 def _records_behind(latest: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[str, int]]) -> int:
-    """Return by how much one map of topics, partitions and offsets is ahead of another."""
+    """Return the number of records between two maps of topic, partition and offset."""
     return sum(
-        # A partition that has just been added is read from its beginning, whose offset nobody tells.
+        # A new partition is left out: it is read from its beginning, whose offset is not reported.
         max(0, offset - read[topic][partition])
         for topic, partitions in latest.items()
         for partition, offset in partitions.items()

@@ -1,6 +1,6 @@
-"""What waits in the sources of a running job, also while no epoch ends.
+"""Measures the backlog of a running job at intervals, even while no epoch ends.
 
-Measured in a thread of its own: to list a folder may take longer than a heartbeat may be late.
+It has its own thread, because listing a folder can take longer than the heartbeat timeout.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
-# To measure takes at most this part of the time, however many files there are.
-_COST = 0.05
-_FAREWELL_S = 2.0
+# Largest share of the time spent measuring, however many files there are.
+_DUTY_CYCLE = 0.05
+_JOIN_TIMEOUT_S = 2.0
 
 
-class Backlog:
-    """Measures now and then, and writes what it finds to the catalog.
+class BacklogMonitor:
+    """Measures every source at intervals and writes the backlog to the catalog.
 
     Args:
-        catalog: Takes the measurements.
+        catalog: Receives the measurements.
         job: Name of the job.
-        generation: The driver's.
-        meters: By name of the source.
-        resumed: What the driver goes on from.
+        generation: The driver's generation.
+        meters: Meters by source name.
+        resumed: The manifest from which the driver resumes; None for a new job.
 
     """
 
@@ -52,7 +52,7 @@ class Backlog:
         self._job = job
         self._generation = generation
         self._meters = meters
-        self._ended = threading.Event()
+        self._closed = threading.Event()
         self._newest_event_ms: dict[str, int | None] = {}
         self._thread = threading.Thread(target=self._run, name="statecore-backlog", daemon=True)
         self._measured = False
@@ -61,17 +61,17 @@ class Backlog:
             self._note(resumed)
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; a measurement that is under way is not waited for."""
-        self._ended.set()
+        """Stop the thread; wait for a running measurement for 2 seconds at most."""
+        self._closed.set()
         if self._thread.is_alive():
-            self._thread.join(_FAREWELL_S)
+            self._thread.join(_JOIN_TIMEOUT_S)
 
     def committed(self, manifest: Manifest) -> tuple[SourceBacklog, ...]:
-        """Return what is known to wait after an epoch; nothing before the first measurement."""
+        """Return the backlog after a committed epoch; empty before the first measurement."""
         self._note(manifest)
         return self._now() if self._measured else ()
 
@@ -83,15 +83,15 @@ class Backlog:
                 try:
                     meter.committed(source.positions[0])
                 except Exception:
-                    # Figures are for people: no epoch fails for them.
-                    log.exception("how far source %s was read cannot be told", source.name)
+                    # The backlog is information only: it must not fail the epoch.
+                    log.exception("cannot read the committed offset of source %s; its backlog is unknown", source.name)
 
     def _run(self) -> None:
         pause_s = 0.0
-        while not self._ended.wait(pause_s):
-            began = time.monotonic()
+        while not self._closed.wait(pause_s):
+            started = time.monotonic()
             self._measure()
-            pause_s = max(INTERVAL_S, (time.monotonic() - began) / _COST)
+            pause_s = max(INTERVAL_S, (time.monotonic() - started) / _DUTY_CYCLE)
 
     def _measure(self) -> None:
         for name, meter in self._meters.items():
@@ -99,14 +99,14 @@ class Backlog:
         self._measured = True
         self._try("", lambda: self._catalog.record_backlog(self._job, self._generation, self._now()))
 
-    def _try(self, source: str, act: Callable[[], None]) -> None:
-        """Do something for a source, or without its name for the catalog; a failure is told once, and stops nothing."""
+    def _try(self, source: str, action: Callable[[], None]) -> None:
+        """Run an action for a source ("" for the catalog); log only its first failure in a row, and go on."""
         try:
-            act()
+            action()
         except Exception:
-            # A query that is being stopped takes its session away from under a measurement.
-            if source not in self._failing and not self._ended.is_set():
-                log.warning("the backlog of %s cannot be known", source or self._job, exc_info=True)
+            # While the query stops, its session may vanish during a measurement.
+            if source not in self._failing and not self._closed.is_set():
+                log.warning("cannot measure or record the backlog of %s", source or self._job, exc_info=True)
             self._failing.add(source)
         else:
             self._failing.discard(source)
@@ -116,30 +116,30 @@ class Backlog:
 
     def _of(self, name: str, meter: SourceMeter) -> SourceBacklog:
         newest_ms = self._newest_event_ms.get(name)
-        waiting = UNKNOWN
-        # What was found before a failure is no answer any more.
+        pending = UNKNOWN
+        # After a failure the last measurement is stale.
         if name not in self._failing:
             try:
-                waiting = meter.waiting()
+                pending = meter.pending()
             except Exception:
-                log.exception("what source %s says of itself cannot be read", name)
+                log.exception("cannot read the backlog that source %s reports", name)
         return SourceBacklog(
             name=name,
-            records=waiting.records,
-            bytes=waiting.bytes,
-            files=waiting.files,
+            records=pending.records,
+            bytes=pending.bytes,
+            files=pending.files,
             event_time_lag_ms=None if newest_ms is None else int(time.time() * 1000) - newest_ms,
-            files_read=waiting.files_read,
+            files_read=pending.files_read,
         )
 
 
 class QueryProgress:
-    """The newest progress of a query that is started later than those who ask for it."""
+    """Returns the newest progress of a query that is set later: meters are made before the query starts."""
 
     def __init__(self) -> None:
         self.query: StreamingQuery | None = None
 
     def __call__(self) -> Mapping[str, Any] | None:
-        """Return it as Spark writes it; None before the first."""
+        """Return the newest ``StreamingQueryProgress`` as parsed JSON; None before the first epoch."""
         progress = None if self.query is None else self.query.lastProgress
         return None if progress is None else json.loads(progress.json)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CommitForbiddenError, StatecoreError
-from statecore.runtime.backlog.monitor import Backlog
+from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import record_epoch
 from statecore.runtime.epoch.report import EpochReport
 
@@ -73,7 +73,7 @@ class Control:
         self._forbidden: str | None = None
         self._query: StreamingQuery | None = None
         self._takers: Takers | None = None
-        self._backlog: Backlog | None = None
+        self._backlog: BacklogMonitor | None = None
         self._published: Manifest | None = None
         self._ended = threading.Event()
         self._newest: tuple[int, int] | None = None
@@ -84,7 +84,7 @@ class Control:
         self.request: RequestRecord | None = None
         self.superseded = False
 
-    def measure_with(self, backlog: Backlog) -> None:
+    def measure_with(self, backlog: BacklogMonitor) -> None:
         """Record with every epoch to come what waits after it."""
         self._backlog = backlog
 

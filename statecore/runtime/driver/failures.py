@@ -15,8 +15,8 @@ from statecore.runtime.job import JOB_MODULE
 _HEAD, _TAIL = 1_000, 4_000
 """Characters of an error that the catalog keeps."""
 _JVM_ENDED = (
-    "found the driver's JVM ended; expected it to run until the job is stopped; see whether the machine ran out of "
-    "memory or somebody killed it (`dmesg`), and the end of the driver's log"
+    "found the driver's JVM ended; expected it to run until the job is stopped; see the end of its log, and whether "
+    "the machine ran out of memory (`dmesg`)"
 )
 _SUPERVISOR_S = 3.0
 

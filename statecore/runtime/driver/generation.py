@@ -22,7 +22,7 @@ from statecore.errors import (
     StateMigrationError,
 )
 from statecore.runtime.backlog.detection import source_meters
-from statecore.runtime.backlog.monitor import Backlog, QueryProgress
+from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
 from statecore.runtime.driver.control import Control, Takers
 from statecore.runtime.driver.failures import record_failure, told
 from statecore.runtime.driver.live import LiveRescaler
@@ -136,7 +136,7 @@ def _run(catalog: Catalog, job: JobRecord, generation: int, control: Control, di
         records = read_sources(spark, plan.sources, None if ticks is None else ticks.rows)
         progress = QueryProgress()
         meters = source_meters(records, [source.name for source in plan.sources], checkpoint_directory, progress)
-        backlog = Backlog(catalog, job.name, generation, meters, resume.manifest)
+        backlog = BacklogMonitor(catalog, job.name, generation, meters, resume.manifest)
         stack.callback(backlog.close)
         control.measure_with(backlog)
         query = (

@@ -62,7 +62,7 @@ def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit
     """Yield how the state of each operator with a key is spread, when its subtasks have counted it."""
     for operator in manifest.operators:
         counted = commits[operator.uid]
-        if any(commit.state_rows is None for commit in counted):
+        if any(commit.key_group_rows is None for commit in counted):
             continue
         yield KeyGroupsRecord(
             job=manifest.job,
@@ -79,7 +79,7 @@ def _spread(commits: Sequence[SubtaskCommit], weights: Mapping[str, float]) -> t
     """Return the rows of each key group, each times the weight of its state."""
     # The ranges of the subtasks follow on each other, from the first key group to the last.
     return tuple(
-        round(sum(rows[group] * weights[state] for state, rows in (commit.state_rows or {}).items()))
+        round(sum(rows[group] * weights[state] for state, rows in (commit.key_group_rows or {}).items()))
         for commit in commits
         for group in range(commit.key_groups)
     )

@@ -68,7 +68,7 @@ def operator_spec(
         key_fields=tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.key_columns),
         broadcast=() if broadcast is None else broadcast.states,
         broadcast_event_time=None if broadcast is None else _event_time(broadcast.input, schemas),
-        late=None if plan.late is None else plan.late.name,
+        late=plan.late,
         max_parallelism=max_parallelism,
         sinks=staged_sinks(plan.sinks, store),
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),
@@ -191,6 +191,8 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
         keyed=commit.keyed if commit.replaces else (*with_merged(restored.keyed, merged), *commit.keyed),
         operator=restored.operator if commit.operator is None else commit.operator,
         operator_token=commit.operator_token,
+        # What an epoch did not count is what it was.
+        state_rows={**restored.state_rows, **commit.state_rows},
     )
 
 

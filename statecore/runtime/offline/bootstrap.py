@@ -1,4 +1,4 @@
-"""Savepoints made from tables: state that a job begins with."""
+"""Writes a savepoint from DataFrames: initial state for a job."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ _WINDOW = {"window_start": WINDOW_START, "window_end": WINDOW_END}
 
 
 def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_parallelism: int, parallelism: int) -> str:
-    """Make a savepoint of DataFrames, for a job to start from; the job reads its sources from their beginning.
+    """Write a savepoint from DataFrames; a job that starts from it reads its sources from their beginning.
 
-    A DataFrame has the columns that ``read_savepoint`` gives: the key columns, then one column per field of a struct,
-    or ``value``; a list state has an array there, a map state a map; windows are ``window_start`` and ``window_end``
-    (ms, exclusive). Other columns are left alone. A row with a null value is no state. A time to live begins now.
+    A DataFrame has the columns that ``read_savepoint`` returns: the key columns, then the value as one column per field
+    of a struct, or as ``value``. A list state has an array there, a map state a map. Windows are ``window_start`` and
+    ``window_end`` (ms, end exclusive). Other columns and rows with a null value are ignored. TTL starts now.
 
     Args:
         path: Path or URL of the folder to write; it becomes a self-contained savepoint.
-        operators: Per operator uid and state descriptor the DataFrame and its key columns. Without key columns it is
-            operator state: a list that is split, or with a ``MapStateDescriptor`` a broadcast state, of one row.
+        operators: Operator uid → state descriptor → (DataFrame, key columns). Empty key columns mean operator state: a
+            ``ListStateDescriptor`` gives a split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
-        parallelism: Subtasks that the state is laid out for; a job may start at another parallelism.
+        parallelism: Number of subtasks to lay the state out for; a job may start at another parallelism.
 
     Returns:
-        The folder's URL.
+        URL of the folder.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
         ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice; nothing is written.
-        ManifestError: The folder holds a savepoint already.
+        ManifestError: The folder already holds a savepoint.
 
     """
     check_max_parallelism(max_parallelism)
@@ -84,12 +84,12 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
     if store.files.size(MANIFEST) is not None:
         raise _taken(store)
     now_ms = int(time.time() * 1000)
-    # All of them are looked at before the first is written.
+    # Check all operators before writing the first.
     prepared = {uid: _Operator(uid, tables, now_ms) for uid, tables in operators.items()}
     manifest = Manifest(
         writer=WRITER,
         job=store.files.url.rstrip("/").rsplit("/", 1)[-1],
-        # An epoch before the first, in a lineage before the first.
+        # The epoch before the first, in the lineage before the first.
         lineage=0,
         epoch=-1,
         generation=0,
@@ -120,7 +120,7 @@ def _taken(store: CheckpointStore) -> ManifestError:
 
 
 class _Operator:
-    """The tables of one operator, checked."""
+    """The checked tables of one operator."""
 
     def __init__(self, uid: str, tables: Tables, now_ms: int) -> None:
         self.uid = uid
@@ -166,7 +166,7 @@ class _Operator:
         if self.key_fields and self.key_fields != fields:
             raise ConfigurationError(
                 f"found the key {_described(fields)} for state {descriptor.name!r} of operator {self.uid!r}; expected "
-                f"{_described(self.key_fields)}, as its other states have; an operator has one key, so rename or cast"
+                f"{_described(self.key_fields)}, the key of its other states; rename or cast the key columns"
             )
         self.key_fields = fields
 
@@ -213,7 +213,7 @@ def _value(ddl: str, df: DataFrame, what: str) -> Column:
     type_found = parse_type(df.select(found.alias(VALUE)).schema[VALUE].dataType.simpleString())
     if type_found.ddl() != expected.ddl():
         raise ConfigurationError(
-            f"found values of type {type_found.ddl()} for {what}; expected {expected.ddl()}, as its descriptor says; "
+            f"found values of type {type_found.ddl()} for {what}; expected {expected.ddl()}, the descriptor's type; "
             "cast the columns, or change the descriptor"
         )
     return found
@@ -262,14 +262,14 @@ def _elements(descriptor: StateDescriptor, df: DataFrame, uid: str) -> DataFrame
     what = f"operator state {descriptor.name!r} of operator {uid!r}"
     if not isinstance(descriptor, ListStateDescriptor | MapStateDescriptor):
         raise ConfigurationError(
-            f"found a {descriptor.kind} state without key columns for {what}; expected a list, or a map that is "
-            "broadcast; name the key columns if it is keyed state"
+            f"found a {descriptor.kind} state without key columns for {what}; expected a list state or a broadcast "
+            "map state; name the key columns if it is keyed state"
         )
     elements = df.select(_value(descriptor.type_ddl(), df, what).alias(ELEMENT))
     if isinstance(descriptor, MapStateDescriptor) and (count := elements.count()) != 1:
         raise ConfigurationError(
-            f"found {count} rows for {what}; expected one row with the whole map, because every subtask has the same; "
-            "aggregate the rows with map_from_entries"
+            f"found {count} rows for {what}; expected one row with the whole map, because every subtask gets the same "
+            "map; aggregate the rows with map_from_entries"
         )
     return elements
 

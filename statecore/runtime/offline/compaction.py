@@ -1,4 +1,4 @@
-"""Lays state files together on the workers of Spark."""
+"""Compacts state files on Spark's workers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MERGED = msgspec.json.Decoder(Merged)
 
 
 def carry_out_all(spark: SparkSession, store: CheckpointStore, merges: Sequence[Merge], folder: str) -> list[Merged]:
-    """Carry out merges, each in a task of its own; return what came of them, in no order.
+    """Carry out merges, one task each, and return their results in no particular order.
 
     Args:
-        spark: Its workers reach the store.
-        store: Where the files lie.
-        merges: What to do.
-        folder: Name of the folder for what is written, below that of each operator's state.
+        spark: A session whose workers reach the store.
+        store: The store of the files.
+        merges: The merges.
+        folder: Folder for the merged files, below ``state/<uid>/``.
 
     Raises:
-        MissingFileError, CorruptFileError: An input is not what the manifest says.
+        MissingFileError, CorruptFileError: An input file is missing or differs from the manifest.
 
     """
     if not merges:

@@ -1,4 +1,4 @@
-"""Copies a savepoint with all of its files, by a Spark job: what comes out needs nothing but its own folder."""
+"""Copies a savepoint with all its files, in a Spark job; the copy is self-contained."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _TASK_BYTES = 64 * 1024 * 1024
 def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str | None = None) -> str:
     """Copy a savepoint or checkpoint to a folder of its own, in any storage.
 
-    Every file is checked on the way. The manifest comes last: a copy that was broken off is no savepoint, and copying
-    again goes on in the same folder. The folder may be moved or renamed afterwards.
+    Workers verify every file while copying. The manifest is written last, so an interrupted copy is not a savepoint;
+    copy again to the same folder. The folder may be moved or renamed afterwards.
 
     Args:
         spark: A session whose workers reach both stores.
-        source: Path or URL of the savepoint's folder, or of a manifest.
+        source: Path or URL of the savepoint's folder or of a manifest.
         target: Path or URL of the folder to write.
-        reason: Why, for whoever reads it; None for what the source says.
+        reason: Reason recorded in the copy; None keeps the source's.
 
     Returns:
         URL of the folder.
 
     Raises:
         MissingFileError: There is no such savepoint.
-        StorageError: The source is not whole; each file that is missing or damaged is named.
+        StorageError: Files of the source are missing or damaged; the message names each.
         ManifestError: The folder holds another savepoint.
-        ConfigurationError: The folder lies in the store that the savepoint is in.
+        ConfigurationError: The folder lies inside the savepoint's own store.
 
     """
     store, path, manifest = open_savepoint(source)
@@ -56,7 +56,7 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
     if store.holds(copy.url):
         raise ConfigurationError(
             f"found the target {copy.url} inside {store.files.url}, the store of {path}; expected a folder outside, "
-            "because a clean-up there would remove what is copied; choose another folder"
+            "because the store's clean-up would delete the copy; choose another folder"
         )
     with claimed(store.files, path, f"a copy to {copy.url}"):
         _copy_files(spark, store, CheckpointStore(copy), manifest.files())
@@ -66,7 +66,7 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
     except AlreadyExistsError:
         if open_savepoint(copy.url).manifest.files() != contained.files():
             raise ManifestError(
-                f"found another savepoint in {copy.url}; expected none, or this very one; choose another folder"
+                f"found another savepoint in {copy.url}; expected none, or a copy of the same; choose another folder"
             ) from None
     return copy.url
 
@@ -78,7 +78,7 @@ def _self_contained(manifest: Manifest, parent: str, url: str, reason: str | Non
         reason=(pinned.reason if pinned is not None else "") if reason is None else reason,
         created_ms=int(time.time() * 1000),
     )
-    # What was staged for sinks is published by the job that staged it.
+    # Without outputs: the job that staged them publishes them.
     return msgspec.structs.replace(manifest, root=".", parent=parent, savepoint=info, outputs=())
 
 
@@ -99,7 +99,7 @@ def _copy_files(spark: SparkSession, store: CheckpointStore, target: CheckpointS
 
 
 def _copied(files: Iterable[str], source_url: str, target_url: str) -> Iterator[str]:
-    """Copy files; yield what is wrong with those that are damaged, which trying again would not mend."""
+    """Copy files; yield a message for each missing or damaged one, because a task retry would not help."""
     source, target = CheckpointStore.at(source_url), CheckpointStore.at(target_url)
     for encoded in files:
         ref = _FILE.decode(encoded)

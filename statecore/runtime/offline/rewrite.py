@@ -1,8 +1,8 @@
-"""The rescale method ``rewrite``: a Spark job lays keyed state out anew.
+"""The rescale method ``rewrite``: a Spark job writes keyed state into new files.
 
-It serves what handles cannot: another max parallelism, where every key gets another key group and all rows cross the
-network. At the same one, each new subtask lays the files together that it would get by reference. The rewritten
-savepoint holds one base per state and subtask; operator state moves by reference.
+It changes the max parallelism, which moving handles cannot: every key gets a new key group, so all rows are shuffled.
+At the same max parallelism, each new subtask compacts the files it would get by reference. The new savepoint has one
+base per keyed state and subtask; operator state moves by reference.
 """
 
 from __future__ import annotations
@@ -48,49 +48,50 @@ def rewrite_savepoint(
     max_parallelism: int | None = None,
     reason: str = "rewritten",
 ) -> str:
-    """Write a savepoint's state anew as a savepoint in the same store.
+    """Rewrite a savepoint's state as a new savepoint in the same store.
 
     Args:
         spark: A session whose workers reach the store.
-        path: The savepoint to read: its folder or its manifest.
+        path: Folder or manifest of the savepoint to read.
         name: Name of the savepoint to write.
-        parallelism: Subtasks of the new savepoint.
-        max_parallelism: Its key groups; None keeps their number.
-        reason: Why, for whoever reads the savepoint.
+        parallelism: Number of subtasks of the new savepoint.
+        max_parallelism: Number of key groups of the new savepoint; None keeps it.
+        reason: Reason recorded in the new savepoint.
 
     Returns:
         Path of the new manifest in the store.
 
     Raises:
-        MissingFileError, CorruptFileError: The savepoint is not whole.
+        MissingFileError, CorruptFileError: A file of the savepoint is missing or damaged.
         InvalidParallelismError: A parallelism is out of bounds.
-        ConfigurationError: The savepoint has a folder of its own, where no file but its own may be.
+        ConfigurationError: The savepoint is self-contained: its folder takes no further files.
 
     """
     store, manifest_path, manifest = open_savepoint(str(path))
     if manifest.root == ".":
         raise ConfigurationError(
             f"found the self-contained savepoint {store.describe(manifest_path)}; expected one in a job's store, which "
-            "takes the new files; start a job from it and rewrite a savepoint of that, or of tables make another one"
+            "takes the new files; start a job from it and rewrite that job's savepoint, or write a new one with "
+            "write_savepoint"
         )
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
     with claimed(store.files, manifest_path, f"the rewrite {name}"):
         verify_presence(store, manifest)
-        operators = _laid_out_anew(spark, store, manifest, name, parallelism, groups)
+        operators = _rewritten_operators(spark, store, manifest, name, parallelism, groups)
         rewritten = msgspec.structs.replace(
             manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
         )
-        # Its first files may have become older than the grace period of a clean-up before it was done.
+        # A long rewrite may outlast the clean-up's grace period: its first files may be gone already.
         verify_presence(store, rewritten)
         return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
 
 
-def _laid_out_anew(
+def _rewritten_operators(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
 ) -> tuple[OperatorState, ...]:
-    """Return the operators with new files of keyed state, and with their operator state moved by reference."""
+    """Return the operators with rewritten keyed state, and operator state moved by reference."""
     token, folder = uuid.uuid4().hex, f"rewritten-{name}"
     if groups == manifest.max_parallelism:
         keyed = _merged(spark, store, rescale_by_reference(manifest, parallelism), token, folder)
@@ -114,7 +115,7 @@ _Files = dict[tuple[str, int], list[KeyedFile]]
 
 
 def _merged(spark: SparkSession, store: CheckpointStore, rescaled: Manifest, token: str, folder: str) -> _Files:
-    """Make one base of the files that each subtask gets by reference: no key has another key group."""
+    """Compact the files that each subtask gets by reference into one base; key groups stay the same."""
     files: _Files = defaultdict(list)
     for each in carry_out_all(spark, store, whole_bases(rescaled), folder):
         file = msgspec.structs.replace(each.output, token=token)
@@ -131,7 +132,7 @@ def _rehashed(
     parallelism: int,
     groups: int,
 ) -> _Files:
-    """Give every key its new key group, and each subtask the keys that are then its own."""
+    """Compute the new key group of every key and write each subtask's keys as bases."""
     files: _Files = defaultdict(list)
     for operator in manifest.operators:
         keys = [field.name for field in operator.key_fields]
@@ -160,16 +161,16 @@ def write_bases(
 
     Args:
         store: Takes the files.
-        placed: Key columns and the columns of a base, as ``place`` lays them out.
+        placed: Key columns and the columns of a base, partitioned by ``place``.
         folder: Path in the store for the files.
-        token: Version of the state.
-        state: What the rows are.
+        token: Version of the state after these files.
+        state: Schema of the state.
         keys: Names of the key columns.
         max_parallelism: Number of key groups.
         parallelism: Number of subtasks.
 
     Returns:
-        (subtask, file) of each subtask that has rows.
+        (subtask, file) for each subtask that has rows.
 
     """
     columns = [*keys, *(field.name for field in keyed_files.stored_fields(table_schema(state)))]
@@ -187,7 +188,7 @@ def base_writer(
     parallelism: int,
     max_parallelism: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what writes the rows of one state and subtask, placed and sorted by key group, as a base."""
+    """Return a ``mapInArrow`` function that writes one subtask's rows, sorted by key group, as a base."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collected = [batch for batch in batches if batch.num_rows]
@@ -197,7 +198,7 @@ def base_writer(
         subtask = table.column(SUBTASK)[0].as_py()
         table = table.rename_columns({KEY_GROUP: keyed_files.KEY_GROUP}).select(columns)
         own = key_group_range(max_parallelism, parallelism, subtask)
-        # The attempt is part of the file's name: a task that runs twice writes two files, and one is named.
+        # Unique per attempt: a task that runs twice writes two files, and the manifest names one of them.
         path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state}.parquet"
         file = KeyedFile(
             file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base(table)),

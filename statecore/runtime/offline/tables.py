@@ -1,4 +1,4 @@
-"""State of a savepoint as DataFrames."""
+"""Reads the state of a savepoint as DataFrames."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
     Args:
         spark: A session whose workers reach the savepoint's files.
         path: The savepoint's folder, or any manifest file.
-        uid: The operator.
+        uid: The operator's uid.
         state: Name of the state.
 
     Returns:
-        Keyed state: a row per key with the key columns, ``key_group``, and the value: one column per field of a
-        struct, else ``value``; a list state holds an array, a map state a map. State in windows has a row per key and
-        window, with ``window_start`` and ``window_end`` (ms, exclusive) behind ``key_group``. State that has expired
-        but was not removed yet is among it. Operator state: ``subtask`` and the element, likewise; of a broadcast
-        state every subtask's map.
+        For keyed state, one row per key: the key columns, ``key_group``, then the value as one column per field of a
+        struct, or as ``value``. A list state has an array there, a map state a map. State in windows has one row per
+        key and window, with ``window_start`` and ``window_end`` (ms, end exclusive) after ``key_group``. Expired state
+        that is not removed yet is included. For operator state, one row per element: ``subtask``, then the element in
+        the same form; a broadcast state has one row per subtask with its map.
 
     Raises:
-        MissingFileError: There is no savepoint.
-        ManifestError: It has no such operator or state.
+        MissingFileError: There is no savepoint at ``path``.
+        ManifestError: The savepoint has no such operator or state.
 
     """
     store, _, manifest = open_savepoint(str(path))
@@ -76,7 +76,7 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
 def keyed_rows(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, operator: OperatorState, schema: StateSchema
 ) -> DataFrame:
-    """Return a keyed state with the columns of a base."""
+    """Return a keyed state as a DataFrame with the columns of a base file."""
     read = base_reader(store.files.url, manifest, operator, schema)
     return _per_subtask(spark, len(operator.subtasks), read, _columns(operator, table_schema(schema)))
 
@@ -99,14 +99,14 @@ def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: S
 
 
 class _NoClock:
-    """Reading state needs no time."""
+    """A clock for reading state, where time does not matter."""
 
     def now_ms(self) -> int:
         return 0
 
 
 def base_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
-    """Return what reads one state of a subtask into a table of the columns of a base."""
+    """Return a function that reads one state of a subtask as a table with the columns of a base file."""
     merges = {each.subtask: each for each in whole_bases(manifest) if (each.uid, each.state) == (operator.uid, schema)}
     columns = pa.schema([field.arrow() for field in _columns(operator, table_schema(schema))])
 
@@ -119,7 +119,7 @@ def base_reader(store_url: str, manifest: Manifest, operator: OperatorState, sch
 
 
 def keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
-    """Return what reads one state of a subtask into a table as people read it."""
+    """Return a function that reads one state of a subtask as a table with one row per key and window."""
     max_parallelism, parallelism = manifest.max_parallelism, len(operator.subtasks)
 
     def read(subtask: int) -> pa.Table:
@@ -155,7 +155,7 @@ def _elements(spark: SparkSession, store: CheckpointStore, operator: OperatorSta
 
 
 def _value_columns(name: str, value_type: DataType, taken: Sequence[str]) -> list[Column]:
-    """Return one column per field of a struct, unless a name is taken; else the value in one column."""
+    """Return one column per field of a struct unless a name is taken; otherwise one column ``value``."""
     if isinstance(value_type, StructType):
         names = [field.name for field in value_type.fields]
         if not set(names).intersection(taken):

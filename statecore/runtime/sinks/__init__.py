@@ -1,12 +1,11 @@
-"""Where committed outputs become visible, one file per kind of sink.
+"""Sinks: they make the outputs of committed epochs visible.
 
-Workers stage rows as Parquet files; the manifest of the epoch names the files that count; publishing makes their rows
-visible. Publishing may be repeated after a restart, so a sink must do nothing the second time.
+Workers stage rows as Parquet files. The epoch's manifest names the files that are committed. The driver then asks the
+sink to publish them, and asks again after a restart, so publishing must be idempotent.
 """
 
 from statecore.runtime.sinks.base import Sink, StagedEpoch
 from statecore.runtime.sinks.function import FunctionSink
 from statecore.runtime.sinks.parquet import ParquetSink
-from statecore.runtime.sinks.postgres import PostgresSink
 
-__all__ = ["FunctionSink", "ParquetSink", "PostgresSink", "Sink", "StagedEpoch"]
+__all__ = ["FunctionSink", "ParquetSink", "Sink", "StagedEpoch"]

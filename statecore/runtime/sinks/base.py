@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given."""
+"""The sink Protocol, and the committed epoch that a sink publishes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedEpoch:
-    """The rows of a committed epoch for one sink, as its workers staged them.
+    """The rows of a committed epoch that workers staged for one sink.
 
     Attributes:
         job: Name of the job.
         sink: Name of the sink in the job.
-        schema: Of the rows, as Spark DDL.
-        store: Where the staged files are.
+        lineage: Lineage of the epoch.
+        epoch: Number of the epoch.
+        schema: Schema of the rows as Spark DDL.
+        store: Store of the staged files.
         outputs: The staged files that the epoch's manifest names.
         spark: The driver's session.
 
@@ -51,26 +53,26 @@ class StagedEpoch:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, over the files: another run of the job may have an epoch of this number, but not these."""
+        """SHA-256 in hex over the files: differs from that of the same epoch in another run of the job."""
         lines = sorted(f"{output.file.path} {output.file.sha256}\n" for output in self.outputs)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows file by file, each checked against size and checksum.
+        """Yield the rows, one table per file; each file's size and checksum are verified.
 
         Raises:
-            MissingFileError: A file is not there.
-            CorruptFileError: Its size or checksum differs.
-            SinkError: The job has given its output other columns since the epoch was committed.
+            MissingFileError: A file is missing.
+            CorruptFileError: A file's size or checksum differs from the manifest's.
+            SinkError: The job changed the columns of its output after the epoch was committed.
 
         """
         for output in self.outputs:
             yield _read(self.store, output.file, arrow_schema(self.fields))
 
     def dataframe(self) -> DataFrame:
-        """Return the rows as a DataFrame, read by the workers and checked as by ``tables``.
+        """Return the rows as a lazy DataFrame; workers read and verify the files as ``tables`` does.
 
-        It is lazy, and the files go once the epoch is published: cache or copy what is needed for longer.
+        The files are deleted once the epoch is published: write or cache the rows before ``publish`` returns.
         """
         store, schema = self.store, arrow_schema(self.fields)
 
@@ -81,16 +83,25 @@ class StagedEpoch:
 
 
 class Sink(Protocol):
-    """Takes the rows of committed epochs."""
+    """Publishes the rows of committed epochs."""
 
     def staging(self, job_store: FileStore) -> FileStore:
-        """Return the store in which workers stage this sink's rows: the job's own, or one that suits publishing."""
+        """Return the store in which workers stage this sink's rows.
+
+        Args:
+            job_store: The job's own store; a sink returns it unless publishing is cheaper from elsewhere.
+
+        """
 
     def publish(self, staged: StagedEpoch) -> None:
         """Make an epoch's rows visible.
 
-        It is called once per (lineage, epoch), in order; and again for the newest one when a driver died before it
-        noted that the sink has it. Then the rows must not be visible twice.
+        The driver calls this once per (lineage, epoch), in order. After a driver died in between, its successor calls
+        it again for the newest epoch; the rows must not become visible twice.
+
+        Raises:
+            SinkError: The sink cannot take the rows. The driver stops; the epoch stays committed and staged.
+
         """
 
 
@@ -99,14 +110,14 @@ def _read(store: FileStore, file: FileRef, schema: pa.Schema) -> pa.Table:
     if _columns(table.schema) != _columns(schema):
         raise SinkError(
             f"found rows with the columns {_listed(table.schema)} in {store.url}/{file.path}; expected "
-            f"{_listed(schema)}, as the job says now; give the output its former columns back until the epoch is "
+            f"{_listed(schema)}, the job's output schema now; restore the former output schema until this epoch is "
             "published"
         )
     return table
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    # As text, types would differ in the name that Parquet gives to the elements of a list.
+    # Types compare as objects: as text they differ in the name that Parquet gives to list elements.
     return [(field.name, field.type) for field in schema]
 
 

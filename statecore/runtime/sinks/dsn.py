@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is, told without a password."""
+"""A PostgreSQL connection string that keeps its password out of logs and pickles."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ _CONNECT_TIMEOUT_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Dsn:
-    """What libpq needs to connect; what is missing comes from ``PG*`` variables and ``~/.pgpass``.
+    """A libpq connection string; libpq fills missing parts from ``PG*`` variables and ``~/.pgpass``.
 
-    Its text, its ``repr`` and a pickle of it are without the password.
+    Its ``str``, its ``repr`` and its pickle leave out the password.
     """
 
     _conninfo: str = field(repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Dsn:
-        """Check a connection string: ``host=… dbname=…``, ``postgresql://user@host/database``, or nothing at all.
+        """Parse a connection string: ``host=… dbname=…``, ``postgresql://user@host/database``, or an empty one.
 
         Raises:
-            JobDefinitionError: libpq would not read it, or not as it was meant.
+            JobDefinitionError: libpq cannot parse it, or would parse it differently from what was meant.
 
         """
         try:
             parts = conninfo_to_dict(text)
         except psycopg.ProgrammingError:
-            # What libpq says of it repeats it, with the password.
-            raise _refusal("that does not read") from None
+            # libpq's message quotes the string, password included.
+            raise _refusal("that libpq cannot parse") from None
         if not re.fullmatch(r"[\d,]*", str(parts.get("port", ""))):
-            raise _refusal("whose port is no number")
+            raise _refusal("whose port is not a number")
         if text.startswith("postgres") and "@" in f"{parts.get('host', '')}{parts.get('dbname', '')}":
             raise _refusal("with a second '@'")
         return cls(make_conninfo("", **parts))
 
     def connect(self) -> psycopg.Connection:
-        """Open a connection, for one transaction.
+        """Open a connection.
 
         Raises:
-            psycopg.OperationalError: There is no way.
+            psycopg.OperationalError: The server cannot be reached or refuses the connection.
 
         """
         given = conninfo_to_dict(self._conninfo)
         timeout = given.get("connect_timeout") or _default("connect_timeout") or _CONNECT_TIMEOUT_S
-        # Rows are Unicode, whatever PGCLIENTENCODING says.
+        # Overrides PGCLIENTENCODING: rows are Unicode.
         return psycopg.connect(self._conninfo, connect_timeout=timeout, client_encoding="utf8")
 
     def __str__(self) -> str:
-        """Return the database and its host."""
+        """Return database, host, port and user, for messages."""
         given = conninfo_to_dict(self._conninfo)
         hostaddr, host, port, user, database = (
             given.get(name) or _default(name) or "" for name in ("hostaddr", "host", "port", "user", "dbname")
@@ -73,14 +73,14 @@ class Dsn:
 
 
 def _default(name: str) -> str | None:
-    """Return what libpq takes when a part is not given: from the environment, or built in."""
+    """Return libpq's default for a part: from the environment, or built in."""
     found = next(option.val for option in pq.Conninfo.get_defaults() if option.keyword == name.encode())
     return None if found is None else found.decode()
 
 
 def _refusal(found: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"found a dsn {found}; expected 'host=… dbname=… user=…' or 'postgresql://user@host/database', as libpq reads "
-        "them; correct it, and write special characters of a password as %40 and the like, or leave the password to "
+        f"found a dsn {found}; expected 'host=… dbname=… user=…' or 'postgresql://user@host/database' in libpq's "
+        "syntax; correct it: percent-encode special characters of the password (@ is %40), or move the password to "
         "~/.pgpass or PGPASSWORD"
     )

@@ -1,4 +1,4 @@
-"""Rows of files in any store as a DataFrame: Spark's own readers would need a file system of Hadoop for it."""
+"""Files of any store as a DataFrame; Spark's own readers would need a Hadoop file system for each store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _BATCH_ROWS = 64 * 1024
 def rows_of(
     spark: SparkSession, files: Sequence[T], read: Callable[[T], pa.Table], fields: Sequence[Field]
 ) -> DataFrame:
-    """Return the rows of files, which workers read one by one when the DataFrame is run.
+    """Return a lazy DataFrame of the rows of files; workers read the files one by one.
 
     Args:
         spark: The session.
-        files: What ``read`` is called with.
-        read: Returns a file's rows, with the columns of ``fields``; it is shipped to the workers.
-        fields: The columns.
+        files: Arguments of ``read``, one per file.
+        read: Returns a file's rows with the columns of ``fields``; it is pickled and sent to the workers.
+        fields: Columns of the DataFrame.
 
     """
 

@@ -1,4 +1,4 @@
-"""A sink that is a function of the user's."""
+"""A sink that calls a user's function."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
 
 class FunctionSink:
-    """Calls a function, on the driver, with the rows of each committed epoch that has some.
+    """Calls a function on the driver with the rows of each committed epoch that has rows.
 
-    A marker below ``_published/<sink>/`` in the job's store remembers what was done. A driver that dies after the
-    function and before the marker leaves it to its successor to call the function again, with the same rows: the
-    function must do nothing the second time, which it can tell by (lineage, epoch). The DataFrame is lazy and good for
-    the time of the call.
+    A marker below ``_published/<sink>/`` in the job's store records each finished call. When a driver dies between
+    the call and the marker, its successor calls the function again with the same rows: make it idempotent by
+    (lineage, epoch). The DataFrame is lazy and valid only during the call.
 
     Args:
-        f: ``f(dataframe, lineage, epoch)``. When it raises, the driver stops; the epoch stays committed, and is
-            published when the job is back.
+        f: ``f(dataframe, lineage, epoch)``. When it raises, the driver stops; the epoch stays committed and is
+            published after the restart.
 
     """
 
@@ -38,7 +37,7 @@ class FunctionSink:
         """Call the function.
 
         Raises:
-            SinkError: It raised.
+            SinkError: The function raised.
 
         """
         try:
@@ -46,6 +45,6 @@ class FunctionSink:
         except Exception as error:
             raise SinkError(
                 f"found {type(error).__name__} in the function of sink {staged.sink!r} at epoch {staged.epoch} of "
-                f"lineage {staged.lineage}: {error}; expected it to return; the epoch stays committed: mend the "
-                "function or what it needs, and it is called again when the job is back"
+                f"lineage {staged.lineage}: {error}; expected the function to return; fix the function or what it "
+                "writes to, and restart the job: the epoch stays committed and is published then"
             ) from error

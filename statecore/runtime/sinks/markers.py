@@ -1,10 +1,10 @@
-"""Files that remember which epoch a sink has got.
+"""Marker files that record the newest epoch a sink has published.
 
 ::
 
     <folder>/<lineage>-<epoch>      {"outputs": SHA-256 over the staged files, "schema": Spark DDL of the rows}
 
-Epochs are published in order, so the newest marker says it all, and the older ones go.
+Epochs are published in order, so only the newest marker is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"(\d+)-(\d+)")
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is remembered of a published epoch."""
+    """Content of a marker file."""
 
     outputs: str
     schema: str
@@ -33,7 +33,7 @@ _DECODER = msgspec.json.Decoder(Marker)
 
 
 class Markers:
-    """The markers in one folder, as they are when this is made."""
+    """The markers of one sink, listed once on construction."""
 
     def __init__(self, store: FileStore, folder: str) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class Markers:
         return self._epochs[-1] if self._epochs else None
 
     def read(self, lineage: int, epoch: int) -> Marker:
-        """Return what is remembered of an epoch.
+        """Read the marker of an epoch.
 
         Raises:
             CorruptFileError: The marker is damaged.
@@ -58,15 +58,15 @@ class Markers:
             return _DECODER.decode(self._store.read(path))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptFileError(
-                f"found the marker {self._store.url}/{path}, which does not read ({error}); expected what statecore "
-                "wrote; if the rows of that epoch are published, restore the marker from a backup"
+                f"found an unreadable marker {self._store.url}/{path} ({error}); expected the JSON that statecore "
+                "wrote; restore the marker from a backup"
             ) from error
 
     def hold(self, staged: StagedEpoch) -> bool:
-        """Tell whether the epoch is published already.
+        """Return whether the epoch is published already.
 
         Raises:
-            SinkError: A later epoch is, or this one with other rows: somebody else publishes here.
+            SinkError: A later epoch is published, or this epoch with other rows: another driver or job writes here.
 
         """
         asked = (staged.lineage, staged.epoch)
@@ -78,13 +78,13 @@ class Markers:
         found = f"epoch {newest[1]} of lineage {newest[0]}{' with other rows' if newest == asked else ''}"
         raise SinkError(
             f"found {found} published in {self._store.url}/{self._folder} already; expected epoch {staged.epoch} of "
-            f"lineage {staged.lineage} of job {staged.job!r} to be the next for sink {staged.sink!r}; when another "
-            "driver has taken over, let this one end; when another job or an earlier run of this one published there, "
-            "give the sink another place"
+            f"lineage {staged.lineage} of job {staged.job!r} to be the next for sink {staged.sink!r}; if another "
+            "driver has taken over, let this one end; if another job or an earlier run of this job published there, "
+            "give the sink another path"
         )
 
     def put(self, staged: StagedEpoch) -> None:
-        """Remember that an epoch is published."""
+        """Record that an epoch is published; delete the older markers."""
         marker = Marker(outputs=staged.fingerprint, schema=staged.schema)
         self._store.write(self._path(staged.lineage, staged.epoch), msgspec.json.encode(marker))
         for older in self._epochs:

@@ -1,4 +1,4 @@
-"""A folder of Parquet files."""
+"""A sink that writes a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _POSITION = (Field("lineage", parse_type("int")), Field("epoch", parse_type("big
 
 
 class ParquetSink:
-    """A folder of Parquet files: ``lineage=<n>/epoch=<n>/<file>``, read as a table by any engine.
+    """Writes a folder of Parquet files, ``lineage=<n>/epoch=<n>/<file>``, which any engine reads as a table.
 
-    Files are staged under ``_staged/`` and moved once their epoch is committed. Any reader that skips names beginning
-    with ``_``, as engines do, sees committed epochs only, the newest perhaps in part while it is being published;
-    ``read`` sees whole epochs.
+    Workers stage files under ``_staged/``; the driver moves them once their epoch is committed. A reader that skips
+    names beginning with ``_``, as engines do, sees committed epochs only. It may see part of the newest epoch while
+    the driver moves its files; ``read`` returns whole epochs only.
 
     Args:
-        path: The folder, a path or any URL of a store, for this sink alone; driver and workers must reach it.
+        path: Path or URL of the folder. Driver and workers must reach it, and no other sink may use it.
 
     """
 
@@ -42,7 +42,7 @@ class ParquetSink:
         self.path = str(path)
 
     def staging(self, job_store: FileStore) -> FileStore:
-        """Return the sink's own folder, so that publishing is a rename."""
+        """Return the store of the sink's own folder, so that publishing is a rename."""
         return open_store(self.path)
 
     def publish(self, staged: StagedEpoch) -> None:
@@ -50,13 +50,13 @@ class ParquetSink:
 
         Raises:
             MissingFileError: A file is neither staged nor published.
-            SinkError: Another run published a later epoch here, or this one with other rows.
+            SinkError: Another run published a later epoch here, or this epoch with other rows.
 
         """
         store = staged.store
         markers = Markers(store, MARKERS)
         if markers.hold(staged):
-            # All of it was visible once; whoever reads the folder may have moved the files on since.
+            # Do not check the files: a consumer of the folder may have moved them away since.
             return
         for output in staged.outputs:
             name = published_name(output.file.path)
@@ -64,7 +64,7 @@ class ParquetSink:
             try:
                 store.move(output.file.path, target)
             except MissingFileError:
-                # A driver that was killed had come this far: the file's name holds the attempt, so it is this very one.
+                # A killed driver moved it already. The name holds the attempt token, so it is the same file.
                 if store.size(target) != output.file.size:
                     raise
         markers.put(staged)
@@ -72,38 +72,38 @@ class ParquetSink:
     def read(self, spark: SparkSession, lineage: int | None = None) -> DataFrame:
         """Return the published rows, whole epochs only.
 
-        A roll-back to an older savepoint opens a new lineage and withdraws nothing: the epochs that it undid are still
-        here, under the lineage before.
+        Resuming from an older savepoint opens a new lineage and deletes nothing: the rows of the undone epochs stay
+        here, under the previous lineage.
 
         Args:
             spark: A session whose workers reach the folder.
-            lineage: Only this one; None for all.
+            lineage: Return only this lineage; None returns all.
 
         Returns:
-            The columns of the newest epoch's rows, with null where an older epoch has no such column, then ``lineage``
-            and ``epoch``.
+            The columns of the newest epoch, null where an older epoch lacks one, then ``lineage int`` and
+            ``epoch bigint``.
 
         Raises:
             MissingFileError: Nothing is published there, or nothing of that lineage.
-            ConfigurationError: The rows have a column ``lineage`` or ``epoch`` themselves.
+            ConfigurationError: The rows have a column ``lineage`` or ``epoch`` of their own.
 
         """
         store = open_store(self.path)
         markers = Markers(store, MARKERS)
         if markers.newest is None:
             raise MissingFileError(
-                f"found no published epoch in {store.url}; expected the folder of a ParquetSink; check the path, or "
+                f"found no published epoch in {store.url}; expected the folder of a ParquetSink; correct the path, or "
                 "wait for the first epoch with rows"
             )
         fields = [replace(field, nullable=True) for field in parse_row(markers.read(*markers.newest).schema)]
         _refuse_taken(fields, store.url)
-        # Listed after the marker was read: epochs up to it are whole.
+        # List after reading the marker: every epoch up to it is whole.
         files = [file for file in _published(store, markers.newest) if lineage in (None, file[0])]
         if not files:
             asked = "any lineage" if lineage is None else f"lineage {lineage}"
             raise MissingFileError(
                 f"found no rows of {asked} in {store.url}; expected some up to lineage {markers.newest[0]}, the "
-                "newest; check the lineage, and who moved files away"
+                "newest; correct the lineage, or find out who moved the files away"
             )
         schema = arrow_schema(fields)
 
@@ -117,8 +117,8 @@ def _refuse_taken(fields: Sequence[Field], url: str) -> None:
     taken = sorted({field.name for field in fields} & {field.name for field in _POSITION})
     if taken:
         raise ConfigurationError(
-            f"found the columns {taken} in the rows of {url}; expected others, because these say where a row was "
-            "published; rename them in the output of the job"
+            f"found the columns {taken} in the rows of {url}; expected other names, because read() adds these columns "
+            "itself; rename them in the output of the job, or read the files with Spark"
         )
 
 
@@ -136,16 +136,16 @@ def _read(store: FileStore, path: str, schema: pa.Schema) -> pa.Table:
             table = pq.ParquetFile(source, page_checksum_verification=True).read()
     except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(
-            f"found {store.url}/{path}, which does not read ({error}); expected a Parquet file as it was published; "
+            f"found an unreadable file {store.url}/{path} ({error}); expected the Parquet file that was published; "
             "restore it from a backup"
         ) from error
     try:
         columns = [_column(table, field) for field in schema]
     except pa.ArrowException as error:
         raise SinkError(
-            f"found rows in {store.url}/{path} that do not fit the newest ones ({error}); expected columns that can be "
-            f"cast to {', '.join(f'{field.name} {field.type}' for field in schema)}; read the files of before "
-            "and after the change by themselves"
+            f"found rows in {store.url}/{path} that do not fit the newest schema ({error}); expected columns that can "
+            f"be cast to {', '.join(f'{field.name} {field.type}' for field in schema)}; read the files from before and "
+            "after the schema change separately"
         ) from error
     return pa.table(columns, schema=schema)
 

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL."""
+"""A sink that appends to a table in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 PUBLISHED = "statecore_published"
 
-_PATIENCE_S = 30.0
+_RETRY_S = 30.0
 _BATCH_ROWS = 16 * 1024
-_SCHEMA_LOCK = 7_371_614  # any number, the same in every process
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts off the rest of an identifier in silence
+_SCHEMA_LOCK = 7_371_614  # an arbitrary advisory lock, the same in every process
+_LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer identifiers
 
 _COLUMNS = """
     SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -43,18 +43,19 @@ _INSERT_PUBLISHED = """
 
 
 class PostgresSink:
-    """A table in PostgreSQL, to which an epoch's rows are appended in one transaction.
+    """Appends each epoch's rows to a PostgreSQL table, in one transaction.
 
-    The table ``statecore_published`` in the same schema remembers, in the same transaction, what was published: job,
-    sink, lineage, epoch, and a checksum of what the epoch consisted of. Both tables are created when they are missing.
+    The same transaction records the epoch in the table ``statecore_published`` of the same schema: job, sink, lineage,
+    epoch and a checksum of the rows' files. The sink creates both tables when they are missing.
+    ``statecore.runtime.sinks.postgres_types`` lists the column types.
 
     Args:
-        dsn: ``host=… dbname=…`` or ``postgresql://user@host/database``. What is left out comes from ``PG*`` variables
-            and ``~/.pgpass``, as for any libpq program; ``""`` leaves out everything.
-        table: ``table`` or ``schema.table``, in the case it has; the schema must exist.
+        dsn: ``host=… dbname=…`` or ``postgresql://user@host/database``. libpq fills missing parts from ``PG*``
+            variables and ``~/.pgpass``; ``""`` takes everything from there.
+        table: ``table`` or ``schema.table``, case-sensitive; the schema must exist.
 
     Raises:
-        JobDefinitionError: The dsn or the table's name does not read.
+        JobDefinitionError: The dsn or the table name is invalid.
 
     """
 
@@ -62,8 +63,8 @@ class PostgresSink:
         names = tuple(table.split("."))
         if len(names) > 2 or not all(0 < len(name.encode()) <= _LONGEST_NAME for name in names) or "\0" in table:
             raise JobDefinitionError(
-                f"found the table {table!r}; expected 'table' or 'schema.table', each of at most {_LONGEST_NAME} "
-                "bytes; correct it"
+                f"found the table name {table!r}; expected 'table' or 'schema.table', each part of at most "
+                f"{_LONGEST_NAME} bytes; correct the name"
             )
         self._dsn = Dsn.parse(dsn)
         self._table = names
@@ -76,7 +77,7 @@ class PostgresSink:
         return job_store
 
     def publish(self, staged: StagedEpoch) -> None:
-        """Append an epoch's rows, unless the table has them; what fails for a while is tried again for half a minute.
+        """Append an epoch's rows unless the table has them; retry transient failures for 30 seconds.
 
         Raises:
             SinkError: The database cannot be reached or refuses the rows, or the table has other columns.
@@ -84,9 +85,9 @@ class PostgresSink:
         """
         try:
             for attempt in Retrying(
-                retry=retry_if_exception(_may_pass),
+                retry=retry_if_exception(_is_transient),
                 wait=wait_random_exponential(multiplier=0.2, max=5),
-                stop=stop_after_delay(_PATIENCE_S),
+                stop=stop_after_delay(_RETRY_S),
                 before_sleep=self._log_failure,
                 reraise=True,
             ):
@@ -94,20 +95,20 @@ class PostgresSink:
                     self._publish(staged)
         except psycopg.OperationalError as error:
             raise SinkError(
-                f"found no way to publish epoch {staged.epoch} of sink {staged.sink!r} in {self._dsn}: {_said(error)}; "
-                "expected a server that can be reached, lets this user in and has room; check it, and host, user and "
-                "password; the epoch stays committed and is published when the job is back"
+                f"found no connection to publish epoch {staged.epoch} of sink {staged.sink!r} in {self._dsn}: "
+                f"{_said(error)}; expected a reachable server with free space that accepts this user; check server, "
+                "host, user and password, then restart the job: the epoch stays committed and is published then"
             ) from error
         except (psycopg.Error, UnicodeError) as error:
             raise SinkError(
                 f"found that {self!r} refuses epoch {staged.epoch} of sink {staged.sink!r}: {_said(error)}; expected "
-                f"to append rows of {staged.schema!r}; correct the table or the user's rights, and the epoch is "
-                "published when the job is back; rows that it can never take go through a FunctionSink of the same name"
+                f"to append rows of {staged.schema!r}; correct the table or the user's rights, then restart the job: "
+                "it publishes the epoch; for rows that the table can never take, use a FunctionSink of the same name"
             ) from error
 
     def _log_failure(self, state: RetryCallState) -> None:
         assert state.outcome is not None
-        log.warning("%s: %s; trying again", self._dsn, state.outcome.exception())
+        log.warning("%s: %s; retrying", self._dsn, state.outcome.exception())
 
     def _publish(self, staged: StagedEpoch) -> None:
         with self._dsn.connect() as connection, connection.cursor() as cursor:
@@ -119,7 +120,7 @@ class PostgresSink:
 
 
 class _Transaction:
-    """What is done to publish one epoch; the caller commits it."""
+    """The statements that publish one epoch; the caller commits."""
 
     def __init__(self, cursor: psycopg.Cursor, staged: StagedEpoch, schema: str, table: str) -> None:
         self._cursor = cursor
@@ -129,15 +130,20 @@ class _Transaction:
         self._published = sql.Identifier(schema, PUBLISHED)
 
     def make_durable(self) -> None:
-        """Wait for the disk at the commit also where a server does not: the staged rows go right after it."""
+        """Make the commit wait for the disk even with ``synchronous_commit`` off: staged files are deleted next."""
         self._cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
         )
 
     def claim(self) -> bool:
-        """Note the epoch as published; False when it is already."""
+        """Record the epoch as published; return False when it already is.
+
+        Raises:
+            SinkError: It is recorded with other rows.
+
+        """
         if not self._columns(self._published):
-            # Of two that create a table at once, one would fail.
+            # Of two concurrent CREATE TABLE IF NOT EXISTS, one would fail.
             self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             self._cursor.execute(sql.SQL(_CREATE_PUBLISHED).format(self._published))
         staged = self._staged
@@ -157,20 +163,25 @@ class _Transaction:
         if self._cursor.fetchall() != [(staged.fingerprint,)]:
             raise SinkError(
                 f"found epoch {staged.epoch} of lineage {staged.lineage} of job {staged.job!r} and sink "
-                f"{staged.sink!r} in {_name(self._published)} already, with other rows; expected it to be new; another "
-                "run of a job of this name published it: choose another name or schema, or delete what that run "
-                "published from both tables"
+                f"{staged.sink!r} in {_name(self._published)} already, with other rows; expected a new epoch; another "
+                "run of a job of this name published it: choose another job name or schema, or delete that run's rows "
+                "from both tables"
             )
         return False
 
     def prepare_table(self) -> None:
-        """Create the table, or check that it has the columns of the rows and no others."""
+        """Create the table, or check that it has exactly the columns of the rows.
+
+        Raises:
+            SinkError: The columns differ, or a name is too long for PostgreSQL.
+
+        """
         expected = {field.name: column_type(field.type) for field in self._fields}
         too_long = [name for name in expected if len(name.encode()) > _LONGEST_NAME]
         if too_long:
             raise SinkError(
-                f"found the columns {too_long}; expected names of at most {_LONGEST_NAME} bytes, as PostgreSQL has "
-                "them; rename them in the output of the job"
+                f"found the columns {too_long}; expected names of at most {_LONGEST_NAME} bytes, PostgreSQL's limit; "
+                "rename them in the output of the job"
             )
         found = self._columns(self._table)
         if not found:
@@ -178,7 +189,7 @@ class _Transaction:
         elif found != expected:
             raise SinkError(
                 f"found the columns {_listed(found)} in the table {_name(self._table)}; expected {_listed(expected)}, "
-                "as the output of the job has them; alter the table, or give the sink another one"
+                "the output of the job; alter the table, or give the sink another one"
             )
 
     def copy(self) -> None:
@@ -191,19 +202,24 @@ class _Transaction:
                         copy.write_row(row)
 
     def _create(self, columns: dict[str, str]) -> None:
-        # The types are words of ours, so that their text is safe.
+        # Safe as plain SQL: column_type() makes these texts, no user does.
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_text)) for name, type_text in columns.items()
         ]
         self._cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self._table, sql.SQL(", ").join(parts)))
 
     def _columns(self, table: sql.Identifier) -> dict[str, str]:
-        """Return the columns of a table with their types; nothing when there is no such table."""
+        """Return the columns of a table with their types; an empty dict when there is no such table."""
         return dict(self._cursor.execute(_COLUMNS, (table.as_string(self._cursor),)).fetchall())
 
 
 def _schema(cursor: psycopg.Cursor, table: tuple[str, ...], dsn: Dsn) -> str:
-    """Return the schema of a table that may not be there yet."""
+    """Return the schema of a table, which need not exist yet.
+
+    Raises:
+        SinkError: There is no such schema.
+
+    """
     if len(table) == 2:
         cursor.execute("SELECT nspname FROM pg_namespace WHERE nspname = %s", (table[0],))
     else:
@@ -215,8 +231,8 @@ def _schema(cursor: psycopg.Cursor, table: tuple[str, ...], dsn: Dsn) -> str:
     found = cursor.fetchone()
     if found is None or found[0] is None:
         raise SinkError(
-            f"found no schema for the table {'.'.join(table)!r} in {dsn}; expected it to exist; create it, or correct "
-            "the table's name or the user's search_path"
+            f"found no schema for the table {'.'.join(table)!r} in {dsn}; expected an existing schema; create it, or "
+            "correct the table's name or the user's search_path"
         )
     schema: str = found[0]
     return schema
@@ -235,16 +251,16 @@ def _name(table: sql.Identifier) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Return what the server or the driver says, without the statement that it points into."""
+    """Return the server's or the driver's message on one line, without the failing statement."""
     diagnosis = error.diag if isinstance(error, psycopg.Error) else None
     if diagnosis is None or diagnosis.message_primary is None:
         return " ".join(str(error).split())
     return ", ".join(filter(None, (diagnosis.message_primary, diagnosis.message_detail, diagnosis.context)))
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Tell whether another try may help: a server that is away or busy, but not one that has refused the password."""
+def _is_transient(error: BaseException) -> bool:
+    """Return whether a retry may help: the server is away or busy, but did not refuse the password."""
     if not isinstance(error, psycopg.OperationalError):
         return False
-    refused = error.pgconn
-    return refused is None or not (refused.used_password or refused.needs_password)
+    connection = error.pgconn
+    return connection is None or not (connection.used_password or connection.needs_password)

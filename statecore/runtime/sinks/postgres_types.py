@@ -1,4 +1,4 @@
-"""Spark types and values as PostgreSQL has them.
+"""Spark types and values mapped to PostgreSQL.
 
 ==================================  ============================================================
 Spark                               PostgreSQL
@@ -12,8 +12,8 @@ array of one of the above           array of it
 struct, map, array of these         jsonb
 ==================================  ============================================================
 
-An array of arrays is jsonb, too: PostgreSQL's own must be rectangular. In jsonb, a number that JSON lacks is the string
-``NaN``, ``Infinity`` or ``-Infinity``, bytes are Base64, times ISO 8601, map keys strings.
+An array of arrays is jsonb as well, because PostgreSQL arrays must be rectangular. In jsonb, a number that JSON lacks
+is the string ``NaN``, ``Infinity`` or ``-Infinity``; bytes are Base64, times ISO 8601, map keys strings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def column_type(data_type: DataType) -> str:
 
 
 def converter(data_type: DataType) -> Convert:
-    """Return what makes the value for COPY from one that ``from_arrow`` gave."""
+    """Return a function from a value of ``from_arrow`` to a value for COPY."""
     if column_type(data_type) != "jsonb":
         return lambda value: value
     convert = _json(data_type)
@@ -71,7 +71,7 @@ def _has_parts(data_type: DataType) -> bool:
 
 
 def _json(data_type: DataType) -> Convert:
-    """Return what makes a value that msgspec writes as JSON without a loss."""
+    """Return a function to a value that msgspec encodes as JSON without loss."""
     match data_type:
         case AtomicType("float" | "double"):
             return _finite
@@ -101,7 +101,7 @@ def _map(key: Convert, item: Convert) -> Convert:
 
 
 def _text(value: Any) -> str:
-    """Return a map's key as JSON has it; what is no string is the text of its JSON."""
+    """Return a map key as a string: itself, or its JSON text."""
     return value if isinstance(value, str) else _JSON.encode(value).decode().strip('"')
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from statecore.errors import StateTypeError
-from statecore.model import Field, StructType, arrow_schema
-from statecore.model.arrow_values import to_arrow
+from statecore.model import Field, OutputTag, StructType, arrow_schema
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, SUBTASK, TIMESTAMP, OperatorSpec, crossing_column
-from statecore.runtime.worker.fitting import fitted
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
+
+_PURPOSE = "for another operator"
 
 _FIXED = ((SUBTASK, "int", pa.int32()), (COMMIT, "string", pa.string()), (ATTEMPT, "bigint", pa.int64()),
           (PHASE, "int", pa.int32()), (TIMESTAMP, "bigint", pa.int64()))  # fmt: skip
@@ -41,23 +41,22 @@ class CrossingRows:
         self._attempt = attempt
         self._fields: dict[str, Sequence[Field]] = {each.tag: each.fields for each in spec.crossings}
         self._columns = {tag: crossing_column(spec, tag) for tag in self._fields}
-        self._types = {tag: pa.struct(list(arrow_schema(fields))) for tag, fields in self._fields.items()}
         self._made: dict[str, list[tuple[pa.Array, pa.Array]]] = {tag: [] for tag in self._fields}
         self._values: dict[str, list[Any]] = {tag: [] for tag in self._fields}
         self._times: dict[str, list[int | None]] = {tag: [] for tag in self._fields}
         self._schema = pa.schema(
             [
                 *((name, arrow) for name, _, arrow in _FIXED),
-                *((self._columns[tag], t) for tag, t in self._types.items()),
+                *((self._columns[tag], pa.struct(list(arrow_schema(each)))) for tag, each in self._fields.items()),
             ]
         )
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
         """Take one output; what nobody reads is dropped."""
-        values = self._values.get(tag)
+        values = self._values.get(tag.name)
         if values is not None:
             values.append(value)
-            self._times[tag].append(timestamp_ms)
+            self._times[tag.name].append(timestamp_ms)
 
     def emit_all(self, values: Sequence[Any], timestamp_ms: int | None) -> None:
         """Take outputs of the main one, of one event time."""
@@ -65,12 +64,13 @@ class CrossingRows:
             self._values[MAIN_OUTPUT].extend(values)
             self._times[MAIN_OUTPUT].extend(repeat(timestamp_ms, len(values)))
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         """Take many outputs as columns; what nobody reads is dropped."""
-        if tag in self._values:
-            self._close(tag)
-            fitting = fitted(rows, pa.schema(list(self._types[tag])), "for another operator")
-            self._made[tag].append((fitting.to_struct_array(), timestamps_ms))
+        name = MAIN_OUTPUT if tag is None else tag.name
+        if name in self._values:
+            self._close(name)
+            fitting = cast_to_schema(rows, self._fields[name], _PURPOSE)
+            self._made[name].append((fitting.to_struct_array(), timestamps_ms))
 
     def batches(self, phase: int) -> list[pa.RecordBatch]:
         """Return what was taken since the last call."""
@@ -85,22 +85,13 @@ class CrossingRows:
     def _close(self, tag: str) -> None:
         """Make columns of the rows taken so far."""
         if self._values[tag]:
-            self._made[tag].append((self._rows(tag, self._values[tag]), pa.array(self._times[tag], pa.int64())))
+            rows = convert_to_schema(self._values[tag], self._fields[tag], _PURPOSE)
+            self._made[tag].append((rows, pa.array(self._times[tag], pa.int64())))
             self._values[tag], self._times[tag] = [], []
 
     def commits(self, commits: Sequence[str]) -> pa.RecordBatch:
         """Return commits, this subtask's or others', as rows."""
         return self._batch({COMMIT: list(commits)}, len(commits), None)
-
-    def _rows(self, tag: str, values: list[Any]) -> pa.Array:
-        try:
-            return to_arrow(values, self._types[tag])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
-            raise StateTypeError(
-                f"found an output {tag or 'of the main output'!r} that does not fit: {error}; expected rows with the "
-                f"columns {', '.join(f'{f.name} {f.type.ddl()}' for f in self._fields[tag])}; yield a tuple with these "
-                "columns"
-            ) from error
 
     def _batch(self, columns: dict[str, Any], count: int, phase: int | None) -> pa.RecordBatch:
         attempt = None if phase is None else self._attempt

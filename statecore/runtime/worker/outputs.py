@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statecore.errors import StateTypeError
-from statecore.model import arrow_schema
-from statecore.model.arrow_values import to_arrow
+from statecore.model import OutputTag, arrow_schema
 from statecore.runtime.messages import StagedSink
-from statecore.runtime.worker.fitting import fitted
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import StagedOutput
+from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
 
 STAGED = "_staged"
@@ -60,9 +58,9 @@ class Outputs:
             self._by_tag.setdefault(buffer.sink.tag, []).append(buffer)
         self._main = self._by_tag.get(MAIN_OUTPUT, [])
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None = None) -> None:
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None = None) -> None:
         """Take one output; sinks do not keep its event time."""
-        for buffer in self._by_tag.get(tag, ()):
+        for buffer in self._by_tag.get(tag.name, ()):
             buffer.add_all((value,))
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
@@ -79,9 +77,9 @@ class Outputs:
             for buffer in self._main:
                 buffer.add_all(taken)
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         """Take many outputs as columns."""
-        for buffer in self._by_tag.get(tag, ()):
+        for buffer in self._main if tag is None else self._by_tag.get(tag.name, ()):
             buffer.add_batch(rows)
 
     def stage(self, epoch: str, attempt: str) -> Iterator[StagedOutput]:
@@ -101,8 +99,7 @@ class Outputs:
 class _OutputBuffer:
     def __init__(self, sink: StagedSink) -> None:
         self.sink = sink
-        self._schema = arrow_schema(sink.fields)
-        self._type = pa.struct(list(self._schema))
+        self._purpose = f"for sink {sink.name!r}"
         self.pending: list[Any] = []
         self._batches: list[pa.RecordBatch] = []
 
@@ -113,13 +110,13 @@ class _OutputBuffer:
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
         self.flush()
-        self._batches.append(fitted(rows, self._schema, f"for sink {self.sink.name!r}"))
+        self._batches.append(cast_to_schema(rows, self.sink.fields, self._purpose))
 
     def stage(self, path: str) -> StagedOutput | None:
         self.flush()
         if not self._batches:
             return None
-        table = pa.Table.from_batches(self._batches, self._schema)
+        table = pa.Table.from_batches(self._batches, arrow_schema(self.sink.fields))
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         store = CheckpointStore(self.sink.store)
@@ -127,14 +124,7 @@ class _OutputBuffer:
         return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)
 
     def flush(self) -> None:
-        if not self.pending:
-            return
-        try:
-            rows = to_arrow(self.pending, self._type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
-            raise StateTypeError(
-                f"found an output for sink {self.sink.name!r} that does not fit: {error}; expected rows with the "
-                f"columns {', '.join(f'{f.name} {f.type}' for f in self._schema)}; yield a tuple with these columns"
-            ) from error
-        self._batches.append(pa.RecordBatch.from_struct_array(rows))
-        self.pending = []
+        if self.pending:
+            rows = convert_to_schema(self.pending, self.sink.fields, self._purpose)
+            self._batches.append(pa.RecordBatch.from_struct_array(rows))
+            self.pending = []

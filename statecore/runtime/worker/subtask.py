@@ -9,14 +9,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from statecore.errors import FunctionError, OutputTypeError
 from statecore.functions import BatchProcessFunction
-from statecore.model import DistributionMode, StateKind
+from statecore.model import DistributionMode, OutputTag, StateKind
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
@@ -34,7 +36,7 @@ from statecore.runtime.worker.input import Part, SubtaskInput
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.writing import StateWriter
-from statecore.snapshot.live_rows import count_rows
+from statecore.snapshot.live_rows import count_rows, count_state
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
@@ -73,9 +75,10 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
         return
     with rare_collections():
         attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
-        yield from attempt.process(chain((first,), batches))
-        fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
-        yield attempt.commit()
+        with attempt.naming_failures():
+            yield from attempt.process(chain((first,), batches))
+            fault_point(FaultPoint.BEFORE_CHANGELOG, epoch.epoch)
+            yield attempt.commit()
 
 
 class _Attempt:
@@ -107,6 +110,27 @@ class _Attempt:
             late=spec.late,
         )
         self._loaded = self._processed = time.monotonic()
+
+    @contextmanager
+    def naming_failures(self) -> Iterator[None]:
+        """Say of a failure of the function where it was and what it was given; others pass as they are.
+
+        Raises:
+            FunctionError: The function failed, or an output does not fit.
+
+        """
+        try:
+            yield
+        except Exception as error:
+            place = f"uid {self._spec.uid!r}, subtask {self._subtask}, epoch {self._epoch.epoch}"
+            if not isinstance(error, OutputTypeError):
+                if not self._process.failed_on:
+                    raise
+                # Outputs are checked many at a time: the record that filled the buffer need not be the one to blame.
+                place += f", {self._process.failed_on}"
+            named = FunctionError(f"{place}: {type(error).__name__}: {error}")
+            # Spark drops the cause when it simplifies a traceback, and with it the line of the job file.
+            raise named.with_traceback(error.__traceback__) from error
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the function over the epoch's rows; yield what goes on to other operators."""
@@ -174,7 +198,8 @@ class _Attempt:
             next_processing_timer_ms=self._process.next_processing_timer_ms,
             key_groups=0 if keyed is None else len(keyed.key_groups),
             cached_key_groups=self._loader.cached_key_groups,
-            state_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
+            state_rows={} if keyed is None else _state_rows(keyed, maps=epoch.counts_state or epoch.restores),
+            key_group_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
             load_ms=_ms(self._loaded - self._started),
             process_ms=_ms(self._processed - self._loaded),
             write_ms=_ms(time.monotonic() - self._processed),
@@ -221,7 +246,7 @@ class _WithCrossing:
     def __init__(self, outputs: Outputs, crossing: CrossingRows) -> None:
         self._outputs, self._crossing = outputs, crossing
 
-    def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
+    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
         self._outputs.emit(tag, value, timestamp_ms)
         self._crossing.emit(tag, value, timestamp_ms)
 
@@ -230,7 +255,7 @@ class _WithCrossing:
         self._outputs.emit_all(taken, timestamp_ms)
         self._crossing.emit_all(taken, timestamp_ms)
 
-    def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
+    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         self._outputs.emit_batch(tag, rows, timestamps_ms)
         self._crossing.emit_batch(tag, rows, timestamps_ms)
 
@@ -251,6 +276,10 @@ def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOpe
         yield StateSchema(
             name=name, scope="operator", kind=kind, type=state.type, strategy=state.strategy, mode=state.mode
         )
+
+
+def _state_rows(keyed: HeapKeyedStateBackend, *, maps: bool) -> dict[str, int]:
+    return {name: count_state(table) for name, table in keyed.tables.items() if maps or table.kind is not StateKind.MAP}
 
 
 def _counted(keyed: HeapKeyedStateBackend) -> dict[str, tuple[int, ...]]:

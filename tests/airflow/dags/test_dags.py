@@ -16,6 +16,7 @@ from statecore_airflow.operators.step import StepOperator
 
 from statecore.catalog.job_names import write_job_names
 from statecore.cluster.ec2 import Ec2Settings
+from statecore.operations.submit import PROGRAMS
 from tests.support.paths import REPO
 
 DAGS = REPO / "dags"
@@ -191,7 +192,7 @@ def test_the_rewrite_job_gets_its_arguments_one_by_one(
     task.render_template_fields({"params": params})
     expected = ["--savepoint", "/a b/['x']", "--name", "t", "--parallelism", "4", *more]
     assert task.application_args == expected
-    assert Path(task.application) == REPO / "sparkjobs" / "rewrite.py"
+    assert Path(task.application) == PROGRAMS / "rewrite.py"
 
 
 def test_airflow_finds_one_plugin_and_does_not_search_the_package(airflow_db: Path) -> None:

@@ -97,7 +97,7 @@ def test_tables_of_another_release_are_refused_with_the_command_that_helps(first
             run(first_release, f"INSERT INTO {schema.VERSION_TABLE} VALUES ('9999')")
         with Catalog(first_release) as catalog, pytest.raises(CatalogSchemaError) as caught:
             catalog.jobs()
-        for part in (found, f"expected revision {schema.head()}", remedy, "`python -m statecore catalog upgrade`"):
+        for part in (found, f"expected revision {schema.head()}", remedy, "`statecore catalog upgrade`"):
             assert part in str(caught.value)
         assert "a secret" not in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_a_newer_catalog_is_not_touched(empty_url: str) -> None:
 
 def test_a_database_without_a_catalog_says_how_to_make_one(empty_url: str) -> None:
     with Catalog(empty_url) as catalog:
-        with pytest.raises(CatalogSchemaError, match=r"no catalog in it.* `python -m statecore catalog upgrade`"):
+        with pytest.raises(CatalogSchemaError, match=r"no catalog in it.* `statecore catalog upgrade`"):
             catalog.jobs()
         catalog.create_schema(only_if_new=True)
         assert catalog.jobs() == []

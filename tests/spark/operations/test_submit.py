@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.paths import REPO
+from statecore.operations.submit import PROGRAMS
 from tests.support.submit import command
 
-STREAM = REPO / "sparkjobs" / "stream.py"
+STREAM = PROGRAMS / "stream.py"
 
 
 DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}

@@ -1,4 +1,4 @@
-"""The rows of make bench: what they are held to, how they are measured and reported, and that both sides agree."""
+"""The rows of make bench: targets, measurement, reports, and equal results on both sides."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ class TestUpgrade:
         path = tmp_path / "catalog.db"
         url = f"sqlite:///{path}"
         done = run("jobs", "--catalog", url)
-        assert_refused(done, "no catalog in it", "`python -m statecore catalog upgrade`")
+        assert_refused(done, "no catalog in it", "`statecore catalog upgrade`")
         done = run("catalog", "upgrade", "--catalog", url)
-        assert done == (0, f"the catalog is at revision {schema.head()} now; it was at none\n", "")
+        assert done == (0, f"migrated the catalog from revision none to {schema.head()}\n", "")
         done = run("catalog", "upgrade", "--catalog", url)
-        assert done == (0, f"the catalog is at revision {schema.head()} already\n", "")
+        assert done == (0, f"the catalog is already at revision {schema.head()}\n", "")
         path.unlink()
         with closing(sqlite3.connect(path)) as old:
             old.executescript((REPO / "tests/contracts/catalog/data/first_release.sqlite.sql").read_text())
@@ -57,7 +57,7 @@ class TestRebuild:
         done = run("catalog", "rebuild", os.path.relpath(store.files.url))
         assert (done.returncode, done.stderr) == (0, "")
         first, secrets, cluster = done.stdout.splitlines()
-        assert first == "orders: epoch 7 of lineage 1, 1 savepoints; it is stopped"
+        assert first == "orders: epoch 7 of lineage 1, 1 savepoints, stopped"
         assert "spark.ssl.keyStorePassword" in secrets
         assert "'big'" in cluster and "--cluster big" in cluster
         assert catalog.job("orders").store == store.files.url

@@ -21,6 +21,7 @@ class TestPlan:
             "orders, epoch 7 of lineage 1: parallelism 2 -> 4, max parallelism 16 -> 16, by_reference; "
             "0 bytes to write, skew 1.09"
         )
+        assert "\noperator totals: 22 rows of state, " in done.stdout
         assert [groups in done.stdout for groups in ("0–3", "4–7", "8–11", "12–15")] == [True] * 4
         assert sorted((tmp_path / "store").rglob("*")) == before
 

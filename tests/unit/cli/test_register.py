@@ -19,6 +19,11 @@ def definition(catalog: Catalog) -> dict[str, Any]:
 
 
 class TestJob:
+    @pytest.fixture(autouse=True)
+    def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No job file is read: each check takes seconds."""
+        monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_: None)
+
     def register(self, tmp_path: Path, *more: str) -> Done:
         return run(
             "register", "orders", "--catalog", f"sqlite:///{tmp_path}/catalog.db",
@@ -108,3 +113,40 @@ class TestJob:
     @pytest.mark.parametrize("url", ["sqlite:////proc/no/catalog.db", "catalog.db"])
     def test_a_catalog_that_cannot_be_is_refused(self, url: str) -> None:
         assert_refused(run("jobs", "--catalog", url), "expected")
+
+
+class TestCheck:
+    """The job file is checked before the catalog has it."""
+
+    def register(self, tmp_path: Path, text: str | None, *more: str) -> Done:
+        path = tmp_path / "job.py"
+        if text is not None:
+            path.write_text(text)
+        return run(
+            "register", "orders", "--artifact", path, "--store", "/s", "--master", "m", "--parallelism", "1", *more
+        )
+
+    @pytest.mark.usefixtures("url")
+    def test_a_job_file_that_cannot_run_is_refused_and_not_registered(self, tmp_path: Path) -> None:
+        assert_refused(self.register(tmp_path, None), "found no job file", tmp_path / "job.py")
+        assert_refused(
+            self.register(tmp_path, "def build(job:\n    pass\n"), "job.py:1: SyntaxError: '(' was never closed"
+        )
+        assert "orders" not in run("jobs").stdout
+
+    def test_a_change_of_the_file_or_of_its_settings_is_checked_before_it_counts(
+        self, catalog: Catalog, job: str, tmp_path: Path
+    ) -> None:
+        before = catalog.job(job)
+        assert_refused(
+            self.register(tmp_path, "def build(job):\n    job.settings['in']\n"), "job.py:2 in build: KeyError: 'in'"
+        )
+        assert_refused(run("register", job, "--setting", "a=b"), "found no job file /jobs/orders.py")
+        assert catalog.job(job) == before
+        assert run("register", job, "--parallelism", "3").returncode == 0
+
+    def test_a_package_that_is_missing_here_is_noted(self, catalog: Catalog, tmp_path: Path) -> None:
+        done = self.register(tmp_path, "import not_installed_here\n")
+        assert done.returncode == 0
+        assert "job.py:1 imports not_installed_here, which is not installed here" in done.stderr
+        assert catalog.job("orders").artifact == str(tmp_path / "job.py")

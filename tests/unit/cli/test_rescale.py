@@ -108,7 +108,7 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     # Known to the catalog, so that retention drops it in the end.
     assert store.describe(str(recorded.rescaled)) in [savepoint.path for savepoint in catalog.savepoints(sized)]
     arguments = (tmp_path / "arguments").read_text().split()
-    program = next(index for index, each in enumerate(arguments) if each.endswith("rewrite.py"))
+    program = next(index for index, each in enumerate(arguments) if each.endswith("programs/rewrite.py"))
     options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
     assert (options["--master"], options["--conf"]) == ("local[2]", "spark.cores.max=2")
     assert arguments[program + 1 : program + 3] == ["--savepoint", store.describe(recorded.savepoint)]

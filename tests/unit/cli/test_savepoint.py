@@ -85,7 +85,7 @@ class TestSavepoint:
     def test_verify_says_whole_when_it_is(self, savepoint: Path) -> None:
         done = run("savepoint", "verify", savepoint)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith("whole: 5 files, ")
+        assert done.stdout.startswith("verified: 5 files, ")
 
     def test_verify_names_every_damaged_missing_and_foreign_file(self, savepoint: Path, tmp_path: Path) -> None:
         gone, damaged, *_ = sorted((tmp_path / "store/state").rglob("*-*.*"))
@@ -146,7 +146,7 @@ class TestDrop:
         self.recorded(catalog, savepoint)
         (savepoint / "manifest.json").unlink()
         done = run("savepoint", "drop", savepoint)
-        assert done == (0, f"{savepoint} was gone already; the catalog lists it no more\n", "")
+        assert done == (0, f"{savepoint} was already gone; removed it from the catalog\n", "")
         assert catalog.savepoints(job) == []
         assert_refused(run("savepoint", "drop", savepoint), savepoint)
 

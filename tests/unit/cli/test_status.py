@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
 from typing import Any
 
@@ -58,20 +59,21 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert lines[0].startswith("orders  RUNNING  generation 2, since 20")
-    told = " ".join(" ".join(lines).split())
+    # A busy machine takes a second or two between the fixture and the command.
+    told = re.sub(r"\b\d s ago", "now", " ".join(" ".join(lines).split()))
     for part in (
         "parallelism 2 of at most 16",
         "workers 1 ready of 2 (cluster local)",
-        "backlog 244,776 records, 3 files, measured 0 s ago",
+        "backlog 244,776 records, 3 files, measured now",
         "lag 0:01:23",
-        "newest epoch 41 of lineage 1, 3 s ago: 6,000 rows in 1.00 s at parallelism 2",
+        "newest epoch 41 of lineage 1, now: 6,000 rows in 1.00 s at parallelism 2",
         "newest savepoint epoch 30, 2 h 5 min ago (before [2.0]): /",
         "/savepoints/nightly/manifest.json",
-        "lease manual__1, since 0 s ago; expires in 59 s unless renewed",
+        "lease manual__1, since now; expires in 59 s unless renewed",
         "last rescale manual__1: parallelism 2 -> 4, workers 1 -> 2, by_reference, under way, at resize_cluster, ",
         "(drain)",
-        "policy on, looked 0 s ago: 120 rows/s [of all] arrive",
-        "last error generation 1, 0 s ago: MissingFileError: found no [file] (log: /logs/1.log)",
+        "policy on, looked now: 120 rows/s [of all] arrive",
+        "last error generation 1, now: MissingFileError: found no [file] (log: /logs/1.log)",
         "log /logs/2.log",
         "what to do manual__1 is changing the job: leave it alone until that has ended",
         "1 of 2 workers of local are ready",

@@ -15,15 +15,16 @@ import pytest
 from botocore.stub import Stubber
 
 from statecore.catalog import ClusterRecord
-from statecore.cluster import ClusterSize, Ec2Cluster, Ec2Settings, cluster_for
+from statecore.cluster import ClusterSize, cluster_for
 from statecore.cluster import ec2 as ec2_module
+from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
 from statecore.errors import ClusterError
 
 REGION = "us-east-1"
 
 
 class Master:
-    """Answers as a Spark master's page does."""
+    """Serves a Spark master's status page."""
 
     def __init__(self) -> None:
         self.states: list[str] = []
@@ -59,7 +60,7 @@ def master() -> Iterator[Master]:
 
 @pytest.fixture
 def group(s3_endpoint: str) -> str:
-    """A group of one to four instances, with one; the server is the one that answers for S3, too."""
+    """An Auto Scaling group of one to four instances, at size one; the server also serves S3."""
     client: Any = boto3.client("autoscaling", region_name=REGION, endpoint_url=s3_endpoint)
     name = f"workers-{uuid.uuid4().hex}"
     client.create_launch_configuration(LaunchConfigurationName=name, ImageId="ami-12c6146b", InstanceType="t2.medium")
@@ -76,7 +77,7 @@ def group(s3_endpoint: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ec2_module, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(ec2_module, "_DESCRIBE_INTERVAL_S", 0.0)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_a_cluster_grows_and_shrinks_and_workers_count_when_the_master_counts_on
     assert cluster.size() == ClusterSize(running=3, ready=1)
     master.states = ["ALIVE", "DEAD", "ALIVE", "ALIVE"]
     assert cluster.size() == ClusterSize(running=3, ready=3)
-    # Whoever goes on with it, in another process or after a restart.
+    # Another process, or this one after a restart, continues the resize.
     other = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, s3_endpoint))
     other.resize(2)
     assert cluster.size().running == 2
@@ -107,7 +108,7 @@ def test_a_cluster_grows_and_shrinks_and_workers_count_when_the_master_counts_on
 def test_a_group_is_asked_only_every_few_seconds(
     cluster: Ec2Cluster, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ec2_module, "_LOOK_EVERY_S", 60.0)
+    monkeypatch.setattr(ec2_module, "_DESCRIBE_INTERVAL_S", 60.0)
     asked: list[str] = []
     call = cluster._call
 
@@ -127,7 +128,9 @@ def test_a_group_is_asked_only_every_few_seconds(
 
 @pytest.mark.parametrize("workers", [0, 5])
 def test_a_size_beyond_the_groups_limits_is_refused_and_nothing_changes(cluster: Ec2Cluster, workers: int) -> None:
-    with pytest.raises(ClusterError, match=f"found {workers} workers wanted; expected 1 to 4.*MinSize or MaxSize"):
+    with pytest.raises(
+        ClusterError, match=f"found a request for {workers} workers; expected 1 to 4.*MinSize or MaxSize"
+    ):
         cluster.resize(workers)
     assert cluster.size().running == 1
 
@@ -159,7 +162,7 @@ def test_without_permission_the_error_says_what_to_grant(
 
 
 def check_permissions(endpoint: str, *, after: str) -> None:
-    """Have the server look at permissions after so many requests."""
+    """Make the server check permissions after a number of requests."""
     headers = {"Content-Type": "text/plain"}
     request = urllib.request.Request(f"{endpoint}/moto-api/reset-auth", after.encode(), headers, method="POST")
     urllib.request.urlopen(request, timeout=5).close()
@@ -218,7 +221,7 @@ def test_why_an_instance_cannot_be_launched_is_said_with_a_remedy(
         "StatusCode": "Failed",
         "StatusMessage": said,
     }
-    # moto launches whatever it is asked for.
+    # moto launches everything that is requested.
     with Stubber(cluster._client) as stub:
         stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=3))
         stub.add_response("describe_scaling_activities", {"Activities": [activity]})
@@ -226,12 +229,12 @@ def test_why_an_instance_cannot_be_launched_is_said_with_a_remedy(
             cluster.resize(3)
         assert "found 1 of 3 instances in service" in str(error.value)
         assert said in str(error.value) and remedy in str(error.value)
-        # The newest counts: it has been tried again.
+        # Only the newest activity counts: the launch was retried.
         trying = {**activity, "ActivityId": "2", "StatusCode": "InProgress"}
         stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=3))
         stub.add_response("describe_scaling_activities", {"Activities": [trying]})
         cluster.resize(3)
-        # What failed before is not held against another size.
+        # A failure for another size does not count.
         stub.add_response("describe_auto_scaling_groups", described(group, in_service=1, desired=3))
         stub.add_response("describe_scaling_activities", {"Activities": [activity]})
         stub.add_response("set_desired_capacity", {})
@@ -248,7 +251,7 @@ def test_why_an_instance_cannot_be_launched_is_said_with_a_remedy(
     ("code", "remedy"),
     [
         ("AccessDenied", "grant these credentials autoscaling:DescribeAutoScalingGroups"),
-        ("ScalingActivityInProgress", "wait until the group has ended"),
+        ("ScalingActivityInProgress", "wait for the group's current activity"),
         ("ExpiredToken", "renew the credentials"),
     ],
 )

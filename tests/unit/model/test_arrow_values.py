@@ -153,3 +153,19 @@ def test_a_value_of_another_type_is_refused_and_never_cut_to_fit(ddl: str, value
     for values in ([value], [None, value]):
         with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)):
             to_arrow(values, arrow_type)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": 1, "typo": "x"}, "^missing field 'b', unknown field 'typo'$"),
+        ((1,), "^missing field 'b'$"),
+        ((1, "x", 2), "^3 values for 2 fields$"),
+        (7, "^7 is no tuple or dict of fields$"),
+        (("x", "y"), "^field 'a': .*'x'"),
+    ],
+    ids=repr,
+)
+def test_the_field_that_is_wrong_is_named(value: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        to_arrow([value], parse_type("struct<a:int,b:string>").arrow())

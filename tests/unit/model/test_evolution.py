@@ -1,4 +1,4 @@
-"""State of an older type: brought over whole, or refused with both types in full."""
+"""State of an older type is converted without loss, or refused with both types in the message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 
 
 def migrated(old: str, new: str, value: Any, renames: Mapping[str, str] | None = None) -> Any:
-    """Store the value with the old type, bring it to the new, and prove that it is as if it was stored with that."""
+    """Store a value with the old type, convert it, and check it equals a value stored with the new type."""
     convert = migration(old, new, renames or {}, "totals")
     assert convert is not None
     found = convert(value_type(old).conform(value))
@@ -174,7 +174,7 @@ def test_a_text_that_is_no_type_is_refused() -> None:
         ("array<struct<a:int>>", "array<struct<b:int>>", {"a": "b"}, [(1,)], [(1,)]),
         ("struct<m:map<int,struct<a:int>>>", "struct<m:map<int,struct<b:int>>>", {"m.a": "b"}, [{1: (2,)}],
          ({1: (2,)},)),
-        # A rename that was made by an earlier restart, here of the struct around the field that is renamed now.
+        # A rename from an earlier restart, here of the struct around the field renamed now.
         ("struct<t:struct<a:int>>", "struct<t:struct<b:int>>", {"s": "t", "s.a": "b"}, ((1,),), ((1,),)),
         ("struct<t:struct<a:int>>", "struct<t:struct<b:int>>", {"s": "t", "t.a": "b"}, ((1,),), ((1,),)),
     ],

@@ -1,4 +1,4 @@
-"""State handles do not change, and refuse what no snapshot writes."""
+"""State handles are immutable and validated."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NAN = float("-nan")
 
 
 def exactly(value):
-    """Tell apart what == does not: types, the sign of zero, the identity of NaN."""
+    """Compare what == does not distinguish: types, the sign of zero, the identity of NaN."""
     if isinstance(value, tuple):
         return tuple(exactly(item) for item in value)
     return type(value), "nan" if value is math.nan else repr(value)

@@ -1,4 +1,4 @@
-"""What may be stored, and in which form: the one that a restore from Arrow gives."""
+"""Stored values: accepted inputs, and the stored form, which equals that of a restore from Arrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pair = row_class(("a", "b"))
 UTC_OF_ARROW = ZoneInfo("UTC")
 NAN = float("nan")
 LATE = datetime(2013, 7, 1, 23, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-4)))
-# The second of the two half past two, when the clock was set back.
+# The second 2:30 of the night in which the clock goes back.
 TWICE = datetime(2013, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
 
 
@@ -232,6 +232,27 @@ def test_a_part_that_does_not_fit_is_named_with_its_type_and_the_way_to_it(
 
 
 @pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        ({"a": 1, "typo": 2}, "missing field 'b', unknown field 'typo'"),
+        ((1,), "missing field 'b'"),
+        (row_class(("a", "typo", "c"))([1, 2, 3]), "missing field 'b', unknown field 'typo', unknown field 'c'"),
+        ((1, 2, 3), "3 values for 2 fields"),
+        (5, ""),
+    ],
+    ids=repr,
+)
+def test_missing_and_unknown_fields_are_named_at_any_depth(value: Any, fields: str) -> None:
+    with pytest.raises(MisfitError) as whole:
+        value_type("struct<a:int,b:int>").conform(value)
+    assert whole.value.details == (f" ({fields})" if fields else "")
+    with pytest.raises(MisfitError) as part:
+        value_type("array<struct<a:int,b:int>>").conform([value])
+    assert part.value.details.startswith(" ([0] is ")
+    assert part.value.details.endswith(f"; {fields})" if fields else "not struct<a:int,b:int>)")
+
+
+@pytest.mark.parametrize(
     "ddl", ["bigint", "string", "boolean", "double", "date", "struct<a:int not null>", "map<int,int>"]
 )
 def test_none_is_stored_as_none(ddl: str) -> None:
@@ -339,7 +360,7 @@ def test_a_struct_with_fields_that_are_not_null_may_itself_be_none(ddl: str) -> 
 
 
 def spoil(value: Any) -> None:
-    """Change everything in the value that can be changed."""
+    """Mutate everything mutable in the value."""
     parts = list(value.values()) + list(value) if isinstance(value, dict) else value
     if isinstance(parts, list | tuple):
         for part in list(parts):

@@ -1,4 +1,4 @@
-"""A job that costs ``a + b · rows`` an epoch, its source, and a loop that does what the policy says."""
+"""A simulated job with an epoch cost of ``a + b · rows``, its source, and a loop that follows the policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TICK_MS = 250
 
 @dataclass
 class SimulatedJob:
-    """Epochs follow each other; each reads what waits, at most ``epoch_limit`` rows.
+    """Epochs run back to back; each reads the backlog, at most ``epoch_limit`` rows.
 
     Attributes:
         arriving: Rows a second that come, by the time in milliseconds; what comes at once comes within one.
@@ -86,7 +86,7 @@ class SimulatedJob:
 
     def _step(self) -> None:
         if self._running is not None and self.now_ms >= self._running[0]:
-            # It is looked at every so often, and so was over a little later than it says.
+            # The policy runs at intervals, so the hold time ends a little late.
             epoch = replace(self._running[1], duration_ms=self.now_ms - self._began_ms)
             ended_ms = self.now_ms
             self._ran.append((ended_ms, epoch.duration_ms))
@@ -112,7 +112,7 @@ class SimulatedJob:
         if made.action != "stay":
             self.decisions.append((self.now_ms, made))
             self.parallelism = made.parallelism
-            # What was under way is lost, and the first epoch afterwards is slow.
+            # A rescale loses the running epoch, and the first epoch afterwards is slow.
             self._running = None
             self._settled_ms = self.now_ms + self.rescale_ms
             cold = EpochCost(self._settled_ms, self.parallelism, 1_000, 9_000)

@@ -1,4 +1,4 @@
-"""The fit of ``a + b · rows``, and what it says of other parallelisms."""
+"""The fit of ``a + b · rows``, and its prediction for other parallelisms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_fixed_cost_and_cost_of_a_row_are_found_through_noise_ticks_and_cold_epo
     cold = [replace(each, duration_ms=each.duration_ms * 4 + 9_000) for each in measured[1:4]]
     fit = fit_cost(sorted([*measured, *ticks, *cold], key=lambda each: each.committed_ms))
     assert fit is not None
-    # Where rows cost less than the noise is, nobody can tell the two apart: then too little is promised, not too much.
+    # With a row cost below the noise, the fit cannot separate the two and must underestimate the throughput.
     assert fit.separated or row_ms * 50_000 < fixed_ms / 2
     for rows in (2_000, 50_000):
         cost_ms = fixed_ms + row_ms * rows

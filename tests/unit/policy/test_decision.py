@@ -1,4 +1,4 @@
-"""The decision: what it may never do, and what it says."""
+"""The decision: its limits and its reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = PolicyMemory()
 
 
 def figures(parallelism: int = 4, **others: Any) -> Figures:
-    """A job that can do 8,000 rows/s for each subtask."""
+    """A job with a throughput of 8,000 rows/s per subtask."""
     known: dict[str, Any] = {"arriving": 10_000.0, "waiting": 0, "busy": 1.0, "settled_ms": 0}
     measured = epochs(SIZES, fixed_ms=1, row_ms=0.125 / parallelism, parallelism=parallelism)
     return Figures("flights", NOW_MS, parallelism, 128, epochs=tuple(measured), **(known | others))
@@ -59,9 +59,9 @@ def test_no_target_is_beyond_the_limits_and_more_backlog_never_asks_for_less(dat
 
 
 def test_a_size_is_chosen_that_keeps_up_with_room_and_drains_in_time() -> None:
-    # 40,000 rows/s at 70 % are 57,000, which 8 subtasks do; nothing waits.
+    # 40,000 rows/s at 70 % utilisation need 57,000, so 8 subtasks; there is no backlog.
     assert decide(figures(4, arriving=40_000.0), NO_WAIT, NOTHING).parallelism == 8
-    # 72 million rows in 15 minutes are 80,000 rows/s beside the 10,000 that come, which 12 subtasks do.
+    # 72 million rows in 15 minutes need 80,000 rows/s beside the 10,000 that arrive, so 12 subtasks.
     assert decide(figures(4, waiting=72_000_000), NO_WAIT, NOTHING).parallelism == 12
     assert decide(figures(4, waiting=0), NO_WAIT, NOTHING).parallelism == 2
     assert decide(figures(2, waiting=100_000), NO_WAIT, NOTHING).action == "stay"
@@ -81,11 +81,11 @@ def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
     high, low = figures(4, arriving=40_000.0), figures(4, arriving=5_000.0)
     assert run(high, 120, NOTHING)[0] == 30
     assert run(low, 900, NOTHING)[0] == 600
-    # A peak in between, and the time begins anew.
+    # A peak in between restarts the time.
     _, memory = run(low, 500, NOTHING)
     memory = decide(replace(high, at_ms=NOW_MS + 500_000), wanted, memory).memory
     assert memory.slack_since_ms is None
-    # What was needed at another parallelism counts no more.
+    # A need at another parallelism does not count.
     _, memory = run(high, 20, NOTHING)
     assert decide(replace(figures(6, arriving=90_000.0), at_ms=NOW_MS + 60_000), wanted, memory).action == "stay"
 
@@ -105,8 +105,8 @@ def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:
     ("found", "said"),
     [
         ({"hindrance": "run-7 has the lease on the job"}, "run-7 has the lease"),
-        ({"epochs": ()}, "too little has been measured"),
-        ({"arriving": None}, "too little has been measured"),
+        ({"epochs": ()}, "too few measurements"),
+        ({"arriving": None}, "too few measurements"),
         ({"waiting": 10**9, "busy": 0.2}, "would not help"),
     ],
 )
@@ -127,14 +127,14 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
     assert decide(late, wanted, NOTHING).action == "stay"
     assert decide(replace(late, waiting=200_000), wanted, NOTHING).parallelism == 5
     assert decide(replace(late, waiting=200_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
-    # Where no source tells what waits, the lag beyond its limit does.
+    # If no source reports a backlog, the lag beyond its limit counts.
     unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
     assert decide(unknown, wanted, NOTHING).parallelism > 8
 
 
 def test_a_job_outside_of_its_limits_is_brought_back() -> None:
     made = decide(figures(20), NO_WAIT, NOTHING)
-    assert (made.action, made.parallelism) == ("in", 16) and "outside of the limits 1 to 16" in made.reason
+    assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason
 
 
 def test_sizes_are_whole_workers_within_the_limits() -> None:

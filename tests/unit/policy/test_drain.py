@@ -1,4 +1,4 @@
-"""How long a backlog takes to drain, and what comes in."""
+"""Estimated drain time, and arrival rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.policy.test_decision import figures
 
 
 def test_a_backlog_is_drained_by_what_is_left_of_the_rate() -> None:
-    # 32,000 rows/s at parallelism 4, 10,000 of them for what comes in.
+    # 32,000 rows/s at parallelism 4, 10,000 of which go to arrivals.
     found = figures(4, waiting=2_200_000)
     now = estimate_drain(found, 4)
     assert now.drains and now.seconds == pytest.approx(100, rel=0.05)
@@ -23,8 +23,8 @@ def test_a_backlog_is_drained_by_what_is_left_of_the_rate() -> None:
     for part in (
         "2,200,000 rows wait",
         "10,000 rows/s arrive",
-        "assumed to be linear",
-        "without the time of the rescale",
+        "assumed linear",
+        "plus the rescale, whose time",
     ):
         assert part in after.based_on
 
@@ -39,7 +39,7 @@ def test_a_rescale_takes_its_time() -> None:
 
 def test_what_is_not_known_is_not_guessed_and_what_never_drains_is_said() -> None:
     assert estimate_drain(figures(4, waiting=None), 4).drains is None
-    assert "how many rows wait is not known" in estimate_drain(figures(4, waiting=None), 4).based_on
+    assert "backlog unknown" in estimate_drain(figures(4, waiting=None), 4).based_on
     assert "too few epochs" in estimate_drain(replace(figures(4, waiting=9), epochs=()), 4).based_on
     never = estimate_drain(figures(4, waiting=9, arriving=50_000.0), 4)
     assert (never.drains, never.seconds) == (False, None)
@@ -50,7 +50,7 @@ SECOND_MS = 1_000
 
 
 def test_a_pile_after_an_outage_is_no_arrival_and_what_came_before_still_comes() -> None:
-    # 100 rows/s until second 1,000; nothing for 2,000 seconds; then all of it at once.
+    # 100 rows/s until second 1,000, nothing for 2,000 seconds, then everything at once.
     came = [(second * SECOND_MS, 100.0 * min(second, 1_000)) for second in range(0, 3_000, 5)]
     epochs = [EpochCost(second * SECOND_MS, 2, 500, 100) for second in range(5, 1_001, 5)]
     assert arriving(came, epochs, 0, 2_999 * SECOND_MS) == 0

@@ -1,4 +1,4 @@
-"""The policy in a loop with a simulated job: the outage story, and loads that must not make it nervous."""
+"""The policy in a loop with a simulated job: the outage story, and loads that must not cause many rescales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = PolicySettings(min_parallelism=2, max_parallelism=16, catch_up_s=900.
 
 
 def test_after_an_outage_the_job_grows_once_drains_in_time_and_goes_back() -> None:
-    # At parallelism 2 it can do some 9,000 rows/s, and 3,000 arrive. Storage is away for three hours.
+    # Parallelism 2 has a throughput of 9,000 rows/s; 3,000 arrive. Storage is down for three hours.
     def arriving(now_ms: int) -> float:
         if began_ms <= now_ms < returned_ms:
             return 0.0
@@ -74,7 +74,7 @@ def test_a_day_with_a_peak_takes_few_rescales() -> None:
     job.run(6 * HOUR_MS)
     actions = [made.action for _, made in job.decisions]
     assert 2 <= len(actions) <= 24, job.decisions
-    # Up in the morning and down in the evening, with no turn in between.
+    # Out in the morning and in at night, without reversals in between.
     assert actions == sorted(actions, reverse=True)
     assert max(waiting for _, waiting in job.backlog) < 30_000 * 120
 

@@ -40,6 +40,7 @@ from statecore.snapshot.live_rows import (
     base_rows,
     changelog_rows,
     count_rows,
+    count_state,
     drop_expired,
     one_row_per_scope,
 )
@@ -202,8 +203,10 @@ def test_what_a_base_gives_back_is_what_was_there_down_to_every_type(table: Stat
 @unhurried
 @given(tables())
 def test_rows_are_counted_as_a_base_has_them(table: StateTable) -> None:
-    counted = {group: count for group in range(GROUPS) if (count := count_rows(table, group))}
+    counted = Counter({group: count for group in range(GROUPS) if (count := count_rows(table, group))})
     assert counted == Counter(base_rows(table).key_groups)
+    empty_containers = sum(stored in ([], set()) for rows in table.groups.values() for stored in rows.values())
+    assert count_state(table) == counted.total() + empty_containers
 
 
 @unhurried

@@ -1,4 +1,4 @@
-"""One store per backend; every test of the contract runs against each."""
+"""The stores under test; every test of the contract runs against each backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statecore.storage import FileStore, LocalFileStore, open_store
 
 @pytest.fixture(params=["local", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a fresh, empty store is; another backend is another parameter here."""
+    """URL of a fresh, empty store; add a parameter here for another backend."""
     return str(tmp_path / "root") if request.param == "local" else request.getfixturevalue("s3_url")
 
 

@@ -1,4 +1,4 @@
-"""What only the store on a file system promises."""
+"""Promises of the local store alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_relative_root_is_absolute_for_the_processes_that_open_it_again(
 
 
 class TestLinks:
-    """A link is followed within the store, and never out of it."""
+    """Links are followed inside the store, never out of it."""
 
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Path:
@@ -106,7 +106,7 @@ class TestLinks:
         ]
         for use in uses:
             with pytest.raises(
-                UnsafePathError, match=r"found .*/links/.*, a link out of its store; expected .*; remove"
+                UnsafePathError, match=r"found .*/links/.*, which a symbolic link leads out .*; expected .*; remove"
             ):
                 use()
         assert [file.name for file in outside.parent.iterdir()] == ["secret"]
@@ -133,7 +133,7 @@ class TestLinks:
         assert store.url == str(tmp_path / "link")
 
     def test_where_a_root_that_is_a_link_lies_is_found_anew_where_the_store_is_sent_to(self, tmp_path: Path) -> None:
-        # Mounted at the same path, on another disk of each machine.
+        # The same mount path, but another disk on each machine.
         link = tmp_path / "link"
         link.symlink_to(tmp_path / "one")
         sent = pickle.dumps(LocalFileStore(link))
@@ -145,7 +145,7 @@ class TestLinks:
 
 
 class TestFailingDisks:
-    """What the operating system refuses is told with a place and a remedy, and leaves nothing behind."""
+    """Errors of the operating system name path and remedy, and leave nothing behind."""
 
     FULL = """
 import resource, sys
@@ -164,7 +164,7 @@ store.write("state/small", b"small")
 """
 
     def test_a_file_that_does_not_fit_is_told_and_nothing_of_it_stays(self, tmp_path: Path) -> None:
-        # A limit on the size of files stops a write in its middle, as a full disk does.
+        # A file size limit stops a write in the middle, as a full disk does.
         done = subprocess.run(
             [sys.executable, "-c", self.FULL, str(tmp_path / "root")], capture_output=True, text=True, check=True
         )
@@ -173,7 +173,7 @@ store.write("state/small", b"small")
             messages
             == [
                 f"found File too large at {tmp_path}/root/state/new; expected to write it; "
-                "free space there, or raise the quota, and try again"
+                "free space there or raise the quota, then retry"
             ]
             * 2
         )

@@ -1,4 +1,4 @@
-"""What only the store in S3 promises: what networks, credentials and buckets do to it."""
+"""Promises of the S3 store alone: networks, credentials and buckets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 @pytest.fixture
 def direct(s3_url: str) -> FileStore:
-    """A store that holds one file."""
+    """A store with one file."""
     store = open_store(s3_url)
     store.write("a/x", b"old content")
     return store
@@ -66,12 +66,12 @@ def proxy(s3_endpoint: str, direct: FileStore, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.fixture
 def store(direct: FileStore, proxy: Proxy) -> FileStore:
-    """The same store, but everything that this process asks for goes through the proxy."""
+    """The same store, with all requests of this process through the proxy."""
     return open_store(direct.url)
 
 
 def complaint(use: Callable[[], Any]) -> str:
-    """Return what a use fails with: a StorageError of three parts that holds no secret."""
+    """Return the StorageError of a use; check its three parts, and that it contains no secret."""
     with pytest.raises(StorageError, match=r"(?s)found .*; expected .*; ") as raised:
         use()
     assert not isinstance(raised.value, MissingFileError)
@@ -120,7 +120,7 @@ class TestConditionalPuts:
 
     def test_a_storage_that_does_not_know_them_is_told(self, store: FileStore, proxy: Proxy) -> None:
         proxy.faults["PUT"].append(refusal(501, "NotImplemented"))
-        assert "use a storage that knows conditional puts" in complaint(lambda: store.put_if_absent("m/1", b""))
+        assert "use storage that supports conditional puts" in complaint(lambda: store.put_if_absent("m/1", b""))
 
     def test_a_storage_that_does_not_heed_them_is_refused_before_a_driver_works_on_it(
         self, store: FileStore, proxy: Proxy
@@ -284,7 +284,7 @@ class TestReadsByRange:
             assert file.read(1) == b"1"
             direct.write("a/y", b"2" * 1_000_000)
             file.seek(900_000)
-            assert "somebody replaced it meanwhile" in complaint(lambda: file.read(10))
+            assert "another process replaced it meanwhile" in complaint(lambda: file.read(10))
 
 
 class TestKeys:

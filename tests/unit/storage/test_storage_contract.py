@@ -1,4 +1,4 @@
-"""What every store promises, whatever lies behind it."""
+"""The contract of every store, on each backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathErr
 from statecore.storage import FileStore, open_store
 
 RACERS, ROUNDS = 4, 25
-# Stores may send what is larger than 16 MiB in parts.
+# Stores may send more than 16 MiB in parts.
 LARGE = 2 * 16 * 2**20 + 12_345
 
 
@@ -148,7 +148,7 @@ def test_a_long_listing_is_whole(store: FileStore) -> None:
 
 
 def test_an_entry_says_how_large_a_file_is_and_when_it_was_written(store: FileStore) -> None:
-    # S3 counts in whole seconds.
+    # S3 timestamps have whole seconds.
     before_ms = int(time.time()) * 1000
     store.write("m/1", b"123")
     store.put_if_absent("m/2", b"")
@@ -233,7 +233,7 @@ def _race(url: str, racer: int, barrier: Barrier, results: Any) -> None:
         try:
             store.put_if_absent(f"m/{turn}", _content(racer, turn))
         except AlreadyExistsError:
-            # The winner is whole for a loser from the moment that it lost.
+            # Once a writer has lost, the winner's file is complete.
             results.put((turn, racer, False, store.read(f"m/{turn}") in [_content(r, turn) for r in range(RACERS)]))
         else:
             results.put((turn, racer, True, store.read(f"m/{turn}") == _content(racer, turn)))

@@ -1,4 +1,4 @@
-"""URLs of stores: which are known, and how they are taken apart."""
+"""URLs of stores: supported schemes and parsing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_relative_path_is_split_as_seen_from_the_working_directory(
 
 @pytest.mark.parametrize("url", ["/", "s3://bucket", "s3://bucket/", "file:///"])
 def test_a_root_has_no_last_name(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"which is a root; expected a file or folder below one; add its path"):
+    with pytest.raises(ConfigurationError, match=r"a root; expected a file or folder below a root; add its path"):
         split_url(url)
 
 

@@ -1,9 +1,9 @@
-// The charts of a job's page: Plotly's, in the page's colours. Times are UTC, as in logs.
+// The charts of a job's page, drawn with Plotly in the page's colours. Times are UTC, as in logs.
 import { byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
 const CONFIG = { displayModeBar: false, responsive: true };
 const PHASES = ["run", "commit", "publish"];
-const BRIDGED_MS = 60_000; // how long nothing may be known before a line shows it
+const BRIDGED_MS = 60_000; // a longer gap in the data breaks the line
 const LABEL_PX = 58;
 
 function colour(name) {
@@ -46,7 +46,7 @@ function overTime(series, title, id, more = {}) {
   });
 }
 
-/** The label of marks that are close to each other: that of the newest rescale, or else of the newest decision. */
+/** Return one label for a group of close marks: that of the newest rescale, or else of the newest decision. */
 function label(group, edgeMs) {
   const shown = group.findLast((mark) => mark.kind.startsWith("rescale")) ?? group.at(-1);
   return {
@@ -58,7 +58,7 @@ function label(group, edgeMs) {
   };
 }
 
-/** Lay marks together whose labels would stand upon each other, oldest first in each group. */
+/** Group marks whose labels would overlap; each group has the oldest first. */
 function grouped(marks, apartMs) {
   const groups = [];
   for (const mark of marks.toSorted((one, other) => other.at_ms - one.at_ms)) {
@@ -69,12 +69,12 @@ function grouped(marks, apartMs) {
   return groups;
 }
 
-// Plotly takes a little HTML in texts.
+// Plotly renders some HTML in texts.
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 const markColour = (mark) => (mark.kind.endsWith("failed") ? "bad" : mark.kind.startsWith("rescale") ? "mark" : "mark-2");
 
-/** Which steps to draw: those with a value, and one without in a gap that is too long to draw a line across. */
+/** Return the steps to draw: those with a value, and one empty step in each gap that breaks the line. */
 function drawn(series, values) {
   const steps = [];
   let before = null;
@@ -96,7 +96,7 @@ function line(series, values, name, more = {}) {
   };
 }
 
-/** Bars that reach back to the one before: an epoch that took several steps ran in all of them. */
+/** Bars that reach back to the previous one: an epoch of several steps ran in all of them. */
 function bars(series, values, name, shade) {
   const steps = drawn(series, values).filter((step) => values[step] !== null);
   const reach = steps.map((step, place) => {
@@ -109,14 +109,14 @@ function bars(series, values, name, shade) {
   };
 }
 
-/** Draw a chart, or say in its place that nothing is known; `newest` is said beside its title. */
+/** Draw a chart, or a note that there is no data; `newest` goes beside its title. */
 function show(id, traces, made, newest) {
   const chart = byId(id);
   byId(`${id}-newest`).textContent = newest ?? "–";
   if (newest === null) {
-    const words = { xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, text: "nothing known in this time" };
-    const nothing = { ...words, font: { size: 13, color: colour("faint") } };
-    made = { ...made, annotations: [...made.annotations, nothing], yaxis: { ...made.yaxis, range: [0, 1], showticklabels: false, title: {} } };
+    const note = { xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, text: "no data in this time range" };
+    const noData = { ...note, font: { size: 13, color: colour("faint") } };
+    made = { ...made, annotations: [...made.annotations, noData], yaxis: { ...made.yaxis, range: [0, 1], showticklabels: false, title: {} } };
   }
   return Plotly.react(chart, traces, made, CONFIG);
 }
@@ -144,10 +144,10 @@ function worded(value, words) {
   return value === null ? null : words(value);
 }
 
-/** Draw all charts of a series; again with a newer one. */
+/** Draw or redraw all charts of a series. */
 export function drawSeries(series) {
   const rates = series.rows_per_second;
-  // While nothing arrives there are no epochs, but what waits is measured as long as the driver lives.
+  // Without input there are no epochs, but a living driver still measures the backlog.
   const hasRun = [series.parallelism, series.event_time_lag_ms, backlogOf(series)[0]].some((values) => newestOf(values) !== null);
   show("rate", [line(series, hasRun ? rates : [], "rows/s")], overTime(series, "rows/s", "rate"), hasRun ? worded(newestOf(rates), (n) => `${count(n)} rows/s`) : null);
 
@@ -169,7 +169,7 @@ export function drawSeries(series) {
   show("parallelism", [line(series, series.parallelism, "subtasks", stairs)], steps, worded(newestOf(series.parallelism), (n) => `${n} subtasks`));
 }
 
-/** Draw an operator's key groups as a strip, the borders of its subtasks in it. */
+/** Draw an operator's key groups as a strip with the borders of its subtasks. */
 export function drawSpread(element, spread) {
   const groups = spread.max_parallelism;
   const middles = spread.rows.map((_, bin) => bin * spread.groups_per_bin + (spread.groups_per_bin - 1) / 2);
@@ -179,7 +179,7 @@ export function drawSpread(element, spread) {
     return first === last ? `key group ${first}` : `key groups ${first} to ${last}`;
   });
   const edges = [0, ...spread.borders, groups];
-  // As much of "subtask 12" as there is room for.
+  // "subtask 12" or "12", as space allows.
   const room = (element.clientWidth - 90) / spread.rows_of_subtasks.length;
   const named = (subtask) => (room > 70 ? `subtask ${subtask}` : String(subtask));
   const strip = {

@@ -1,13 +1,13 @@
 // The page of one job.
 import { drawSeries, drawSpread } from "./charts.js";
 import {
-  AIRFLOW, age, ask, byId, condition, count, keepLoading, leading, make, milliseconds, prose, renew, setClock, since, utc, waiting,
+  AIRFLOW, age, airflowLink, ask, backlogText, byId, condition, count, keepLoading, make, milliseconds, prose, renew, setClock, since, utc,
 } from "./page.js";
 import { RescaleDialog } from "./rescale.js";
 
 const EVERY_MS = 5_000;
 const SPREAD_EVERY_MS = 30_000;
-const SERIES_EVERY_MS = 60_000; // at the latest: with long steps, little is new after five seconds
+const SERIES_EVERY_MS = 60_000; // upper limit; otherwise the series is reloaded once per step
 const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h" };
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
@@ -30,22 +30,22 @@ function tile(title, value, note, isOld = false) {
 
 function tiles({ job, sources }) {
   const measured = job.backlog_ms === null ? "never measured" : age(job.backlog_ms);
-  const perSource = sources.length > 1 ? sources.map((each) => `${each.name}: ${waiting(each)}`).join("; ") : null;
+  const perSource = sources.length > 1 ? sources.map((each) => `${each.name}: ${backlogText(each)}`).join("; ") : null;
   const workers = job.workers;
   return [
-    tile("Rows a second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
-    tile("Backlog", waiting(job.backlog), make("span", { title: perSource ?? "" }, measured, perSource ? `; ${perSource}` : "")),
+    tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
+    tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, measured, perSource ? `; ${perSource}` : "")),
     tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
-    tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before you change anything")),
-    tile("Parallelism", String(job.parallelism), `of at most ${job.max_parallelism}`),
-    tile("Workers", workers ? `${workers.ready} ready` : "–", workers ? workers.message || `${workers.desired} wanted` : "the cluster's size is not the job's to change"),
-    tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", run(job.lease.owner, job.lease.page)) : "a rescale may begin"),
+    tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
+    tile("Parallelism", String(job.parallelism), `of max ${job.max_parallelism}`),
+    tile("Workers", workers ? `${workers.ready} ready` : "–", workers ? workers.message || `${workers.desired} desired` : "the job has no resizable cluster"),
+    tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", run(job.lease.owner, job.lease.page)) : "a rescale may start"),
   ];
 }
 
-/** Name who changes the job; one that Airflow knows, by a link. */
-const run = (id, page) => (page === null ? id : leading(AIRFLOW + page, id));
+/** Name a run, with a link if it is a DAG run. */
+const run = (id, page) => (page === null ? id : airflowLink(AIRFLOW + page, id));
 
 function table(headings, rows, empty) {
   if (!rows.length) return [make("p", { class: "placeholder" }, empty)];
@@ -68,7 +68,7 @@ function rescaleRows(runs) {
 
 function steps({ steps: taken, state }) {
   const texts = taken.map((step) => {
-    if (step.ended_ms === null) return `${step.name}: ${state === "running" ? "under way" : "not ended"}`;
+    if (step.ended_ms === null) return `${step.name}: ${state === "running" ? "running" : "not finished"}`;
     return `${step.name}: ${since(step.ended_ms - step.started_ms)}`;
   });
   return make("td", { class: "steps" }, texts.join(", "));
@@ -93,15 +93,15 @@ function decisionRows(decisions) {
 }
 
 function policyWords(policy) {
-  if (policy === null) return ["It has no policy: nobody rescales it unasked. ", make("code", {}, "python -m statecore policy --help"), " says how to give it one."];
-  if (!policy.enabled) return ["Its policy is turned off."];
-  if (policy.looked_ms === null) return ["Its policy has not looked at it yet: see that the DAG autoscale is not paused."];
-  return ["Looked at ", age(policy.looked_ms), `: ${policy.finding}`];
+  if (policy === null) return ["The job has no policy, so it is never rescaled automatically. To set one, see ", make("code", {}, "statecore policy --help"), "."];
+  if (!policy.enabled) return ["The job's policy is off."];
+  if (policy.looked_ms === null) return ["The policy has not been evaluated yet. Check that the DAG autoscale is not paused."];
+  return ["Evaluated ", age(policy.looked_ms), `: ${policy.finding}`];
 }
 
 function generationRows(generations) {
   return generations.map((each) => [
-    make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "its log" }, String(each.generation)),
+    make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "Driver log" }, String(each.generation)),
     condition(each.state),
     String(each.parallelism),
     age(each.started_ms),
@@ -117,23 +117,23 @@ function showJob(answer) {
   renew(byId("advice"), [job.error, job.advice], () => [
     job.error ? make("p", { class: "error" }, ...prose(job.error)) : null,
     ...job.advice.map((line) => make("p", { class: "to-do" }, ...prose(line))),
-    job.error || job.advice.length ? null : make("p", {}, "All is well; nothing to do."),
+    job.error || job.advice.length ? null : make("p", {}, "Healthy; nothing to do."),
   ].filter(Boolean));
   renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
   renew(byId("rescales"), answer.rescales, () =>
-    table(["Run", "State", "Parallelism", "Workers", "Method", "Begun", "Steps", "Why"], rescaleRows(answer.rescales), "It was never rescaled."));
+    table(["Run", "State", "Parallelism", "Workers", "Method", "Started", "Steps", "Reason"], rescaleRows(answer.rescales), "No rescale yet."));
   renew(byId("savepoints"), answer.savepoints, () =>
-    table(["Taken", "Epoch", "Lineage", "Parallelism", "Why", "Where"], savepointRows(answer.savepoints), "There is none. A rescale takes one; so does the DAG savepoints."));
+    table(["Taken", "Epoch", "Lineage", "Parallelism", "Reason", "Path"], savepointRows(answer.savepoints), "No savepoint yet. A rescale takes one; so does the DAG savepoints."));
   renew(byId("policy"), answer.policy, () => policyWords(answer.policy));
   renew(byId("decisions"), answer.decisions, () =>
-    table(["Decided", "State", "Parallelism", "Workers", "Run", "Why"], decisionRows(answer.decisions), "It has decided nothing yet."));
+    table(["Decided", "State", "Parallelism", "Workers", "Run", "Reason"], decisionRows(answer.decisions), "No decision yet."));
   byId("decisions").hidden = answer.policy === null && !answer.decisions.length;
   renew(byId("generations"), answer.generations, () =>
-    table(["Generation", "State", "Parallelism", "Started", "Ended", "Error"], generationRows(answer.generations), "It has never run."));
+    table(["Generation", "State", "Parallelism", "Started", "Ended", "Error"], generationRows(answer.generations), "The job has never run."));
   const button = byId("rescale");
   button.disabled = !answer.is_rescaler;
-  button.title = answer.is_rescaler ? "Shows what it would do first" : "You may not trigger the DAG rescale";
-  dialog.know(job);
+  button.title = answer.is_rescaler ? "Shows the plan first" : "You have no permission to trigger the DAG rescale";
+  dialog.update(job);
 }
 
 function spreadOf(operator) {
@@ -147,7 +147,7 @@ function spreadOf(operator) {
 function showSpreads({ operators }) {
   const element = byId("spread");
   renew(element, operators, () =>
-    operators.length ? operators.flatMap(spreadOf) : [make("p", { class: "placeholder" }, "Nothing is counted yet: it is in the first epoch of a driver, and then every half minute. Operators without a key have none.")]);
+    operators.length ? operators.flatMap(spreadOf) : [make("p", { class: "placeholder" }, "No counts yet. A driver counts in its first epoch, then every 30 seconds. Only keyed operators have keyed state.")]);
   operators.forEach((operator, place) => drawSpread(element.querySelectorAll(".strip")[place], operator));
 }
 
@@ -178,14 +178,14 @@ async function loadSeries() {
   drawSeries(series);
 }
 
-const again = keepLoading(load, EVERY_MS);
+const reload = keepLoading(load, EVERY_MS);
 
 for (const [value, label] of Object.entries(SPANS)) {
   const button = make("button", { type: "button", textContent: label, "aria-pressed": String(Number(value) === minutes) });
   button.addEventListener("click", () => {
     minutes = Number(value);
     for (const each of byId("spans").children) each.setAttribute("aria-pressed", String(each === button));
-    again();
+    reload();
   });
   byId("spans").append(button);
 }

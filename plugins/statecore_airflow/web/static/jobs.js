@@ -1,5 +1,5 @@
-// The page with all jobs.
-import { age, ask, byId, condition, count, keepLoading, make, prose, renew, setClock, since, waiting } from "./page.js";
+// The page of all jobs.
+import { age, ask, backlogText, byId, condition, count, keepLoading, make, prose, renew, setClock, since } from "./page.js";
 
 const EVERY_MS = 5_000;
 
@@ -19,7 +19,7 @@ function row(job) {
     number("Parallelism", `${job.parallelism} of ${job.max_parallelism}`),
     number("Workers", workers(job.workers)),
     number("Rows/s", job.rows_per_second === null ? "–" : count(job.rows_per_second)),
-    number("Backlog", waiting(job.backlog)),
+    number("Backlog", backlogText(job.backlog)),
     number("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms)),
     number("Newest epoch", job.epoch ? make("span", {}, `#${job.epoch.epoch}, `, age(job.epoch.committed_ms)) : "none yet"),
     number("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none"),
@@ -29,8 +29,8 @@ function row(job) {
 }
 
 function none() {
-  const command = make("code", {}, "python -m statecore register --help");
-  const cell = make("td", { colspan: "9", class: "placeholder" }, "No job is registered. From a shell, ", command, " says how.");
+  const command = make("code", {}, "statecore register --help");
+  const cell = make("td", { colspan: "9", class: "placeholder" }, "No job is registered. To register one, see ", command, ".");
   return [make("tr", {}, cell)];
 }
 

@@ -1,4 +1,4 @@
-// The page with the end of a driver's log.
+// The page of a driver log.
 import { ask, byId, bytes, keepLoading, make, renew, setClock } from "./page.js";
 
 const EVERY_MS = 3_000;
@@ -22,17 +22,17 @@ async function load() {
   const answer = await ask(`api/log?${query}`);
   setClock(answer.now_ms);
   showGenerations(answer);
-  const before = answer.missing_bytes ? `, without its first ${bytes(answer.missing_bytes)}` : "";
+  const before = answer.missing_bytes ? ` without its first ${bytes(answer.missing_bytes)}` : "";
   byId("path").textContent = `${answer.path}${before}; the driver is ${answer.state}`;
   const text = byId("text");
-  if (text.textContent !== answer.text) text.textContent = answer.text || "The log is empty so far.";
+  if (text.textContent !== answer.text) text.textContent = answer.text || "The log is empty.";
   if (byId("follow").checked) text.scrollTop = text.scrollHeight;
 }
 
-const again = keepLoading(load, EVERY_MS);
+const reload = keepLoading(load, EVERY_MS);
 
 byId("generation").addEventListener("change", (event) => {
   asked.set("generation", event.target.value);
   history.replaceState(null, "", `?${asked}`);
-  again();
+  reload();
 });

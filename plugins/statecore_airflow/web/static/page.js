@@ -1,12 +1,12 @@
-// What all pages do alike: build elements, ask the server, say how old an answer is, and lead to Airflow's own pages.
+// Shared by all pages: build elements, query the server, show the age of data, link to Airflow's own pages.
 
-/** Where Airflow is, with a slash at its end. */
+/** Airflow's address, with a trailing slash. */
 export const AIRFLOW = new URL("../../", import.meta.url).href;
 
-const PATIENCE_MS = 15_000;
+const TIMEOUT_MS = 15_000;
 const TICK_MS = 1_000;
 
-/** Make an element; text goes in as text, so whatever a job is called it stays text. */
+/** Make an element; strings become text nodes, so markup in a job's name is not rendered. */
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -21,7 +21,7 @@ export function make(tag, properties = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** What is wrong, in words for a person; `isLogin` when only a login is missing. */
+/** An error with a message for the user; `isLogin` if the login has expired. */
 export class Refusal extends Error {
   constructor(message, isLogin = false) {
     super(message);
@@ -29,18 +29,18 @@ export class Refusal extends Error {
   }
 }
 
-/** Ask for JSON; throws a Refusal with what the server said, or that there is none. */
+/** Fetch JSON; throw a Refusal with the server's message, or if the server does not answer. */
 export async function ask(url, options = {}) {
   let response;
   try {
-    response = await fetch(url, { ...options, signal: AbortSignal.timeout(options.patience ?? PATIENCE_MS) });
+    response = await fetch(url, { ...options, signal: AbortSignal.timeout(options.timeoutMs ?? TIMEOUT_MS) });
   } catch (error) {
     const what = error.name === "TimeoutError" ? "does not answer" : "cannot be reached";
-    throw new Refusal(`Airflow's API server ${what}. The jobs go on without it; this page tries again by itself.`);
+    throw new Refusal(`Airflow's API server ${what}. The jobs run on without it; this page retries automatically.`);
   }
   if (response.ok) return response.json();
-  if (response.status === 401) throw new Refusal("Your login has expired. Log in again, then come back here.", true);
-  if (response.status === 403) throw new Refusal("You may not do this. Ask for the permission on the DAG rescale.");
+  if (response.status === 401) throw new Refusal("Your login has expired. Log in again, then return to this page.", true);
+  if (response.status === 403) throw new Refusal("You have no permission for this. Ask for access to the DAG rescale.");
   throw new Refusal(await reason(response));
 }
 
@@ -51,19 +51,19 @@ async function reason(response) {
     if (Array.isArray(detail)) return detail.map((each) => `${each.loc?.at(-1)}: ${each.msg}`).join("; ");
     return JSON.stringify(detail);
   } catch {
-    return `Airflow answered ${response.status}. Its API server's log says why.`;
+    return `Airflow answered ${response.status}. See the API server's log for the cause.`;
   }
 }
 
 /**
- * Call `load` now and every so often while the page is looked at; show its trouble without removing what was shown.
- * Returns a function that does it at once.
+ * Call `load` now and every `everyMs` (ten times slower in a hidden tab); on an error, keep the last data visible.
+ * Returns a function that reloads at once.
  */
 export function keepLoading(load, everyMs) {
   let timer = null;
   let newestMs = null;
   let isLoading = false;
-  let isWanted = false; // again, as soon as what is under way is done
+  let isWanted = false; // reload once the running load ends
   const trouble = byId("trouble");
 
   async function once() {
@@ -82,9 +82,9 @@ export function keepLoading(load, everyMs) {
     } catch (error) {
       if (!(error instanceof Refusal)) console.error(error);
       const login = error.isLogin ? make("a", { href: location.href, class: "button" }, "Log in") : null;
-      trouble.replaceChildren(make("strong", {}, newestMs ? "Not up to date. " : "Nothing to show. "), error.message, " ", login ?? "");
+      trouble.replaceChildren(make("strong", {}, newestMs ? "Out of date. " : "No data. "), error.message, " ", login ?? "");
       trouble.hidden = false;
-      // Without any answer there is nothing below the words that say why.
+      // Before the first answer there is no data to keep visible.
       document.body.classList.toggle("bare", newestMs === null);
     } finally {
       isLoading = false;
@@ -106,7 +106,7 @@ function showFreshness(newestMs, isWell) {
   shown.classList.toggle("old", !isWell);
 }
 
-/** Replace what is in an element only when it is something else: what is selected or pointed at stays. */
+/** Replace an element's content only if `facts` changed, to keep the user's selection and focus. */
 export function renew(element, facts, build) {
   const key = JSON.stringify(facts);
   if (element.dataset.key === key) return;
@@ -114,7 +114,7 @@ export function renew(element, facts, build) {
   element.dataset.key = key;
 }
 
-// Ages tick by the server's clock: this machine's may be wrong.
+// Ages use the server's clock: the browser's may be wrong.
 let aheadMs = 0;
 
 export function setClock(nowMs) {
@@ -124,7 +124,7 @@ export function setClock(nowMs) {
 
 export const nowMs = () => Date.now() + aheadMs;
 
-/** An age that ticks; `after` is what stands behind it. */
+/** An age that updates itself, followed by the text `after`. */
 export function age(atMs, after = " ago") {
   const element = make("time", {
     dateTime: new Date(atMs).toISOString(),
@@ -144,10 +144,10 @@ function tick() {
 }
 setInterval(tick, TICK_MS);
 
-/** A moment as logs have it. */
+/** A time in the format of logs. */
 export const utc = (atMs) => `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-/** A length of time in at most two units. */
+/** A duration in at most two units. */
 export function since(ms) {
   const s = Math.max(0, Math.round(ms / 1000));
   if (s < 60) return `${s} s`;
@@ -156,7 +156,7 @@ export function since(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** A short length of time, such as an epoch's. */
+/** A short duration, such as an epoch's. */
 export function milliseconds(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : since(ms);
@@ -176,8 +176,8 @@ export function bytes(number) {
   return `${unit === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${units[unit]}`;
 }
 
-/** What waits, in the words of the first thing that the source can count. */
-export function waiting(backlog) {
+/** A backlog in records if known, else in files and bytes. */
+export function backlogText(backlog) {
   if (backlog === null) return "–";
   if (backlog.records !== null) return `${count(backlog.records)} records`;
   const parts = [];
@@ -186,21 +186,21 @@ export function waiting(backlog) {
   return parts.join(", ") || "–";
 }
 
-/** A state in a word; `kind` gives it the colour of another one. */
+/** A coloured state label; `kind` borrows the colour of another state. */
 export function condition(word, kind = word) {
   return make("span", { class: "condition", "data-condition": kind }, word);
 }
 
-/** Text in which commands stand between backticks. */
+/** Render text with commands between backticks. */
 export function prose(text) {
   return text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
 }
 
 /**
- * A link to one of Airflow's own pages. Airflow shows this page in a frame that may not leave it, so such a link is
- * followed by the page around it; that one is of the same address, or it would not let itself be asked.
+ * A link to one of Airflow's own pages. Airflow shows this page in a sandboxed frame that may not navigate the window,
+ * so the parent page, which has the same origin, follows the link instead.
  */
-export function leading(href, ...children) {
+export function airflowLink(href, ...children) {
   const link = make("a", { href }, ...children);
   link.addEventListener("click", (event) => {
     if (window.parent === window) return;

@@ -1,21 +1,21 @@
-// The dialog that shows what a rescale would do and submits it to Airflow's own API, as its Trigger form does.
-// What can be asked for, and its help, is what the DAG says of its params.
-import { AIRFLOW, ask, byId, bytes, count, leading, make, Refusal, runPage, since } from "./page.js";
+// The dialog that shows the plan of a rescale and submits it to Airflow's own API, as the Trigger form does.
+// Fields and help texts come from the DAG's params.
+import { AIRFLOW, airflowLink, ask, byId, bytes, count, make, Refusal, runPage, since } from "./page.js";
 
 const DAG = `${AIRFLOW}api/v2/dags/rescale`;
 const ASKED = ["parallelism", "workers", "method", "max_parallelism", "approval", "reason"];
 const PLANNED = ["parallelism", "workers", "method", "max_parallelism"];
 const SETTLE_MS = 400;
 const POLL_MS = 2_000;
-const PLAN_PATIENCE_MS = 180_000;
-const OVER = ["success", "failed"];
+const PLAN_TIMEOUT_MS = 180_000;
+const FINAL_STATES = ["success", "failed"];
 
 export class RescaleDialog {
   #name;
   #job = null;
   #params = {};
   #isPaused = false;
-  #planned = null; // what the plan that is shown was made for
+  #planned = null; // values of the plan that is shown
   #timer = null;
   #watching = null;
 
@@ -30,15 +30,15 @@ export class RescaleDialog {
     byId("fields").addEventListener("input", () => this.#changed());
   }
 
-  /** Take note of how the job is now. */
-  know(job) {
+  /** Set the job's current figures. */
+  update(job) {
     this.#job = job;
   }
 
   async open() {
     byId("dialog-title").textContent = `Rescale ${this.#name}`;
     byId("outcome").replaceChildren();
-    byId("plan").replaceChildren(make("p", { class: "placeholder" }, "Asking Airflow for the DAG rescale…"));
+    byId("plan").replaceChildren(make("p", { class: "placeholder" }, "Loading the DAG rescale…"));
     byId("fields").replaceChildren();
     byId("submit").disabled = true;
     byId("dialog").showModal();
@@ -68,7 +68,7 @@ export class RescaleDialog {
     } else if (types.includes("boolean")) {
       input = make("input", { ...shared, type: "checkbox", checked: value === true });
     } else if (types.includes("integer")) {
-      input = make("input", { ...shared, type: "number", min: String(schema.minimum ?? 1), required: !types.includes("null"), value: String(this.#begin(param) ?? "") });
+      input = make("input", { ...shared, type: "number", min: String(schema.minimum ?? 1), required: !types.includes("null"), value: String(this.#initial(param) ?? "") });
     } else {
       input = make("input", { ...shared, type: "text", value: "" });
     }
@@ -76,13 +76,13 @@ export class RescaleDialog {
     return make("div", { class: "field", "data-param": param }, label, input, make("small", {}, description ?? schema.description ?? ""));
   }
 
-  /** What a field begins with: how the job is now. */
-  #begin(param) {
+  /** Initial value of a field: the job's present size. */
+  #initial(param) {
     if (param === "parallelism") return this.#job.parallelism;
     return param === "workers" ? this.#job.workers.desired : null;
   }
 
-  /** Return what was filled in; what is empty is left to the DAG. */
+  /** Return the values of filled fields; the DAG's defaults apply to empty ones. */
   #values() {
     const values = {};
     for (const input of byId("fields").querySelectorAll("input, select")) {
@@ -109,13 +109,13 @@ export class RescaleDialog {
       this.#refused(new Refusal(byId("form").querySelector(":invalid").validationMessage));
       return;
     }
-    byId("plan").replaceChildren(make("p", { class: "placeholder" }, "Counting what each subtask would have…"));
+    byId("plan").replaceChildren(make("p", { class: "placeholder" }, "Computing the plan…"));
     this.#timer = setTimeout(() => this.#plan(asked), SETTLE_MS);
   }
 
   async #plan(asked) {
     try {
-      const plan = await ask(`api/plan?${new URLSearchParams({ name: this.#name, ...asked })}`, { patience: PLAN_PATIENCE_MS });
+      const plan = await ask(`api/plan?${new URLSearchParams({ name: this.#name, ...asked })}`, { timeoutMs: PLAN_TIMEOUT_MS });
       if (this.#planned !== asked) return;
       byId("plan").replaceChildren(...planned(plan, this.#isPaused));
       byId("submit").disabled = plan.refusal !== null;
@@ -146,13 +146,13 @@ export class RescaleDialog {
     }
   }
 
-  /** Show how the run fares; it goes on whether or not anybody looks. */
+  /** Show the state of the run and follow it until it ends. */
   #watch(run) {
     const id = run.dag_run_id;
-    const paused = this.#isPaused && run.state === "queued" ? " The DAG is paused: it begins when somebody unpauses it." : "";
-    const failed = run.state === "failed" ? " The run says why." : "";
-    byId("outcome").replaceChildren("Submitted as ", leading(runPage(id), id), ": ", make("strong", { "data-run-state": run.state }, run.state), `.${paused}${failed}`);
-    if (OVER.includes(run.state)) return;
+    const paused = this.#isPaused && run.state === "queued" ? " The DAG is paused: the run starts once it is unpaused." : "";
+    const failed = run.state === "failed" ? " Open the run for the cause." : "";
+    byId("outcome").replaceChildren("Submitted as ", airflowLink(runPage(id), id), ": ", make("strong", { "data-run-state": run.state }, run.state), `.${paused}${failed}`);
+    if (FINAL_STATES.includes(run.state)) return;
     this.#watching = setTimeout(async () => {
       try {
         this.#watch(await ask(`${DAG}/dagRuns/${encodeURIComponent(id)}`));
@@ -171,15 +171,17 @@ export class RescaleDialog {
 
 function planned(plan, isPaused) {
   const parts = [];
-  if (plan.refusal) parts.push(make("p", { class: "refusal", role: "alert" }, make("strong", {}, "It would be refused: "), plan.refusal));
-  if (isPaused) parts.push(make("p", { class: "warning" }, "The DAG rescale is paused; a run waits until somebody unpauses it."));
+  if (plan.refusal) parts.push(make("p", { class: "refusal", role: "alert" }, make("strong", {}, "Would be refused: "), plan.refusal));
+  if (isPaused) parts.push(make("p", { class: "warning" }, "The DAG rescale is paused; a run waits until it is unpaused."));
   const groups = plan.from_max_parallelism === plan.to_max_parallelism ? "" : `, max parallelism ${plan.from_max_parallelism} → ${plan.to_max_parallelism}`;
-  const written = plan.bytes_written ? `${bytes(plan.bytes_written)} are written anew` : "no state is copied";
+  const written = plan.bytes_written ? `${bytes(plan.bytes_written)} rewritten` : "no state is copied";
   parts.push(
-    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}, ${plan.method}`), `: ${count(plan.rows)} rows, ${bytes(plan.bytes)}; ${written}. Seen at epoch ${plan.epoch} of lineage ${plan.lineage}.`),
+    make("p", { class: "sum" }, make("strong", {}, `Parallelism ${plan.from_parallelism} → ${plan.to_parallelism}${groups}, ${plan.method}`), `: ${count(plan.rows)} rows of state, ${bytes(plan.bytes)}; ${written}. As of epoch ${plan.epoch} of lineage ${plan.lineage}.`),
     make("p", { class: "downtime" }, make("strong", {}, "Expected downtime: "), downtime(plan)),
     make("p", {}, make("strong", {}, "Skew: "), `the fullest subtask has ${plan.skew.toFixed(2)} times the rows of the average one.`),
   );
+  const states = plan.operators.map(({ uid, rows, bytes: size }) => `${uid} ${count(rows)} rows, ${bytes(size)}`);
+  if (states.length > 1) parts.push(make("p", {}, make("strong", {}, "Operators: "), `${states.join("; ")}.`));
   const fixed = Object.entries(plan.fixed).map(([uid, parallelism]) => `${uid} (${parallelism})`);
   if (fixed.length) parts.push(make("p", {}, `The job file fixes the parallelism of ${fixed.join(", ")}.`));
   parts.push(shares(plan));
@@ -187,9 +189,9 @@ function planned(plan, isPaused) {
 }
 
 function downtime({ downtime: seen, method }) {
-  if (method === "live") return "none; the running driver takes the parallelism up between two epochs.";
-  if (seen === null) return "not known; no such rescale of this job has been seen to its end.";
-  const range = seen.runs === 1 ? "as the one before took" : `${since(seen.shortest_ms)} to ${since(seen.longest_ms)} in ${seen.runs} rescales`;
+  if (method === "live") return "none; the running driver changes the parallelism between two epochs.";
+  if (seen === null) return "unknown; no rescale of this job by this method has completed yet.";
+  const range = seen.runs === 1 ? "as in one earlier rescale" : `${since(seen.shortest_ms)} to ${since(seen.longest_ms)} in ${seen.runs} rescales`;
   return `about ${since(seen.median_ms)} (${range}).`;
 }
 

@@ -1,8 +1,8 @@
-// Light or dark: what was chosen here, else what Airflow's own pages show, else what the system prefers.
-// A classic script in the head, so that the first picture has the right colours already.
+// Theme: the choice made here, else that of Airflow's own pages, else the system's preference.
+// A classic script in the head, so that the first paint has the right colours.
 (() => {
   const OURS = "statecore-theme";
-  const AIRFLOWS = "theme"; // where Airflow's pages keep theirs; "system" or nothing leaves it to the system
+  const AIRFLOWS = "theme"; // Airflow's own key; "system" or no value means the system's preference
   const CHOICES = ["auto", "light", "dark"];
   const system = matchMedia("(prefers-color-scheme: dark)");
 
@@ -23,15 +23,15 @@
     document.documentElement.dataset.theme = shown();
     const button = document.getElementById("theme");
     if (button) {
-      button.textContent = { auto: "Theme: as Airflow", light: "Theme: light", dark: "Theme: dark" }[chosen()];
-      button.title = "Light, dark, or as Airflow's own pages";
+      button.textContent = { auto: "Theme: Airflow's", light: "Theme: light", dark: "Theme: dark" }[chosen()];
+      button.title = "Light, dark, or the theme of Airflow's own pages";
     }
     if (changed) document.dispatchEvent(new Event("themechange"));
   }
 
   show();
   system.addEventListener("change", show);
-  // Fires when another page of this address, such as Airflow's around this one, has changed its theme.
+  // Fires when another page of this origin, such as Airflow's around this one, changes the theme.
   addEventListener("storage", show);
   addEventListener("DOMContentLoaded", () => {
     show();

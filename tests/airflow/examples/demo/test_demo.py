@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 from rich.console import Console
@@ -34,6 +36,22 @@ def wait(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> No
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
         time.sleep(0.2)
+
+
+def planned(stack: Stack) -> dict[str, Any]:
+    """Ask as the Rescale dialog does."""
+    user, password = stack.airflow_login
+    with httpx.Client(base_url=stack.airflow_url, timeout=60) as http:
+        token = http.post("/auth/token", json={"username": user, "password": password}).json()["access_token"]
+        asked = {"name": JOB, "parallelism": 4, "workers": 2}
+        answer = http.get("/statecore/api/plan", params=asked, headers={"Authorization": f"Bearer {token}"})
+    answer.raise_for_status()
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def feeders(stack: Stack) -> list[psutil.Process]:
+    return naming(psutil.process_iter(), "examples.demo.trickle", str(stack.run_dir))
 
 
 def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp_path: Path) -> None:
@@ -74,10 +92,17 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
                 rows_per_backlog_file=ROWS_PER_EPOCH,
                 disturbances=(kill_an_executor, kill_the_driver),
             )
+            demo.go_on()
+            plan = planned(stack)
+            assert len(feeders(stack)) == 1
         with stack.catalog() as catalog:
             epochs, runs = catalog.epochs(JOB), catalog.rescale_runs(JOB)
     finally:
         stack.stop()
+    # What the dialog shows of the job that goes on; its files hold a row for each of the 60,000 flights and more.
+    assert plan["refusal"] is None
+    assert 5_000 < plan["rows"] < 10_000
+    assert feeders(stack) == []
     assert [(run.from_parallelism, run.to_parallelism, run.state) for run in reversed(runs)] in (
         [(2, 4, "done"), (4, 2, "done")],
         [(4, 2, "done"), (2, 4, "done")],

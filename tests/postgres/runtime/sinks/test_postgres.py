@@ -35,7 +35,7 @@ def sink(database: Database) -> PostgresSink:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(postgres, "_RETRY_S", 0.5)
 
 
 def rows(database: Database, table: str = "seen") -> list[tuple[Any, ...]]:
@@ -55,7 +55,7 @@ class TestOnce:
         committed = epochs.run(sink, [(1, "a"), (2, "b")])
         assert epochs.store.files.list("_staged") == []
         epochs.publish(sink, committed)
-        # Also when the table alone knows of it.
+        # Also when only the table has a record of it.
         epochs.forget()
         epochs.publish(sink, committed)
         assert rows(database) == [(1, "a"), (2, "b")]
@@ -82,7 +82,7 @@ class TestOnce:
         assert rows(database) == [(1, "a"), (2, "b")]
 
     def test_two_publishers_at_once_publish_once(self, epochs: Epochs, sink: PostgresSink, database: Database) -> None:
-        """As when a driver wakes up whose successor is at work; neither table is there yet."""
+        """A paused driver resumes while its successor publishes; neither table exists yet."""
         committed = epochs.committed(epochs.staged(sink, [(n, "x") for n in range(1000)]))
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: epochs.publish(sink, committed), range(4)))
@@ -174,7 +174,7 @@ class TestTable:
         self, epochs: Epochs, sink: PostgresSink, database: Database, columns: str, found: str
     ) -> None:
         database(f"CREATE TABLE seen ({columns})")
-        expected = r'in the table "public"."seen"; expected n integer, k text, as .*; alter the table'
+        expected = r'in the table "public"."seen"; expected n integer, k text, .*; alter the table'
         with pytest.raises(SinkError, match=f"found the columns {found} {expected}"):
             epochs.run(sink, [(1, "a")])
         assert rows(database) == []
@@ -223,7 +223,7 @@ class TestTable:
 
     @pytest.mark.parametrize("name", ["", "a.b.c", "a.", ".a", "x" * 64, "ä" * 32, "a\0b"])
     def test_a_table_name_that_is_none_is_refused_where_it_is_given(self, name: str) -> None:
-        with pytest.raises(JobDefinitionError, match=r"(?s)found the table .*; expected .*; correct it"):
+        with pytest.raises(JobDefinitionError, match=r"(?s)found the table .*; expected .*; correct the name"):
             PostgresSink("", name)
 
     def test_a_column_name_that_postgresql_would_cut_off_is_refused(
@@ -368,7 +368,7 @@ class TestConnection:
         }
         for sink in sinks.values():
             with pytest.raises(
-                SinkError, match=r"found no way to publish .* in database '\w+' at .*; expected"
+                SinkError, match=r"found no connection to publish .* in database '\w+' at .*; expected"
             ) as raised:
                 epochs.run(sink, [(1, "a")])
             told = [str(raised.value), repr(raised.value), str(raised.value.__cause__), repr(sink), str(sink)]
@@ -479,7 +479,7 @@ class TestSinksThatChange:
     ) -> None:
         committed = epochs.committed(epochs.staged(sink, [(1, "a")]))
         with pytest.raises(
-            SinkError, match=r"found rows with the columns n int32, k string .*; expected n int64, .*; give"
+            SinkError, match=r"found rows with the columns n int32, k string .*; expected n int64, .*; restore"
         ):
             epochs.publish(sink, committed, schema="n bigint, k string")
         assert rows(database) == []

@@ -1,4 +1,4 @@
-"""A running job tells what waits in its sources, also while no epoch ends, and what its epochs cost."""
+"""A running job reports its backlog, even while no epoch ends, and the cost of its epochs."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog_module, "INTERVAL_S", 0.2)
-    monkeypatch.setattr(backlog_module, "_COST", 1.0)
+    monkeypatch.setattr(backlog_module, "_DUTY_CYCLE", 1.0)
     hold = bench.input.parent / "hold"
     hold.touch()
-    # The source does not see it, and neither does whoever counts.
+    # The source ignores it, and so does the meter.
     (bench.input / "_temporary.parquet").write_text("x")
     bench.register(artifact=Path(two_sources.__file__), conf={"statecore.checkpoints.retained": "1000"})
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
     sizes = [file.stat().st_size for file in sorted(bench.input.glob("0*.parquet"))]
 
     with bench.running(2):
-        # The first epoch has its file in hand and cannot end.
+        # The first epoch has taken its file and cannot end.
         wait(lambda: of(measured(bench), "files").files == 3, "the first measurement")
         assert of(measured(bench), "files") == SourceBacklog("files", bytes=sum(sizes), files=3, files_read=0)
         wait(lambda: (of(measured(bench), "pulse").records or 0) > 20, "rate to owe the records of five seconds")
@@ -88,7 +88,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
         assert of(epoch, "pulse").event_time_lag_ms is None
     assert_figures(bench)
 
-    # While no driver ran, two more came; the next one knows what was read before.
+    # Two more files arrived while no driver ran; the next driver knows the files read before.
     stopped_ms = int(time.time() * 1000)
     hold.touch()
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
 
 
 def assert_figures(bench: Bench) -> None:
-    """Hold the catalog's figures of subtasks and key groups against manifests and input."""
+    """Compare the catalog's figures of subtasks and key groups with manifests and input."""
     epochs = bench.catalog.epochs(JOB)
     by_epoch = {each.epoch: each for each in bench.catalog.subtasks(JOB, limit=len(epochs))}
     assert len(by_epoch) == len(epochs)
@@ -115,7 +115,7 @@ def assert_figures(bench: Bench) -> None:
         assert epoch.subtasks == len(counts.rows) + len(pulse.rows) == 4
         assert counts.key_groups == (64, 64)
         assert pulse.key_groups == pulse.cached_key_groups == (0, 0)
-        # Which worker a subtask meets is not ours to say; what it met there adds up.
+        # Placement of subtasks on workers varies, but the totals do not.
         met = [cached == owned for cached, owned in zip(counts.cached_key_groups, counts.key_groups, strict=True)]
         assert epoch.cache_hits == sum(met) + len(pulse.rows)
         for figures, phase in ((counts.load_ms, "load"), (counts.process_ms, "process"), (counts.write_ms, "write")):

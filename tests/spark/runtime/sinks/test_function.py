@@ -14,7 +14,7 @@ from tests.support.epochs import Epochs
 
 
 class Calls:
-    """A function that takes note of what it was called with."""
+    """A function that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Counter[tuple[Any, ...]], int, int]] = []
@@ -58,7 +58,7 @@ def test_a_function_that_fails_is_called_again_when_the_epoch_is_published_again
     calls.failures = 1
     sink = FunctionSink(calls)
     committed = epochs.committed(epochs.staged(sink, [(1, "a")]))
-    with pytest.raises(SinkError, match=r"found ValueError .* sink 'seen' .*far side is down; expected .*; .*mend"):
+    with pytest.raises(SinkError, match=r"found ValueError .* sink 'seen' .*far side is down; expected .*; .*fix"):
         epochs.publish(sink, committed)
     for _ in range(2):
         epochs.publish(sink, committed)

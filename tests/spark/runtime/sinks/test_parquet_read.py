@@ -68,7 +68,9 @@ def test_a_folder_without_published_epochs_is_an_error_that_says_so(
     spark: Any, epochs: Epochs, sink: ParquetSink
 ) -> None:
     epochs.staged(sink, [(1, "a")])
-    with pytest.raises(MissingFileError, match=r"found no published epoch in .*; expected .*; check the path, or wait"):
+    with pytest.raises(
+        MissingFileError, match=r"found no published epoch in .*; expected .*; correct the path, or wait"
+    ):
         sink.read(spark)
 
 
@@ -76,7 +78,7 @@ def test_a_lineage_without_rows_is_an_error_that_names_the_newest(
     spark: Any, epochs: Epochs, local: ParquetSink
 ) -> None:
     epochs.run(local, [(1, "a")])
-    with pytest.raises(MissingFileError, match=r"found no rows of lineage 2 in .*; expected .*lineage 1.*; check"):
+    with pytest.raises(MissingFileError, match=r"found no rows of lineage 2 in .*; expected .*lineage 1.*; correct"):
         local.read(spark, lineage=2)
 
 
@@ -115,5 +117,5 @@ def test_a_flipped_byte_in_a_published_file_is_an_error_with_its_path(
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    with pytest.raises(Exception, match=f"CorruptFileError: found {file}, which does not read"):
+    with pytest.raises(Exception, match=f"CorruptFileError: found an unreadable file {file}"):
         local.read(spark).collect()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.demo import trickle
 from examples.demo.feeder import ORDER, SCHEMA, Fed, Feeder, rows_fed_by
 
 
@@ -67,10 +68,26 @@ def test_a_delivery_that_fails_halfway_shows_nothing(
     assert feeder.history == []
 
 
-def test_a_directory_with_deliveries_is_refused(flights_table: pa.Table, tmp_path: Path) -> None:
-    Feeder(tmp_path / "input").feed(flights_table.slice(0, 1))
-    with pytest.raises(FileExistsError, match="expected an empty directory"):
-        Feeder(tmp_path / "input")
+def test_a_feeder_goes_on_from_the_deliveries_of_another(flights_table: pa.Table, tmp_path: Path) -> None:
+    first = Feeder(tmp_path / "input")
+    first.feed_backlog(flights_table.slice(0, 40), rows_per_file=1)
+    Feeder(tmp_path / "input").feed(flights_table.slice(40, 1))
+    files = files_by_time(tmp_path / "input")
+    assert pa.concat_tables(pq.read_table(file) for file in files) == flights_table.slice(0, 41)
+    times_ms = [file.stat().st_mtime_ns // 1_000_000 for file in files]
+    assert all(a < b for a, b in itertools.pairwise(times_ms))
+
+
+def test_the_flights_that_trickle_in_are_later_than_all_before_them(
+    flights_table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flights = pa.concat_tables([flights_table.slice(0, 3), flights_table.slice(flights_table.num_rows - 2)])
+    monkeypatch.setattr(trickle, "ROWS", 2)
+    fed = list(itertools.islice(trickle.later_flights(flights), 6))
+    assert [table.num_rows for table in fed] == [2, 2, 1] * 2
+    times = pa.concat_tables([flights, *fed])["sched_dep"].to_pylist()
+    assert times == sorted(times)
+    assert fed[0].schema == SCHEMA
 
 
 def test_the_history_tells_how_many_rows_were_visible_when(flights_table: pa.Table, tmp_path: Path) -> None:

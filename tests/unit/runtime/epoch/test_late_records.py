@@ -62,4 +62,4 @@ def test_the_columns_of_late_records_must_be_those_of_the_records(columns: str, 
 
 def test_columns_may_be_written_in_any_way(tmp_path: Path) -> None:
     late = OutputTag("late", "struct<k: STRING, at: timestamp, m: MAP<string, integer>>")
-    assert specified(late, tmp_path).late == "late"
+    assert specified(late, tmp_path).late == late

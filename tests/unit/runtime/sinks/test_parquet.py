@@ -1,4 +1,4 @@
-"""ParquetSink: a folder in which readers see committed epochs, each once."""
+"""ParquetSink: readers see committed epochs, each once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sink(folder: FileStore) -> ParquetSink:
 
 
 def visible(folder: FileStore) -> list[dict[str, Any]]:
-    """Return what a reader sees that skips names beginning with an underscore."""
+    """Return the rows that a reader sees which skips names beginning with an underscore."""
     rows = []
     for entry in folder.list("lineage=1") + folder.list("lineage=2"):
         with folder.open_input(entry.path) as file:
@@ -78,7 +78,7 @@ def test_what_a_later_epoch_or_another_sink_has_staged_stays(
 
 def test_publishing_goes_on_where_it_was_interrupted(epochs: Epochs, sink: ParquetSink, folder: FileStore) -> None:
     outputs = epochs.staged(sink, [(1, "a")]) + epochs.staged(sink, [(2, "b")])
-    # As a driver leaves it that is killed between two files.
+    # The state after a driver was killed between two files.
     folder.move(outputs[0].file.path, "lineage=1/epoch=5/seen-00000-t1.parquet")
     epochs.publish(sink, epochs.committed(outputs))
     assert [row["n"] for row in visible(folder)] == [1, 2]
@@ -126,7 +126,7 @@ def test_a_job_that_starts_anew_is_not_mixed_with_what_another_run_published(
 ) -> None:
     epochs.run(sink, [(1, "a")])
     epochs.forget()
-    with pytest.raises(SinkError, match=r"found epoch 5 of lineage 1 .*expected .*; .*give the sink another place"):
+    with pytest.raises(SinkError, match=r"found epoch 5 of lineage 1 .*expected .*; .*give the sink another path"):
         epochs.run(sink, [(1, "again")], epoch=epoch)
     assert visible(folder) == [{"n": 1, "k": "a"}]
 
@@ -137,7 +137,7 @@ def test_no_rows_make_no_file(epochs: Epochs, sink: ParquetSink, folder: FileSto
 
 
 def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(epochs: Epochs, tmp_path: Path) -> None:
-    with pytest.raises(StateTypeError, match=r"sink 'seen' .*expected rows with the columns n int32, k string"):
+    with pytest.raises(StateTypeError, match=r"sink 'seen', .*: 3 values for 2 fields; expected .* n int, k string"):
         epochs.staged(ParquetSink(tmp_path), [(1, "a", "too many")])
 
 

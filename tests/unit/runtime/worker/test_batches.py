@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore import BatchProcessFunction, KeyedProcessFunction, OutputTag, ReducingStateDescriptor, key_group_for
-from statecore.errors import StateTypeError
+from statecore.errors import FunctionError
 from statecore.model import parse_row
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
@@ -186,7 +186,7 @@ def test_columns_cross_to_the_next_operator_with_the_event_times_they_are_given(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"k": ["a"], "sum": [1]}, "found the columns k, sum put out .* expected k string, total int64"),
+        ({"k": ["a"], "sum": [1]}, "found the columns k, sum put out .* expected k string, total bigint"),
         ({"total": [1], "k": ["a"]}, "found the columns total, k put out"),
         ({"k": ["a"], "total": [1.5]}, "does not fit: .* cast them"),
         ({"k": ["a"], "total": ["x"]}, "does not fit"),
@@ -197,7 +197,7 @@ def test_columns_that_do_not_fit_the_output_are_refused(worker: Worker, columns:
         def process_batch(self, batch: Any, ctx: Any) -> Iterator[Any]:
             yield pa.RecordBatch.from_pydict(columns)
 
-    with pytest.raises(StateTypeError, match=message):
+    with pytest.raises(FunctionError, match=message):
         worker.run(Wrong(), [from_spark(ROWS)])
 
 

@@ -14,6 +14,7 @@ from statecore import (
     ListStateDescriptor,
     MapStateDescriptor,
 )
+from statecore.errors import FunctionError
 from statecore.model import key_group_for, subtask_for_key_group
 from statecore.snapshot.restore import find_state, read_elements
 from tests.support.miniature import GROUPS, KEYS, POISON, Cluster, cluster, truth
@@ -213,7 +214,7 @@ def test_untouched_operator_state_is_neither_written_nor_copied(cluster: Cluster
 
 def test_an_attempt_that_failed_or_was_lost_leaves_no_trace_in_operator_state(cluster: Cluster) -> None:
     cluster.epoch([("k1", 101)], "A")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(FunctionError, match="ZeroDivisionError: poison"):
         cluster.epoch([("k1", 102), ("k2", POISON)], "A")
     cluster.epoch([("k1", 103)], "A", commit=False)
     cluster.epoch([("k1", 104)], "A")

@@ -49,7 +49,7 @@ def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
     from statecore_airflow.notifications.job import Event, JobNotifier
 
     webhook.answer = 404
-    with pytest.raises(ConfigurationError, match=r"found the answer 404 .* 'statecore_webhook'") as refused:
+    with pytest.raises(ConfigurationError, match=r"found the status 404 .* 'statecore_webhook'") as refused:
         JobNotifier(Event.FAILED)(context())
     assert "s3cret" not in str(refused.value)
     monkeypatch.setenv("AIRFLOW_CONN_STATECORE_WEBHOOK", '{"conn_type": "generic"}')

@@ -77,7 +77,7 @@ def test_the_trigger_fires_once_for_a_decision_and_carries_it(catalog: Catalog, 
     (decision,) = catalog.decisions(policy)
     assert event == payload_of(decision) == json.loads(json.dumps(event))
     assert (event["job"], event["parallelism"], event["workers"], event["method"]) == (policy, 4, 2, "live")
-    assert "outside of the limits 4 to 8" in event["reason"]
+    assert "outside the limits 4 to 8" in event["reason"]
     # Another triggerer, or the same one after a restart, has nothing to add.
     assert first_events(1, seconds=0.3) == []
     assert catalog.decisions(policy) == [decision]

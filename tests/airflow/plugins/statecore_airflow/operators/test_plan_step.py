@@ -31,7 +31,9 @@ def test_a_plan_shows_each_new_subtask_and_changes_nothing(catalog: Catalog, job
         "method by_reference: parallelism 2 to 4, workers 1 to 2.",
         "Reason: backlog.",
         "Expected downtime: unknown, because this job was not rescaled by the method by_reference before.",
-        "epoch 7 of lineage 1: 22 rows, 0 bytes to write, skew 1.09",
+        "epoch 7 of lineage 1: 22 rows, ",
+        " 0 bytes to write; skew 1.09",
+        "Operator totals: 22 rows, ",
         "| 0 | 0..3 | ",
     ):
         assert said in found["text"]

@@ -21,6 +21,17 @@ from statecore.catalog import Catalog
 from tests.airflow.running import RUN, run_step
 from tests.airflow.scripted_driver import ScriptedDriver
 
+JOB_FILE = """
+from statecore import ProcessFunction
+
+class Same(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+def build(job):
+    job.source("flights", read=None).process(Same(), output="a int", uid="same")
+"""
+
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -51,7 +62,7 @@ def upgrade(job: str, artifact: str) -> None:
 @pytest.fixture
 def job_file(tmp_path: Path) -> str:
     path = tmp_path / "new.py"
-    path.write_text("def build(job):\n    pass\n")
+    path.write_text(JOB_FILE)
     return str(path)
 
 
@@ -176,10 +187,10 @@ def test_runs_of_two_dags_with_one_id_are_two(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "found no job file"), ("def build(job:", "no Python file"), ("x = 1", r"expected build\(job\)")],
+    [(None, "found no job file"), ("def build(job:", r"wrong\.py:1: SyntaxError"), ("x = 1", r"no build\(job\)")],
 )
-def test_a_file_that_is_no_job_file_is_refused_before_the_job_is_stopped(
-    catalog: Catalog, job: str, tmp_path: Path, content: str | None, message: str
+def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
+    catalog: Catalog, job: str, driver: ScriptedDriver, tmp_path: Path, content: str | None, message: str
 ) -> None:
     path = tmp_path / "wrong.py"
     if content is not None:

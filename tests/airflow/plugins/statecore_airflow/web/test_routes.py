@@ -1,4 +1,4 @@
-"""The routes of the pages in Airflow, asked through Airflow's own app: who may, what they answer, what else if not."""
+"""The routes of the web pages, requested through Airflow's own app: permissions, answers and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A catalog with a past, and where it is."""
+    """URL of a catalog with a history."""
 
     url: str
     folder: Path
@@ -46,7 +46,7 @@ def airflow_app(airflow_db: Path) -> Any:
 
 
 class Visitor:
-    """Asks as somebody of a role; None is somebody without a login."""
+    """Send requests as a user of a role; None is a user without a login."""
 
     def __init__(self, app: Any) -> None:
         from starlette.testclient import TestClient
@@ -107,7 +107,7 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
     routes = _routes(airflow_app)
     assert len(routes) > 8
     for route in routes:
-        # A mounted app, such as one for static files, would not ask for the permission.
+        # A mounted app, such as one for static files, would bypass the permission check.
         assert isinstance(route, APIRoute), route
         path = _path(route)
         assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
@@ -208,7 +208,7 @@ def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor)
     series = visitor.ask("series", name=FLIGHTS, minutes=60)
     rates, backlog = ([each or 0 for each in series[of]] for of in ("rows_per_second", "backlog_records"))
     assert 7_500 < max(rates) < 9_500 and 0.0 in rates
-    # Steps with and without an epoch by turns would make a comb; only the rescale itself has none.
+    # Alternating steps with and without an epoch would make a comb; only the rescale itself has a gap.
     drained = [rate for at_ms, rate in zip(series["at_ms"], rates, strict=True) if at_ms > series["until_ms"] - 780_000]
     assert drained.count(0) <= 2 and max(drained[3:-20]) < 1.2 * min(drained[3:-20])
     assert max(backlog) > 5_000_000 and backlog[-1] < 20_000
@@ -253,6 +253,9 @@ def test_a_plan_is_that_of_the_newest_epoch_with_the_downtime_of_earlier_rescale
     shown = [(each["key_groups"], each["files"], each["rows"], each["bytes"]) for each in found["subtasks"]]
     assert shown == [(list(each.key_groups), each.files, each.rows, each.bytes) for each in plan.subtasks]
     assert (found["rows"], found["skew"], found["bytes_written"]) == (plan.rows, plan.skew, 0)
+    assert [(each["uid"], each["rows"], each["bytes"]) for each in found["operators"]] == [
+        (each.uid, each.rows, each.bytes) for each in plan.operators
+    ]
     assert found["downtime"] == {
         "median_ms": DOWNTIME_MS,
         "shortest_ms": 27_500,
@@ -269,7 +272,7 @@ def test_a_plan_that_would_be_refused_says_why(visitor: Visitor, flights: Catalo
     finally:
         flights.release_lease(FLIGHTS, "manual__other")
     assert "manual__other" in refusal
-    # What the DAG's first step refuses, by its own words.
+    # The message of the DAG's first step.
     other = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=4, max_parallelism=256)["refusal"]
     assert "256 with the method auto" in other
 
@@ -321,7 +324,7 @@ def test_a_log_that_airflow_may_not_read_is_named(visitor: Visitor, monkeypatch:
 
     monkeypatch.setattr("statecore_airflow.web.logs._tail", refuse)
     refused = visitor.get("/statecore/api/log", name=FLIGHTS)
-    assert refused.status_code == 409 and f"{FLIGHTS}-2.log, which cannot be read" in refused.json()["detail"]
+    assert refused.status_code == 409 and "found an unreadable file " in refused.json()["detail"]
 
 
 def test_without_its_catalog_the_page_is_there_and_says_what_is_wrong(

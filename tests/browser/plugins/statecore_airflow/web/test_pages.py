@@ -54,7 +54,7 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     epoch = page.locator(".tile", has_text="Newest epoch").locator(".value")
     before = epoch.inner_text()
     expect(epoch).not_to_have_text(before)
-    # People's words come as text.
+    # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
     expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
@@ -73,10 +73,10 @@ def test_what_a_job_without_figures_has_not_is_said_and_not_drawn(page: Page, se
     page.goto(f"{server.url}/statecore/job?name=orders")
     expect(page.locator("#advice")).to_contain_text("db:5432 refusing")
     for chart in CHARTS:
-        expect(page.locator(f"#{chart}").get_by_text("nothing known in this time")).to_be_visible()
+        expect(page.locator(f"#{chart}").get_by_text("no data in this time range")).to_be_visible()
         expect(page.locator(f"#{chart} .ytick")).to_have_count(0)
-    expect(page.locator("#spread")).to_contain_text("Nothing is counted yet")
-    expect(page.locator("#savepoints")).to_contain_text("There is none.")
+    expect(page.locator("#spread")).to_contain_text("No counts yet")
+    expect(page.locator("#savepoints")).to_contain_text("No savepoint yet.")
 
 
 def test_of_a_job_that_is_not_there_only_that_is_said(page: Page, server: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""The one file Airflow searches for plugins; everything else lies in the package beside it."""
+"""What Airflow takes up by the entry point ``airflow.plugins``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
+
 from statecore_airflow.links.addresses import MOUNT, VIEW, mounted
 
 

@@ -1,0 +1,107 @@
+"""Checks a job file before a driver runs it: its syntax, and what ``build(job)`` describes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from statecore.errors import JobDefinitionError, MissingFileError
+from statecore.storage import open_store, split_url
+
+# Whatever else is in the environment may be a credential, and a job file runs code.
+_PASSED_ON = (
+    "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR",
+)  # fmt: skip
+_CHILD = ("-m", "statecore.runtime.job_file_check")
+_OWN = ("statecore", "pyspark")
+
+
+def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
+    """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
+
+    It is fetched here, and run in a child process without credentials.
+
+    Args:
+        artifact: Path or URL of the job file.
+        settings: What the file reads as ``job.settings``.
+
+    Returns:
+        What could not be checked, because a package is missing here; None when all was.
+
+    Raises:
+        JobDefinitionError: The file is missing or wrong; the message has the line and the reason.
+        StorageError: The store of the file cannot be reached.
+
+    """
+    source, name = _source(artifact), artifact.rpartition("/")[2]
+    try:
+        compile(source, artifact, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        place = artifact if line is None else f"{artifact}:{line}"
+        raise _wrong(f"{place}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed here, so only the syntax of the job file was checked"
+    if "://" not in artifact:
+        return _built(artifact, artifact, settings)
+    with tempfile.TemporaryDirectory(prefix="statecore-check-") as directory:
+        copy = Path(directory) / name
+        copy.write_bytes(source)
+        return _built(artifact, str(copy), settings)
+
+
+def _source(artifact: str) -> bytes:
+    missing = JobDefinitionError(
+        f"found no job file {artifact}; expected a Python file that defines build(job); correct the path"
+    )
+    if "://" not in artifact:
+        if not Path(artifact).is_file():
+            raise missing
+        return Path(artifact).read_bytes()
+    folder, name = split_url(artifact)
+    try:
+        return open_store(folder).read(name)
+    except MissingFileError:
+        raise missing from None
+
+
+def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
+    """Run ``build(job)`` of a local file; return what could not be checked."""
+    done = subprocess.run(
+        [sys.executable, *_CHILD],
+        input=json.dumps({"path": path, "settings": dict(settings)}),
+        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == -signal.SIGALRM:
+        raise _wrong(f"{artifact}: it did not return in time, though it is to describe the job and read nothing")
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise _wrong(f"{artifact}: Python ended with {done.returncode}, {last}")
+    wrong = json.loads(done.stdout.splitlines()[-1])
+    if wrong is None:
+        return None
+    place, missing = artifact, wrong["missing_module"]
+    if wrong["place"] is not None:
+        place = artifact.removesuffix(artifact.rpartition("/")[2]) + wrong["place"]
+    if missing is not None and missing.partition(".")[0] not in _OWN:
+        return f"{place} imports {missing}, which is not installed here, so build(job) was not run"
+    if wrong["explained"] is not None:
+        raise JobDefinitionError(f"{place}: {wrong['explained'].replace(path, artifact)}")
+    raise _wrong(f"{place}: {wrong['reason'].replace(path, artifact)}")
+
+
+def _wrong(what: str) -> JobDefinitionError:
+    return JobDefinitionError(
+        f"found a job file that fails, {what}; expected build(job) to describe a job; correct the file"
+    )

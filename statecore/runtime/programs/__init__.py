@@ -1,0 +1,1 @@
+"""The programs that spark-submit starts; each parses arguments and calls the runtime."""

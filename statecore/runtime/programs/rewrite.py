@@ -1,0 +1,34 @@
+"""spark-submit entry point: writes a savepoint's state anew, for another parallelism or max parallelism."""
+
+from __future__ import annotations
+
+import argparse
+
+from statecore.runtime import rewrite_savepoint
+from statecore.runtime.driver.generation import job_session
+
+
+def main() -> None:
+    """Parse arguments, rewrite, print the new manifest's path."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--savepoint", required=True, help="savepoint to read: its folder or its manifest")
+    parser.add_argument("--name", required=True, help="name of the savepoint to write, in the same store")
+    parser.add_argument("--parallelism", required=True, type=int, help="subtasks of the new savepoint")
+    parser.add_argument("--max-parallelism", type=int, help="key groups of the new savepoint; the same when left out")
+    arguments = parser.parse_args()
+    spark = job_session("statecore-rewrite")
+    try:
+        path = rewrite_savepoint(
+            spark,
+            arguments.savepoint,
+            name=arguments.name,
+            parallelism=arguments.parallelism,
+            max_parallelism=arguments.max_parallelism,
+        )
+    finally:
+        spark.stop()
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Brings outputs of functions into the declared columns; jobs and harnesses refuse the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from statecore.errors import OutputTypeError, shortened
+from statecore.model import Field, arrow_schema
+from statecore.model.arrow_values import to_arrow
+
+_MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
+
+
+def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: str) -> pa.StructArray:
+    """Return outputs as rows of the declared columns; with one column, the value alone is a row as well.
+
+    Raises:
+        OutputTypeError: One does not fit; the message names the first that does not.
+
+    """
+    row_type = pa.struct(list(arrow_schema(fields)))
+    if len(fields) == 1:
+        values = [value if isinstance(value, tuple | list | dict) else (value,) for value in values]
+    try:
+        return to_arrow(values, row_type)
+    except _MISFITS:
+        _refuse_first(values, row_type, fields, purpose)
+
+
+def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
+    """Return rows with exactly the declared columns; nothing of a value may be lost.
+
+    Raises:
+        OutputTypeError: The columns are others, or in another order, or hold what does not fit.
+
+    """
+    schema = arrow_schema(fields)
+    if rows.schema.equals(schema):
+        return rows
+    if rows.schema.names != schema.names:
+        raise OutputTypeError(
+            f"found the columns {', '.join(rows.schema.names)} put out {purpose}; expected {_declared(fields)}; name "
+            "the columns as the output schema does, in its order"
+        )
+    try:
+        return rows.cast(schema)
+    except _MISFITS as error:
+        raise OutputTypeError(
+            f"found a batch put out {purpose} that does not fit: {error}; expected the columns {_declared(fields)}; "
+            "cast them with pyarrow.compute.cast, or declare other types"
+        ) from error
+
+
+def _refuse_first(values: Sequence[Any], row_type: pa.DataType, fields: Sequence[Field], purpose: str) -> NoReturn:
+    for value in values:
+        try:
+            to_arrow([value], row_type)
+        except _MISFITS as error:
+            raise OutputTypeError(
+                f"found the output {shortened(value)} {purpose}, which does not fit: {error}; expected the columns "
+                f"{_declared(fields)}; put out a tuple or dict of these columns, or declare others"
+            ) from error
+    raise AssertionError("each output fits")
+
+
+def _declared(fields: Sequence[Field]) -> str:
+    return ", ".join(f"{field.name} {field.type.ddl()}" for field in fields)

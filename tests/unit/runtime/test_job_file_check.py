@@ -1,0 +1,122 @@
+"""Job files are checked before a driver runs them, here and by the supervisor."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog, RequestRecord
+from statecore.errors import JobDefinitionError
+from statecore.operations import job_file_check
+from statecore.operations.job_file_check import check_job_file
+from statecore.operations.job_file_checks import JobFileChecks
+from statecore.runtime import job_file_check as child
+
+SOUND = """
+import os
+from statecore import ProcessFunction
+
+
+class Same(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+
+def build(job):
+    print("a job file may print")
+    job.source(job.settings["name"], read=None).process(Same(), output="a int", uid="same")
+"""
+
+
+def check(tmp_path: Path, text: str, **settings: str) -> str | None:
+    path = tmp_path / "orders.py"
+    path.write_text(text)
+    return check_job_file(str(path), settings)
+
+
+def test_a_sound_job_file_is_built_with_its_settings(tmp_path: Path) -> None:
+    assert check(tmp_path, SOUND, name="in") is None
+    with pytest.raises(JobDefinitionError, match=r"orders\.py:13 in build: KeyError: 'name'; expected build\(job\)"):
+        check(tmp_path, SOUND)
+
+
+def test_it_runs_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "STATECORE_CATALOG", "PGPASSWORD", "API_TOKEN"):
+        monkeypatch.setenv(name, "secret")
+    with pytest.raises(JobDefinitionError) as refused:
+        check(tmp_path, "import os\nraise ValueError(os.environ)\n")
+    assert "PYTHONPATH" in str(refused.value) and "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def build(job:\n", r"orders\.py:1: SyntaxError: .* was never closed; expected"),
+        ("x = 1\n", r"found no build\(job\) in .*orders\.py; expected one; define it"),
+        ("def build(job):\n    job.source('a b', read=None)\n", r"orders\.py:2 in build: found the"),
+        ("def build(job):\n    exit(3)\n", r"orders\.py:2 in build: SystemExit: 3; expected"),
+        ("import os\nos._exit(4)\n", "Python ended with 4"),
+        ("import statecore.nothing\n", r"orders\.py:1: ModuleNotFoundError"),
+    ],
+)
+def test_a_wrong_job_file_is_refused_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(JobDefinitionError, match=reason):
+        check(tmp_path, text)
+
+
+def test_one_that_does_not_return_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert child.TIMEOUT_S <= 30
+    monkeypatch.setattr(job_file_check, "_CHILD", ["-c", "import signal; signal.alarm(1); signal.pause()"])
+    with pytest.raises(JobDefinitionError, match="did not return in time"):
+        check(tmp_path, SOUND)
+
+
+def test_one_in_a_store_is_fetched_first_and_named_by_its_url(tmp_path: Path) -> None:
+    (tmp_path / "orders.py").write_text("x = 1\n")
+    url = f"file://{tmp_path}/orders.py"
+    with pytest.raises(JobDefinitionError, match=f"found no build.* in {url}"):
+        check_job_file(url, {})
+    with pytest.raises(JobDefinitionError, match="found no job file"):
+        check_job_file(f"file://{tmp_path}/typo.py", {})
+
+
+def test_without_pyspark_only_the_syntax_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "only the syntax" in str(check(tmp_path, "x = 1\n"))
+    with pytest.raises(JobDefinitionError, match="SyntaxError"):
+        check(tmp_path, "x = (\n")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
+        opened.create_schema()
+        settings = {"name": "in"}
+        opened.register_job(
+            "j", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1, settings=settings
+        )
+        yield opened
+
+
+def answer(catalog: Catalog, path: Path, key: str) -> RequestRecord:
+    request = catalog.request("j", "check_job_file", {"artifact": str(path)}, key).id
+    # It is the supervisor's; a driver would take what it does not know for a request to stop.
+    assert catalog.next_request("j") is None
+    checks, deadline = JobFileChecks(catalog), time.monotonic() + 60
+    while time.monotonic() < deadline and catalog.get_request(request).state == "pending":
+        checks.answer()
+        time.sleep(0.05)
+    return catalog.get_request(request)
+
+
+def test_the_supervisor_checks_with_the_settings_of_the_job(catalog: Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "new.py"
+    path.write_text(SOUND)
+    assert answer(catalog, path, "1").state == "done"
+    path.write_text("import not_installed_here\n")
+    refused = str(answer(catalog, path, "2").error)
+    assert "new.py:1 imports not_installed_here" in refused and "install it on the supervisor's machine" in refused
