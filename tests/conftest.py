@@ -8,10 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from examples.quick_start import QUICK_START
 
 pytest_plugins = ["tests.support.marks", "tests.support.postgres", "tests.support.s3"]
+
+# How long an example takes says nothing while other tests run beside it.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -14,13 +14,13 @@ def cluster(ready: int, at_ms: int, message: str | None = None) -> ClusterRecord
 
 
 def test_it_is_done_when_all_are_ready() -> None:
-    resizing = Resizing(3)
-    assert [resizing.is_done(cluster(ready, ready)) for ready in (1, 2, 3)] == [False, False, True]
+    resizing = Resizing()
+    assert [resizing.is_done(cluster(ready, ready), 3) for ready in (1, 2, 3)] == [False, False, True]
 
 
 def test_a_complaint_that_is_reported_again_and_again_is_an_error_and_one_that_is_seen_again_is_not() -> None:
-    resizing = Resizing(3)
+    resizing = Resizing()
     for at_ms in (1, 2, 3, 4, 5, 5, 5):
-        assert not resizing.is_done(cluster(1, at_ms, "no quota"))
+        assert not resizing.is_done(cluster(1, at_ms, "no quota"), 3)
     with pytest.raises(ClusterError, match="cluster c: no quota"):
-        resizing.is_done(cluster(1, 6, "no quota"))
+        resizing.is_done(cluster(1, 6, "no quota"), 3)

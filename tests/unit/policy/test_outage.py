@@ -10,6 +10,9 @@ import pytest
 from statecore.policy import PolicySettings
 from tests.unit.policy.simulated import SimulatedJob
 
+# Simulated days: measuring coverage would take twice as long.
+pytestmark = pytest.mark.no_cover
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 SETTINGS = PolicySettings(min_parallelism=2, max_parallelism=16, catch_up_s=900.0)

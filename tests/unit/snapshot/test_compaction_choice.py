@@ -23,6 +23,9 @@ from statecore.snapshot.manifest import (
 from tests.support.handmade import MAX_PARALLELISM, STATES, manifest, operator
 from tests.unit.snapshot.merges import KIB, MIB, changelog, changelogs, named
 
+# Simulated epochs by the ten thousand: measuring coverage would take four times as long.
+pytestmark = pytest.mark.no_cover
+
 
 def base(size: int) -> KeyedFile:
     return changelog("base", size, kind=FileKind.BASE)

@@ -30,7 +30,7 @@ from statecore.errors import (
     StorageError,
     UnknownRecordError,
 )
-from statecore.operations.rescaling import Finding, Status, savepoint_name
+from statecore.operations.rescaling import Finding, Status, now_ms, savepoint_name
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch
@@ -276,7 +276,7 @@ def test_a_missing_state_file_is_named_exactly(catalog: Catalog, job: str, store
 def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_max_parallelism(
     catalog: Catalog, job: str, store: CheckpointStore, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    params: dict[str, Any] = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     savepoint = str(run_step(stop(job)))
     submitted: list[list[str]] = []
@@ -308,7 +308,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
 def test_a_rewrite_that_fails_says_with_which_exit_code(
     catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    params: dict[str, Any] = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
     monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
@@ -319,7 +319,7 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
 def test_a_rewrite_goes_on_while_the_catalog_is_away(
     catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
+    params: dict[str, Any] = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
     away: list[int] = []
@@ -473,7 +473,7 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
     catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease(job)
-    begun_ms = catalog_operator.now_ms()
+    begun_ms = now_ms()
     looks = iter([Status.WAITING, Status.DONE])
 
     def look(*_: object) -> Finding:

@@ -39,7 +39,7 @@ STEPS: list[tuple[str, Callable[..., Any]]] = [
     ("shrink_cluster", ShrinkClusterOperator),
     ("verify", VerifyOperator),
 ]
-OUT = {"parallelism": 4, "workers": 2}
+OUT: dict[str, Any] = {"parallelism": 4, "workers": 2}
 IN = {"parallelism": 1, "workers": 1}
 
 
