@@ -78,10 +78,10 @@ class Database:
                 yield connection
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Bring the tables to the newest revision; any number of processes may do so at once.
+        """Upgrade the tables to the newest revision; any number of processes may do so at once.
 
         Args:
-            only_if_new: Refuse tables of an older release: programs of that release may be at work.
+            only_if_new: Refuse tables of an older release: its programs may be running.
 
         Raises:
             CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
@@ -89,8 +89,8 @@ class Database:
         """
         with self._named():
             with self._reading.begin() as connection:
-                found = schema.revision(connection) or ""
-                if found >= schema.head() or (only_if_new and not schema.is_new(connection)):
+                is_new, found = schema.is_new(connection), schema.revision(connection)
+                if not is_new and (only_if_new or str(found) >= schema.head()):
                     schema.require_head(connection, self.name)
                     return
             if self._engine.dialect.name == "sqlite":
@@ -102,7 +102,7 @@ class Database:
                     schema.upgrade(connection)
 
     def revision(self) -> str | None:
-        """Return the revision of the tables; None when there are none, or they are older than revisions."""
+        """Return the revision of the tables; None when there are none."""
         with self._named(), self._reading.begin() as connection:
             return schema.revision(connection)
 
