@@ -36,7 +36,7 @@ class QuerySources:
 
     Attributes:
         names: The job's sources.
-        ticks: Whether ticks are read last (``runtime.ticks``), which nothing that is kept mentions.
+        ticks: Whether ticks are read last (``runtime.epoch.ticks``), which nothing that is kept mentions.
 
     """
 
@@ -96,7 +96,7 @@ def capture_progress(
     ``attempt`` becomes part of the paths, so that two drivers never write the same one.
     """
     # Where sources have come or gone since, files of the same name are about others.
-    same = previous is not None and _names(previous, sources) == sources.names
+    same = previous is not None and _names(previous) == sources.names
     known = {item.name: item for item in previous.progress} if previous is not None and same else {}
     captured = []
     for name in _needed(directory, epoch):
@@ -122,7 +122,7 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
     if not manifest.progress:
         # A savepoint made from tables: the sources are read from their beginning.
         return
-    before = _names(manifest, sources)
+    before = _names(manifest)
     for item in manifest.progress:
         data = store.read_file(item.file)
         if item.name.startswith("offsets/"):
@@ -138,9 +138,8 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
     )
 
 
-def _names(manifest: Manifest, sources: QuerySources) -> Sequence[str]:
-    """Return the sources of a manifest; of an old one that does not name them, those of the job."""
-    return tuple(source.name for source in manifest.sources) or sources.names
+def _names(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(source.name for source in manifest.sources)
 
 
 def _without_ticks(offsets: list[str], sources: QuerySources) -> list[str]:
