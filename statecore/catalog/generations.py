@@ -105,10 +105,10 @@ class Generations(Queries):
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True
 
-    def take_up_parallelism(
+    def apply_parallelism(
         self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
     ) -> bool:
-        """Note that a running driver goes on at another parallelism, as it was requested; so will the next driver.
+        """Record that a running driver goes on at the requested parallelism; so will the next driver.
 
         Args:
             job: Name of the job.

@@ -100,7 +100,7 @@ class Supervised:
         if request.kind == "rescale":
             wanted = request.arguments["parallelism"]
             result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
-            self._catalog.take_up_parallelism(self._job, mine.generation, wanted, request.id, result)
+            self._catalog.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
         path = self._store.write_savepoint(self._store.newest(), request.arguments["name"], reason="", now_ms=0)
         self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})

@@ -22,7 +22,7 @@ from tests.runtime.test_upkeep import EAGER
 pytestmark = pytest.mark.spark
 
 
-_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
+_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)
 _SAVEPOINT = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)
 _ASKED_FOR = (*_SAVEPOINT, *_RESCALE)
 _UNASKED = tuple(point for point in FaultPoint if point not in _ASKED_FOR)
@@ -74,7 +74,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
             asked = bench.catalog.request(JOB, "rescale", {"parallelism": new}, f"{len(manifests)}")
             wait(lambda: _is_over(bench, asked.id), "a kill, or the answer", 60)
             met = [point for point in left if (hits / point).exists()]
-            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_TAKEN_UP else old) for point in met)
+            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_APPLIED else old) for point in met)
         return not left
 
     try:

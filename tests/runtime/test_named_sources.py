@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import StateMigrationError
 from statecore.runtime import read_savepoint
-from statecore.runtime.driver.generation import check_sources
+from statecore.runtime.driver.checks import check_sources
 from statecore.snapshot.manifest import SourcePositions
 from statecore.testing import KeyedOperatorHarness, physical
 from tests.handmade import manifest

@@ -5,7 +5,7 @@ stream in the driver's memory that gives no rows; something new in it makes Spar
 
     committed epoch ─► earliest timers in its manifest ─► due, at once or when an alarm rings ─► tick ─► next epoch
 
-Ticks belong to a generation: no manifest mentions them, and where they stood is forgotten (``runtime.progress``).
+Ticks belong to a generation: no manifest mentions them, and where they stood is forgotten (``runtime.epoch.progress``).
 """
 
 from __future__ import annotations
