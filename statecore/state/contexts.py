@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -30,9 +31,9 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.state.batches import BatchKeys
-from statecore.state.heap import HeapKeyedStateBackend
+from statecore.state.keyed_backend import KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
-from statecore.state.tables import Key, Scope, split_scope
+from statecore.state.tables import Key, Scope
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 NO_WATERMARK = -(2**63)
@@ -94,7 +95,7 @@ class WindowTimers:
 
     """
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self.table = backend.timers(WINDOW_TIMERS)
 
@@ -106,11 +107,11 @@ class WindowTimers:
 class KeyedStateAccess:
     """Keyed state by descriptor, with the method names users know; None stands for a function without keys."""
 
-    def __init__(self, backend: HeapKeyedStateBackend | None) -> None:
+    def __init__(self, backend: KeyedStateBackend | None) -> None:
         self._given = backend
 
     @property
-    def _backend(self) -> HeapKeyedStateBackend:
+    def _backend(self) -> KeyedStateBackend:
         if self._given is None:
             raise StateError(
                 "found keyed state asked for by a function without keys; expected a KeyedProcessFunction or "
@@ -148,14 +149,14 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
 
     """
 
-    def __init__(self, backend: HeapKeyedStateBackend | None, subtask: int, parallelism: int) -> None:
+    def __init__(self, backend: KeyedStateBackend | None, subtask: int, parallelism: int) -> None:
         super().__init__(backend)
         self.keyed_backend = backend
         self.windows: WindowTimers | None = None
         self.subtask = subtask
         self.parallelism = parallelism
 
-    def windowed(self) -> tuple[HeapKeyedStateBackend, WindowTimers]:
+    def windowed(self) -> tuple[KeyedStateBackend, WindowTimers]:
         """Return keyed state and timers for windows; a function that has windows has no other timers.
 
         Raises:
@@ -171,7 +172,7 @@ class InitializationContext(NoBroadcastState):
     """Given to ``initialize_state``."""
 
     def __init__(
-        self, operator_state_store: OperatorStateBackend, keyed: HeapKeyedStateBackend | None, *, restored: bool
+        self, operator_state_store: OperatorStateBackend, keyed: KeyedStateBackend | None, *, restored: bool
     ) -> None:
         self.operator_state_store = operator_state_store
         self.keyed_state_store = KeyedStateAccess(keyed)
@@ -236,7 +237,7 @@ class _TimersOfWindowsAlone(_NoTimers):
 class KeyedTimers(_NoTimers):
     """Timers of the backend's current key and namespace."""
 
-    def __init__(self, moment: Moment, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, moment: Moment, backend: KeyedStateBackend) -> None:
         super().__init__(moment)
         self._backend = backend
         self.event = backend.timers(EVENT_TIMERS)
@@ -307,7 +308,7 @@ class KeyedElementContext(ElementContext):
 
     __slots__ = ("_backend",)
 
-    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend) -> None:
         super().__init__(moment, emitter, timers)
         self._backend = backend
 
@@ -333,7 +334,7 @@ class BatchElementContext(ElementContext):
     __slots__ = ("_backend", "_times")
 
     def __init__(
-        self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend | None
+        self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend | None
     ) -> None:
         super().__init__(moment, emitter, timers)
         self._backend = backend
@@ -454,7 +455,7 @@ class KeyedReadOnlyBroadcastContext(KeyedElementContext):
         moment: Moment,
         emitter: Emitter,
         timers: TimerService,
-        backend: HeapKeyedStateBackend,
+        backend: KeyedStateBackend,
         states: BroadcastStates,
     ) -> None:
         super().__init__(moment, emitter, timers, backend)
@@ -492,7 +493,7 @@ class BroadcastElementContext(ElementContext):
         moment: Moment,
         emitter: Emitter,
         states: BroadcastStates,
-        backend: HeapKeyedStateBackend | None,
+        backend: KeyedStateBackend | None,
     ) -> None:
         super().__init__(moment, emitter, _NoTimers(moment))
         self._states = states
@@ -511,16 +512,9 @@ class BroadcastElementContext(ElementContext):
                 "key the stream"
             )
         state = backend.get_state(descriptor)
-        try:
-            for key_group, rows in list(state.table.groups.items()):
-                # A copy, since the function may clear the state of the key.
-                for scope in list(rows):
-                    key, namespace = split_scope(scope)
-                    if namespace is None:
-                        backend.set_current_key(key, key_group)
-                        function(key, state)
-        finally:
-            backend.forget_current_key()
+        with closing(backend.each_key(descriptor)) as keys:
+            for key in keys:
+                function(key, state)
 
 
 def no_timers(moment: Moment) -> TimerService:
@@ -543,7 +537,7 @@ def _name_of(tag: OutputTag) -> str:
         ) from None
 
 
-def _current_scope(backend: HeapKeyedStateBackend) -> tuple[int, Scope]:
+def _current_scope(backend: KeyedStateBackend) -> tuple[int, Scope]:
     if backend.scope is None:
         raise _no_key_for_timer()
     return backend.key_group, backend.scope

@@ -42,7 +42,7 @@ from statecore.state.contexts import (
     no_timers,
     timers_of_windows_alone,
 )
-from statecore.state.heap import Clock, HeapKeyedStateBackend
+from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, split_scope
 from statecore.state.timers import PROCESSING_TIMERS, TimerTable
@@ -74,7 +74,7 @@ class ProcessOperator:
     def __init__(
         self,
         function: UserFunction,
-        keyed: HeapKeyedStateBackend | None,
+        keyed: KeyedStateBackend | None,
         operator: OperatorStateBackend,
         emitter: Emitter,
         *,
@@ -127,7 +127,7 @@ class ProcessOperator:
         if isinstance(self._function, CheckpointedFunction):
             self._function.initialize_state(InitializationContext(self._operator, self._keyed, restored=restored))
         self._function.open(self._runtime)
-        self._make_contexts(states, self._take_timers())
+        self._make_contexts(states, self._find_timers())
         if not allow_non_restored_state:
             self._require_all_registered()
         if self._keyed is not None:
@@ -241,7 +241,7 @@ class ProcessOperator:
         kept = None if keys is None else keys.of_rows(in_time.to_numpy(zero_copy_only=False))
         return rows.filter(in_time), kept, times.filter(in_time)
 
-    def _take_timers(self) -> TimerService:
+    def _find_timers(self) -> TimerService:
         """Find the timers that are the function's to fire, and those that are not."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
@@ -253,10 +253,9 @@ class ProcessOperator:
         else:
             service = timers_of_windows_alone(moment)
             self._event_timers = windows.table
-        tables = [table for table in keyed.tables.values() if isinstance(table, TimerTable)]
         self._foreign_timers = [
             table
-            for table in tables
+            for table in keyed.timer_tables()
             if table is not self._event_timers and table is not self._processing_timers and any(table.groups.values())
         ]
         return service
