@@ -37,7 +37,7 @@ _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _OVERDUE_MS = 60_000
 # Drivers report every half second, and a command renews its lease every ten.
-_UNHEARD_MS = 15_000
+_SETTLING_MS = 15_000
 _HISTORY = 10  # generations to look back: more failures than it takes to reach the longest backoff
 
 
@@ -71,7 +71,7 @@ class Supervisor:
         self._poll_interval_s = poll_interval_s
         self._names_file = names_file
         self._stopping = threading.Event()
-        self._deaf_ms: int | None = None
+        self._catalog_failed_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
 
@@ -98,7 +98,7 @@ class Supervisor:
         try:
             self._pass()
         except CatalogError:
-            self._deaf_ms = self._clock.now_ms()
+            self._catalog_failed_ms = self._clock.now_ms()
             raise
 
     def _pass(self) -> None:
@@ -107,7 +107,7 @@ class Supervisor:
         for cluster in self._catalog.clusters():
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
-            if not self._was_deaf():
+            if not self._catalog_was_away():
                 self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
         jobs = self._catalog.jobs()
         for job in jobs:
@@ -115,9 +115,9 @@ class Supervisor:
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
-    def _was_deaf(self) -> bool:
-        """Tell whether the catalog was away just now: then nobody could be heard, and silence says nothing yet."""
-        return self._deaf_ms is not None and self._clock.now_ms() - self._deaf_ms < _UNHEARD_MS
+    def _catalog_was_away(self) -> bool:
+        """Tell whether the catalog was away recently: then missing heartbeats prove nothing yet."""
+        return self._catalog_failed_ms is not None and self._clock.now_ms() - self._catalog_failed_ms < _SETTLING_MS
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
         """Collect a driver that this process started and that has ended."""
@@ -191,7 +191,7 @@ class Supervisor:
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=_HISTORY)
         if history and not history[0].ended:
-            if self._catalog.is_alive(history[0]) or self._was_deaf():
+            if self._catalog.is_alive(history[0]) or self._catalog_was_away():
                 return
             self._fail_lost(job.name)
             history = self._catalog.generations(job.name, limit=_HISTORY)

@@ -1,4 +1,4 @@
-"""Leases: one at a time may change a job, and what it was before is not forgotten."""
+"""Leases: one owner at a time may change a job, and the lease keeps the job as it was before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import LeaseRecord
-from statecore.catalog.restoring import fail_requests, note_job, restore_job
+from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 leases, runs = tables.leases, tables.rescale_runs
@@ -38,7 +38,7 @@ class Leases(Queries):
                 raise _held(found, now_ms)
             if found is not None:
                 _abandon(connection, found, now_ms, keep=owner)
-            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, note_job(connection, job))
+            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
             return lease
 
@@ -73,8 +73,7 @@ class Leases(Queries):
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
-            if found.before is not None:
-                restore_job(connection, job, found.before, reason, now_ms)
+            restore_job(connection, job, found.before, reason, now_ms)
             return found
 
     def release_lease(self, job: str, owner: str) -> None:
@@ -146,33 +145,20 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
     connection.execute(delete(leases).where(leases.c.job == found.job))
     reason = f"lease expired (owner {found.owner})"
     if not _has_ended(connection, found.owner):
-        _bring_back(connection, found, reason, now_ms)
+        restore_job(connection, found.job, found.before, reason, now_ms)
     unfinished = select(runs.c.run_id, runs.c.error).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )
     for run_id, error in connection.execute(unfinished).all():
-        told = reason if error is None else f"{error}; {reason}"
+        text = reason if error is None else f"{error}; {reason}"
         connection.execute(
-            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=told, updated_ms=now_ms)
+            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=text, updated_ms=now_ms)
         )
 
 
 def _has_ended(connection: Connection, owner: str) -> bool:
     """Tell whether the lease of a run has outlived the run: the job is what it was to become, or was rolled back."""
     return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
-
-
-def _bring_back(connection: Connection, found: LeaseRecord, reason: str, now_ms: int) -> None:
-    if found.before is not None:
-        restore_job(connection, found.job, found.before, reason, now_ms)
-        return
-    # A lease of an older release knows no more than that the job was to run.
-    connection.execute(
-        update(tables.jobs)
-        .where(tables.jobs.c.name == found.job)
-        .values(desired_state="running", start_from=None, updated_ms=now_ms)
-    )
-    fail_requests(connection, found.job, reason, now_ms)
 
 
 def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:

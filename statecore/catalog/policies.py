@@ -55,7 +55,7 @@ class Policies(Queries):
         with self._database.read() as connection:
             return records(connection.execute(select(policies).order_by(policies.c.job)).all(), PolicyRecord)
 
-    def remember(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
+    def save_memory(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
         """Replace what a policy remembers, unless somebody else has done so since it was read.
 
         Args:
@@ -70,7 +70,7 @@ class Policies(Queries):
         with self._write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding)
 
-    def reach_decision(
+    def record_decision(
         self,
         seen: PolicyRecord,
         memory: Mapping[str, Any],
@@ -154,7 +154,7 @@ class Policies(Queries):
         with self._database.read() as connection:
             return records(connection.execute(query).all(), DecisionRecord)
 
-    def announce_again(self, seen: DecisionRecord) -> bool:
+    def reannounce(self, seen: DecisionRecord) -> bool:
         """Record that an open decision is announced once more; of several who want to at once, one does."""
         unchanged = (
             decisions.c.id == seen.id,
@@ -165,7 +165,7 @@ class Policies(Queries):
             changes = update(decisions).where(*unchanged).values(announced_ms=self._clock.now_ms())
             return connection.execute(changes).rowcount == 1
 
-    def take_decision(self, number: int, run_id: str) -> DecisionRecord:
+    def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
         """Record that a rescale run carries out a decision; one that is not open stays as it is.
 
         Raises:

@@ -352,7 +352,7 @@ class LeaseRecord:
     """The right to change a job, held until ``expires_ms`` (exclusive) unless renewed.
 
     Attributes:
-        before: The job when the lease was taken; None in a lease of an older release.
+        before: The job when the lease was taken.
 
     """
 
@@ -361,7 +361,7 @@ class LeaseRecord:
     acquired_ms: int
     heartbeat_ms: int
     expires_ms: int
-    before: JobBefore | None = None
+    before: JobBefore
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def busy(catalog: Catalog, job: str) -> str:
     made = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
     policy = catalog.set_policy(job, {"max_parallelism": 8})
-    catalog.remember(policy, {}, "120 rows/s [of all] arrive")
+    catalog.save_memory(policy, {}, "120 rows/s [of all] arrive")
     catalog.acquire_lease(job, "manual__1", 60_000)
     sizes = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
     catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from statecore.runtime.backlog import detection as source_meters_module
 from statecore.runtime.backlog.detection import source_meters
-from statecore.runtime.backlog.meters import UNKNOWN, ProgressMeter, RateMeter, Waiting
+from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, RateMeter
 from statecore.runtime.epoch.dataflow import read_sources
 from statecore.runtime.job import Source
 
@@ -40,7 +40,7 @@ def test_files_wait_as_sparks_source_lists_and_logs_them(
         if read:
             meter.committed(f'{{"logOffset":{read - 1}}}')
         meter.measure()
-        assert meter.waiting() == Waiting(bytes=(FILES - read) * 9, files=FILES - read, files_read=read)
+        assert meter.pending() == Pending(bytes=(FILES - read) * 9, files=FILES - read, files_read=read)
 
     # Of what a query has written, the files of its committed batches count.
     written = {file.name: file.stat().st_size for file in output.glob("*.parquet")}
@@ -48,7 +48,7 @@ def test_files_wait_as_sparks_source_lists_and_logs_them(
     of_a_sink = spark.readStream.schema("n bigint").parquet(str(output))
     (meter,) = source_meters(of_a_sink, ["in"], tmp_path / "none", lambda: None).values()
     meter.measure()
-    assert meter.waiting() == Waiting(bytes=sum(written.values()), files=len(written), files_read=0)
+    assert meter.pending() == Pending(bytes=sum(written.values()), files=len(written), files_read=0)
 
 
 def test_every_source_of_a_query_has_its_own_meter_and_one_without_files_yet_has_none_waiting(
@@ -69,13 +69,13 @@ def test_every_source_of_a_query_has_its_own_meter_and_one_without_files_yet_has
     )
     assert list(meters) == ["none yet", "rate", "warming up", "batches"]
     meters["none yet"].measure()
-    assert meters["none yet"].waiting() == Waiting(bytes=0, files=0, files_read=0)
+    assert meters["none yet"].pending() == Pending(bytes=0, files=0, files_read=0)
     (tmp_path / "sources" / "1").mkdir(parents=True)
     (tmp_path / "sources" / "1" / "0").write_text("v1\n0")
     assert isinstance(meters["rate"], RateMeter)
     meters["rate"].measure()
-    assert (meters["rate"].waiting().records or 0) > 1_700_000_000
+    assert (meters["rate"].pending().records or 0) > 1_700_000_000
     for name in ("warming up", "batches"):
         assert isinstance(meters[name], ProgressMeter)
         meters[name].measure()
-        assert meters[name].waiting() == UNKNOWN
+        assert meters[name].pending() == UNKNOWN

@@ -16,8 +16,8 @@ from statecore.catalog import SourceBacklog
 from statecore.errors import StorageError
 from statecore.runtime.backlog import monitor as backlog_module
 from statecore.runtime.backlog.files import FileMeter, FileSourceOptions, ListedFile, logged_files, parsed_listing
-from statecore.runtime.backlog.meters import UNKNOWN, ProgressMeter, RateMeter, Waiting
-from statecore.runtime.backlog.monitor import Backlog
+from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, RateMeter
+from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.snapshot.manifest import SourcePositions
 from tests.handmade import manifest
 from tests.runtime.conftest import wait
@@ -80,10 +80,10 @@ class TestFiles:
         self, folder: Folder
     ) -> None:
         meter = folder.meter()
-        assert meter.waiting() == UNKNOWN
+        assert meter.pending() == UNKNOWN
         folder.add("a", "b")
         meter.measure()
-        assert meter.waiting() == Waiting(files=2, bytes=20, files_read=0)
+        assert meter.pending() == Pending(files=2, bytes=20, files_read=0)
 
     def test_files_of_committed_epochs_wait_no_more_and_those_of_a_running_one_still_do(self, folder: Folder) -> None:
         meter = folder.meter()
@@ -92,14 +92,14 @@ class TestFiles:
         folder.take("b c%d")
         folder.take("a")
         meter.committed(position(0))
-        assert meter.waiting().files == 2
+        assert meter.pending().files == 2
         meter.measure()
-        assert meter.waiting().files == 2
+        assert meter.pending().files == 2
         meter.committed(position(1))
-        assert meter.waiting() == Waiting(files=1, bytes=10, files_read=2)
+        assert meter.pending() == Pending(files=1, bytes=10, files_read=2)
         folder.take("é")
         meter.committed(position(2))
-        assert meter.waiting() == Waiting(files=0, bytes=0, files_read=3)
+        assert meter.pending() == Pending(files=0, bytes=0, files_read=3)
 
     @pytest.mark.parametrize("resumed_at", [2, 9, 10, 12])
     def test_a_resumed_job_knows_what_was_read_from_any_entry_of_a_compacted_log(
@@ -115,9 +115,9 @@ class TestFiles:
         meter = folder.meter()
         meter.committed(position(resumed_at))
         meter.measure()
-        assert meter.waiting().files == 13 - resumed_at
+        assert meter.pending().files == 13 - resumed_at
         meter.committed(position(12))
-        assert meter.waiting().files == 1
+        assert meter.pending().files == 1
 
     def test_a_meter_that_is_behind_catches_up_through_a_compaction(self, folder: Folder) -> None:
         meter = folder.meter()
@@ -127,12 +127,12 @@ class TestFiles:
             folder.take(f"f{n}", compact=n in (9, 19))
             if n == 4:
                 meter.committed(position(4))
-        assert meter.waiting().files == 16
+        assert meter.pending().files == 16
         for n in range(19):
             (folder.log / f"{n}.compact").unlink(missing_ok=True)
             (folder.log / str(n)).unlink(missing_ok=True)
         meter.committed(position(19))
-        assert meter.waiting().files == 1
+        assert meter.pending().files == 1
 
     def test_of_a_compaction_only_the_end_that_is_news_is_given(self, folder: Folder) -> None:
         folder.add(*(f"f{n}" for n in range(10)))
@@ -147,10 +147,10 @@ class TestFiles:
         folder.take("a")
         for each in (meter, newest_first):
             each.measure()
-            assert each.waiting().files == 3
+            assert each.pending().files == 3
             each.committed(position(0))
             each.measure()
-        assert (meter.waiting().files, newest_first.waiting().files) == (1, 2)
+        assert (meter.pending().files, newest_first.pending().files) == (1, 2)
 
     def test_a_source_that_goes_by_names_takes_files_of_one_name_for_one(self, folder: Folder) -> None:
         folder.add("day1/a", "day2/a", "day2/b")
@@ -158,7 +158,7 @@ class TestFiles:
         meter = folder.meter(by_name=True)
         meter.committed(position(0))
         meter.measure()
-        assert meter.waiting().files == 1
+        assert meter.pending().files == 1
 
     def test_files_that_were_moved_away_are_not_there_to_wait(self, folder: Folder) -> None:
         folder.add("a", "b")
@@ -166,7 +166,7 @@ class TestFiles:
         meter.measure()
         del folder.files["file:/in/a"]
         meter.measure()
-        assert meter.waiting().files == 1
+        assert meter.pending().files == 1
 
     def test_a_listing_is_read_whatever_the_paths_have_in_them(self) -> None:
         assert parsed_listing(f"{LOCAL}\0{S3}") == {
@@ -185,14 +185,14 @@ class TestRate:
         monkeypatch.setattr(time, "time", lambda: now_s)
         meter = RateMeter(50, tmp_path)
         meter.measure()
-        assert meter.waiting() == UNKNOWN
+        assert meter.pending() == UNKNOWN
         (tmp_path / "0").write_text(f"v1\n{int(now_s * 1000) - 10_500}")
         meter.measure()
-        assert meter.waiting() == Waiting(records=500)
+        assert meter.pending() == Pending(records=500)
         meter.committed("8")
-        assert meter.waiting() == Waiting(records=100)
+        assert meter.pending() == Pending(records=100)
         meter.committed("11")
-        assert meter.waiting() == Waiting(records=0)
+        assert meter.pending() == Pending(records=0)
 
 
 class TestProgress:
@@ -208,23 +208,23 @@ class TestProgress:
 
     def test_kafka_is_behind_by_its_newest_offsets_less_the_committed_ones(self) -> None:
         meter = ProgressMeter(lambda: self.KAFKA)
-        assert meter.waiting() == UNKNOWN
+        assert meter.pending() == UNKNOWN
         meter.measure()
-        assert meter.waiting() == Waiting(records=34)
+        assert meter.pending() == Pending(records=34)
         meter.committed('{"orders":{"0":145,"1":130,"2":1}}')
-        assert meter.waiting() == Waiting(records=8)
+        assert meter.pending() == Pending(records=8)
 
     def test_a_table_tells_bytes_and_files(self) -> None:
         meter = ProgressMeter(lambda: {"metrics": {"numBytesOutstanding": "3456", "numFilesOutstanding": "8"}})
         meter.committed("not JSON")
         meter.measure()
-        assert meter.waiting() == Waiting(bytes=3456, files=8)
+        assert meter.pending() == Pending(bytes=3456, files=8)
 
     @pytest.mark.parametrize("said", [None, {}, {"latestOffset": {"a": {"b": 7}}, "endOffset": 3}, {"metrics": {}}])
     def test_a_source_that_says_nothing_cannot_tell(self, said: Mapping[str, Any] | None) -> None:
         meter = ProgressMeter(lambda: said)
         meter.measure()
-        assert meter.waiting() == UNKNOWN
+        assert meter.pending() == UNKNOWN
 
 
 class Notes:
@@ -257,8 +257,8 @@ class Scripted:
     def committed(self, position: str) -> None:
         self.read = int(position)
 
-    def waiting(self) -> Waiting:
-        return Waiting(files=(self.there or 0) - self.read)
+    def pending(self) -> Pending:
+        return Pending(files=(self.there or 0) - self.read)
 
 
 class TestBacklog:
@@ -278,7 +278,7 @@ class TestBacklog:
             return [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
         notes, broken, sound = Notes(), Scripted(), Scripted()
-        backlog = Backlog(notes, "orders", 1, {"broken": broken, "in": sound}, self.after(0, 2))  # type: ignore[arg-type]
+        backlog = BacklogMonitor(notes, "orders", 1, {"broken": broken, "in": sound}, self.after(0, 2))  # type: ignore[arg-type]
         assert backlog.committed(self.after(1, 3)) == ()
         backlog.start()
         try:
@@ -299,7 +299,7 @@ class TestBacklog:
     def test_lag_is_the_age_of_the_newest_event_time_that_was_read(self) -> None:
         newest_ms = int(time.time() * 1000) - 60_000
         resumed = self.after(0, 2, newest_ms)
-        backlog = Backlog(Notes(), "orders", 1, {"in": Scripted(), "new": Scripted()}, resumed)  # type: ignore[arg-type]
+        backlog = BacklogMonitor(Notes(), "orders", 1, {"in": Scripted(), "new": Scripted()}, resumed)  # type: ignore[arg-type]
         backlog.start()
         try:
             wait(lambda: backlog.committed(resumed), "the first measurement")
@@ -312,10 +312,10 @@ class TestBacklog:
     def test_a_listing_that_does_not_come_back_holds_up_neither_an_epoch_nor_the_end(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backlog_module, "_FAREWELL_S", 0.1)
+        monkeypatch.setattr(backlog_module, "_JOIN_TIMEOUT_S", 0.1)
         stuck = Scripted()
         stuck.blocked.clear()
-        backlog = Backlog(Notes(), "orders", 1, {"in": stuck}, None)  # type: ignore[arg-type]
+        backlog = BacklogMonitor(Notes(), "orders", 1, {"in": stuck}, None)  # type: ignore[arg-type]
         backlog.start()
         try:
             began = time.monotonic()

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from statecore.errors import StorageError
-from statecore.runtime.backlog.meters import UNKNOWN, Waiting
+from statecore.runtime.backlog.meters import UNKNOWN, Pending
 
 SEPARATOR = "\0"
 _COMPACT = ".compact"
@@ -71,7 +71,7 @@ class FileMeter:
         self._offset = self._read_up_to = -1
         self._read: dict[str, int] = {}
         self._files_read = 0
-        self._waiting: dict[str, int] | None = None
+        self._pending: dict[str, int] | None = None
 
     def measure(self) -> None:
         """List the folder."""
@@ -79,7 +79,7 @@ class FileMeter:
         with self._lock:
             self._catch_up()
             oldest_ms = self._forget_old()
-            self._waiting = {
+            self._pending = {
                 path: file.size
                 for path, file in listed.items()
                 if path not in self._read and file.modified_ms >= oldest_ms
@@ -89,15 +89,15 @@ class FileMeter:
         """Take the files of committed epochs out of those that wait."""
         with self._lock:
             self._offset = int(json.loads(position)["logOffset"])
-            if self._waiting is not None:
+            if self._pending is not None:
                 self._catch_up()
 
-    def waiting(self) -> Waiting:
+    def pending(self) -> Pending:
         """Return files and bytes; how many records are in them is not known."""
         with self._lock:
-            if self._waiting is None:
+            if self._pending is None:
                 return UNKNOWN
-            return Waiting(bytes=sum(self._waiting.values()), files=len(self._waiting), files_read=self._files_read)
+            return Pending(bytes=sum(self._pending.values()), files=len(self._pending), files_read=self._files_read)
 
     def _catch_up(self) -> None:
         """Read what the log says of the offsets since the last call."""
@@ -107,8 +107,8 @@ class FileMeter:
             known_by = self._options.identity(path)
             self._files_read += known_by not in self._read
             self._read[known_by] = modified_ms
-            if self._waiting is not None:
-                self._waiting.pop(known_by, None)
+            if self._pending is not None:
+                self._pending.pop(known_by, None)
         self._read_up_to = self._offset
 
     def _forget_old(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Pending:
     """What a source has and no committed epoch has read; None where it cannot tell.
 
     Attributes:
@@ -26,7 +26,7 @@ class Waiting:
     files_read: int | None = None
 
 
-UNKNOWN = Waiting()
+UNKNOWN = Pending()
 
 
 class SourceMeter(Protocol):
@@ -38,7 +38,7 @@ class SourceMeter(Protocol):
     def committed(self, position: str) -> None:
         """Take note of how far committed epochs have read: the offset as Spark writes it."""
 
-    def waiting(self) -> Waiting:
+    def pending(self) -> Pending:
         """Return what waits, as far as the newest look shows it."""
 
 
@@ -67,12 +67,12 @@ class RateMeter:
         """Its offset is a number of seconds."""
         self._read_seconds = int(position)
 
-    def waiting(self) -> Waiting:
+    def pending(self) -> Pending:
         """Return the records of the whole seconds since the newest committed one."""
         if self._began_ms is None:
             return UNKNOWN
         seconds = int(time.time() * 1000 - self._began_ms) // 1000
-        return Waiting(records=max(0, seconds - self._read_seconds) * self._rows_per_second)
+        return Pending(records=max(0, seconds - self._read_seconds) * self._rows_per_second)
 
 
 class ProgressMeter:
@@ -96,12 +96,12 @@ class ProgressMeter:
         """Note the offset, which counts where the progress tells the source's own newest one."""
         self._position = position
 
-    def waiting(self) -> Waiting:
+    def pending(self) -> Pending:
         """Return what the progress says."""
         return UNKNOWN if self._newest is None else reported(self._newest, self._position)
 
 
-def reported(progress: Mapping[str, Any], position: str | None) -> Waiting:
+def reported(progress: Mapping[str, Any], position: str | None) -> Pending:
     """Return what waits according to a source's part of the query's progress.
 
     Kafka: its newest offsets less the committed ones, over all partitions. Table formats that report
@@ -115,8 +115,8 @@ def reported(progress: Mapping[str, Any], position: str | None) -> Waiting:
     metrics = progress.get("metrics") or {}
     if "maxOffsetsBehindLatest" in metrics:
         read = progress["endOffset"] if position is None else json.loads(position)
-        return Waiting(records=_records_behind(progress["latestOffset"], read))
-    return Waiting(bytes=_count(metrics.get("numBytesOutstanding")), files=_count(metrics.get("numFilesOutstanding")))
+        return Pending(records=_records_behind(progress["latestOffset"], read))
+    return Pending(bytes=_count(metrics.get("numBytesOutstanding")), files=_count(metrics.get("numFilesOutstanding")))
 
 
 def _records_behind(latest: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[str, int]]) -> int:

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 # To measure takes at most this part of the time, however many files there are.
 _COST = 0.05
-_FAREWELL_S = 2.0
+_JOIN_TIMEOUT_S = 2.0
 
 
-class Backlog:
+class BacklogMonitor:
     """Measures now and then, and writes what it finds to the catalog.
 
     Args:
@@ -68,7 +68,7 @@ class Backlog:
         """End the thread; a measurement that is under way is not waited for."""
         self._ended.set()
         if self._thread.is_alive():
-            self._thread.join(_FAREWELL_S)
+            self._thread.join(_JOIN_TIMEOUT_S)
 
     def committed(self, manifest: Manifest) -> tuple[SourceBacklog, ...]:
         """Return what is known to wait after an epoch; nothing before the first measurement."""
@@ -120,7 +120,7 @@ class Backlog:
         # What was found before a failure is no answer any more.
         if name not in self._failing:
             try:
-                waiting = meter.waiting()
+                waiting = meter.pending()
             except Exception:
                 log.exception("what source %s says of itself cannot be read", name)
         return SourceBacklog(

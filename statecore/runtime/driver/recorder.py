@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from statecore.catalog import Catalog
-from statecore.runtime.backlog.monitor import Backlog
+from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import record_epoch
 from statecore.runtime.epoch.report import EpochReport
 
@@ -21,7 +21,7 @@ class EpochRecorder:
 
     """
 
-    def __init__(self, catalog: Catalog, backlog: Backlog) -> None:
+    def __init__(self, catalog: Catalog, backlog: BacklogMonitor) -> None:
         self._catalog = catalog
         self._backlog = backlog
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.runtime.backlog.detection import source_meters
-from statecore.runtime.backlog.monitor import Backlog, QueryProgress
+from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.recorder import EpochRecorder
@@ -41,7 +41,7 @@ class Wired:
 
     records: DataFrame
     runner: EpochRunner
-    backlog: Backlog
+    backlog: BacklogMonitor
     savepoints: SavepointWriter
     rescales: LiveRescaler
     side_jobs: SideJobs
@@ -65,7 +65,7 @@ def wire(
     records = read_sources(spark, resumed.plan.sources, None if ticks is None else ticks.rows)
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
-    backlog = Backlog(catalog, job.name, number, meters, resumed.point.manifest)
+    backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
     stack.callback(backlog.close)
     runner = EpochRunner(
         job=job.name,

@@ -172,7 +172,7 @@ sa.Table(
     sa.Column("acquired_ms", sa.BigInteger, nullable=False),
     sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
-    sa.Column("before", sa.JSON(none_as_null=True)),
+    sa.Column("before", sa.JSON, nullable=False),
 )
 
 sa.Table(
