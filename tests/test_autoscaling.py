@@ -252,7 +252,7 @@ def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_
     clock.advance(LAPSES_AFTER_MS)
     assert list(decisions_to_announce(catalog, clock.now_ms())) == []
     ended = catalog.decision(decision.id)
-    assert ended.state == "failed" and "see whether it is paused" in (ended.outcome or "")
+    assert ended.state == "failed" and "check whether it is paused" in (ended.outcome or "")
 
 
 def test_settings_that_do_not_fit_are_said_to_whoever_looks(catalog: Catalog, clock: ManualClock) -> None:

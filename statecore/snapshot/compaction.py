@@ -260,10 +260,10 @@ def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
     """
     data = [store.read_file(item.file) for item in merge.inputs]
     for part in _slices(merge):
-        taken = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
+        parts = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
         inputs = [
             (encoded, item.kind, groups)
-            for encoded, item, groups in zip(data, merge.inputs, taken, strict=True)
+            for encoded, item, groups in zip(data, merge.inputs, parts, strict=True)
             if groups is not None
         ]
         table = _by_columns(merge, inputs)
@@ -289,9 +289,9 @@ def _by_rows(merge: Merge, inputs: _Inputs, part: KeyGroupRange) -> pa.Table:
     encode = key_encoder([field.type for field in merge.key_fields])
     backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
     table = backend.restored_table(merge.state.name, schema)
-    for encoded, kind, taken in inputs:
+    for encoded, kind, key_groups in inputs:
         decode = decode_base if kind is FileKind.BASE else decode_changelog
-        apply_rows(table, decode(encoded, taken), taken, encode)
+        apply_rows(table, decode(encoded, key_groups), key_groups, encode)
     if ttl is not None and ttl.cleanup_full_snapshot:
         table = without_expired(table, ttl.ttl_ms, merge.now_ms)
     return rows_table(base_rows(table), _key_schema(merge), schema, merge.state.name)

@@ -270,9 +270,9 @@ class HeapKeyedStateBackend:
             StateConflictError: Two snapshots hold one state with different kinds or types.
 
         """
-        taken = self._checked(snapshots)
+        checked = self._checked(snapshots)
         self._start_afresh()
-        for snapshot in taken:
+        for snapshot in checked:
             for name, (schema, groups) in snapshot.states.items():
                 held = self.tables.get(name)
                 if held is not None and not held.schema.has_form_of(schema):
@@ -284,10 +284,10 @@ class HeapKeyedStateBackend:
                         table.touched(key_group)
 
     def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
-        # Taken before anything is emptied: they may be made from this very backend as they are asked for.
-        taken = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
+        # Listed before anything is emptied: a generator may take the snapshots from this very backend.
+        listed = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
         schemas: dict[str, TableSchema] = {}
-        for snapshot in taken:
+        for snapshot in listed:
             if snapshot.max_parallelism != self.max_parallelism:
                 raise MaxParallelismError(
                     f"found a snapshot of max parallelism {snapshot.max_parallelism}; expected {self.max_parallelism}, "
@@ -296,7 +296,7 @@ class HeapKeyedStateBackend:
             for name, (schema, _) in snapshot.states.items():
                 if not schemas.setdefault(name, schema).has_form_of(schema):
                     raise conflict_of_snapshots(name, schemas[name], schema)
-        return taken
+        return listed
 
     def _start_afresh(self) -> None:
         """Empty every table and forget what was registered."""

@@ -12,7 +12,7 @@ from statecore.errors import StateTypeError
 from statecore.model import Field, StructType, arrow_schema
 from statecore.model.arrow_values import to_arrow
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, SUBTASK, TIMESTAMP, OperatorSpec, crossing_column
-from statecore.runtime.worker.fitting import fitted
+from statecore.runtime.worker.output_schema import cast_to_schema
 from statecore.state.process import MAIN_OUTPUT
 
 _FIXED = ((SUBTASK, "int", pa.int32()), (COMMIT, "string", pa.string()), (ATTEMPT, "bigint", pa.int64()),
@@ -69,8 +69,8 @@ class CrossingRows:
         """Take many outputs as columns; what nobody reads is dropped."""
         if tag in self._values:
             self._close(tag)
-            fitting = fitted(rows, pa.schema(list(self._types[tag])), "for another operator")
-            self._made[tag].append((fitting.to_struct_array(), timestamps_ms))
+            made = cast_to_schema(rows, pa.schema(list(self._types[tag])), "for another operator")
+            self._made[tag].append((made.to_struct_array(), timestamps_ms))
 
     def batches(self, phase: int) -> list[pa.RecordBatch]:
         """Return what was taken since the last call."""

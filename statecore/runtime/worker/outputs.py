@@ -20,7 +20,7 @@ from statecore.errors import StateTypeError
 from statecore.model import arrow_schema
 from statecore.model.arrow_values import to_arrow
 from statecore.runtime.messages import StagedSink
-from statecore.runtime.worker.fitting import fitted
+from statecore.runtime.worker.output_schema import cast_to_schema
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import StagedOutput
 from statecore.state.process import MAIN_OUTPUT
@@ -75,9 +75,9 @@ class Outputs:
                 buffer.flush()
         else:
             # Taken also when there is no sink: a generator works only while somebody asks.
-            taken = list(values)
+            rows = list(values)
             for buffer in self._main:
-                buffer.add_all(taken)
+                buffer.add_all(rows)
 
     def emit_batch(self, tag: str, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         """Take many outputs as columns."""
@@ -113,7 +113,7 @@ class _OutputBuffer:
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
         self.flush()
-        self._batches.append(fitted(rows, self._schema, f"for sink {self.sink.name!r}"))
+        self._batches.append(cast_to_schema(rows, self._schema, f"for sink {self.sink.name!r}"))
 
     def stage(self, path: str) -> StagedOutput | None:
         self.flush()

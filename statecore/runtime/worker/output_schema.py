@@ -1,4 +1,4 @@
-"""Brings the columns that a function over batches puts out into the form that was declared."""
+"""Casts the output of a batch function to the declared columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pyarrow as pa
 from statecore.errors import StateTypeError
 
 
-def fitted(rows: pa.RecordBatch, schema: pa.Schema, purpose: str) -> pa.RecordBatch:
-    """Return rows with exactly the declared types; nothing of a value may be lost.
+def cast_to_schema(rows: pa.RecordBatch, schema: pa.Schema, purpose: str) -> pa.RecordBatch:
+    """Return rows with exactly the declared types; a lossy cast is refused.
 
     Raises:
-        StateTypeError: The columns are others, or in another order, or hold what does not fit.
+        StateTypeError: The columns have other names or another order, or a value does not fit.
 
     """
     if rows.schema.equals(schema):
