@@ -18,7 +18,7 @@ from statecore.errors import CatalogError, ConfigurationError
 from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
-# libpq would wait for many minutes for a server that went away without a word, and whoever asks stands still meanwhile:
+# libpq would wait many minutes for a server that vanished, and block its caller:
 # seconds, but for the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 _SCHEMA_LOCK = 7_371_613  # any number, the same in every process

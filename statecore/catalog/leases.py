@@ -19,14 +19,14 @@ class Leases(Queries):
     """Queries on leases."""
 
     def acquire_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
-        """Take the lease on a job, or renew it if the owner has it; of several owners at once, one gets it.
+        """Acquire the lease on a job, or renew the owner's; of several callers at once, one gets it.
 
-        The job as it is when the lease is taken is noted with it. A lease that has expired may be taken; the job is
-        then brought back first, as by ``recover_expired_lease``.
+        The lease saves the job as it is. An expired lease of another owner is replaced, after the job is restored as by
+        ``recover_expired_lease``.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has it; the message names the owner and the expiry.
+            LeaseHeldError: Another owner has it; the message names owner and expiry.
 
         """
         with self._write_job(job) as connection:
@@ -43,12 +43,12 @@ class Leases(Queries):
             return lease
 
     def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
-        """Prolong the owner's lease, also a late one that nobody has taken yet.
+        """Renew the owner's lease, even an expired one that was not replaced yet.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has it by now.
-            UnknownRecordError: It has expired and was taken back.
+            LeaseHeldError: Another owner has it by now.
+            UnknownRecordError: It expired and was recovered.
 
         """
         with self._write_job(job) as connection:
@@ -56,18 +56,18 @@ class Leases(Queries):
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
-        """Put a job back to what it was when its lease was taken, from its newest epoch; the lease is kept and renewed.
+        """Restore the job that the lease saved, from its newest epoch; renew the lease.
 
         Args:
             job: Name of the job.
-            owner: Who has the lease.
-            ttl_ms: How long to have it from now on.
-            reason: Why, for those whose request comes to nothing.
+            owner: The lease's owner.
+            ttl_ms: Time until the renewed lease expires.
+            reason: Why; the error of the job's unfinished requests.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has the lease by now.
-            UnknownRecordError: It has expired and was taken back, and the job with it.
+            LeaseHeldError: Another owner has the lease by now.
+            UnknownRecordError: The lease expired, and the job was restored already.
 
         """
         with self._write_job(job) as connection:
@@ -77,7 +77,7 @@ class Leases(Queries):
             return found
 
     def release_lease(self, job: str, owner: str) -> None:
-        """Give the lease back; nothing happens if the owner does not have it."""
+        """Release the lease; does nothing if the owner does not have it."""
         with self._write_job(job) as connection:
             connection.execute(delete(leases).where(leases.c.job == job, leases.c.owner == owner))
 
@@ -87,19 +87,18 @@ class Leases(Queries):
             return _get(connection, job)
 
     def expired_leases(self) -> list[LeaseRecord]:
-        """Return the leases that have expired and were not given back."""
+        """Return the leases that expired without being released."""
         query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
         with self._database.read() as connection:
             return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
-        """Bring back a job whose lease has expired: what it was when the lease was taken, from its newest epoch.
+        """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
-        What its owner left unfinished is marked failed; of a run that has ended, done or rolled back, nothing is taken
-        back.
+        A job whose run has ended, done or rolled back, stays as it is.
 
         Returns:
-            The lease that was taken back, or None if it was renewed, released or taken in the meantime.
+            The expired lease, or None if it was renewed, released or replaced in the meantime.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -141,7 +140,7 @@ def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int)
 
 
 def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
-    """Delete an expired lease, bring the job back and fail its running rescales, except the run ``keep``."""
+    """Delete an expired lease, restore the job and fail its running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
     reason = f"lease expired (owner {found.owner})"
     if not _has_ended(connection, found.owner):
@@ -157,7 +156,7 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
 
 
 def _has_ended(connection: Connection, owner: str) -> bool:
-    """Tell whether the lease of a run has outlived the run: the job is what it was to become, or was rolled back."""
+    """Tell whether the run behind a lease has ended: then the job is as it should be."""
     return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
 
 

@@ -1,4 +1,4 @@
-"""What whoever is on call should do about how a job stands."""
+"""Advice to the engineer on call about a job."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class HeapKeyedStateBackend:
         scope: The current key within the current namespace; None without a current key.
         batch: The keys of the batch at work; None without one.
         rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
-            cannot go on from them.
+            cannot continue them.
 
     """
 

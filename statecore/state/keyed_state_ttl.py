@@ -147,7 +147,7 @@ class TtlListState(HeapListState):
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added.
 
-        Whoever walks through them to the end, and finds all of them expired, removes them by it.
+        A walk to the end that finds all of them expired removes them.
         """
         rule, scope = self._rule, self._scope()
         rule.touch()

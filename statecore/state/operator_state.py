@@ -45,7 +45,7 @@ class OperatorStateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeldOperatorState:
-    """One operator state in the very container that it lives in, which belongs to whoever has this.
+    """One operator state in its live container; the holder of this object owns the container.
 
     Attributes:
         mode, type, strategy: As in a snapshot.
@@ -139,7 +139,7 @@ class OperatorListState:
         """Return the state with its container, which is still this state's own."""
         return HeldOperatorState(self.mode, self.type, self.strategy, self._elements)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Go on with an empty container and leave the old one to others."""
         self._elements = []
 
@@ -312,7 +312,7 @@ class BroadcastMapState(_BroadcastEntries):
         """Return the state with its container, which is still this state's own."""
         return HeldOperatorState(DistributionMode.BROADCAST, self.type, CONTIGUOUS, [self._entries])
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Go on with an empty container and leave the old one to others."""
         self._entries = self.read_only._entries = {}
 
@@ -447,7 +447,7 @@ class OperatorStateBackend:
         """
         detached = self._held()
         for state in self._live():
-            state.let_go()
+            state.release()
         self._start_afresh({})
         return detached
 

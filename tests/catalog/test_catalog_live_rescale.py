@@ -36,7 +36,7 @@ def test_a_driver_that_was_replaced_changes_nothing(catalog: Catalog, job: str, 
     assert parallelisms(catalog, job) == (2, 2)
     overtaken = catalog.get_request(asked.id)
     assert overtaken.state == "failed"
-    assert "the driver ended before it took up the parallelism" in str(overtaken.error)
+    assert "the driver ended before it applied the parallelism" in str(overtaken.error)
 
 
 def test_a_job_that_is_to_stop_stays_as_it_is(catalog: Catalog, job: str, asked: RequestRecord) -> None:

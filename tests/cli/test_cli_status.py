@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, EpochRecord, LeaseRecord, RescaleRunRecord, SourceBacklog, StepTimes
+from statecore.catalog import Catalog, EpochRecord, JobBefore, LeaseRecord, RescaleRunRecord, SourceBacklog, StepTimes
 from statecore.operations.advice import advice
 from statecore.operations.standing import Standing, standing
 from tests.cli.shell import assert_refused, run
@@ -148,8 +148,23 @@ def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:
     assert advice(later(healthy, 0, job=stopped, alive=False)) == []
 
 
+BEFORE = JobBefore(
+    "running",
+    "/jobs/orders.py",
+    2,
+    16,
+    None,
+    0,
+    False,
+    False,
+    workers=None,
+    generation=1,
+    allow_non_restored_state=False,
+)
+
+
 def test_a_lease_is_left_alone_until_it_expires(healthy: Standing) -> None:
-    lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10)
+    lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10, BEFORE)
     assert "run-1 is changing the job" in advice(later(healthy, 9, lease=lease))[0]
     assert "has expired: the supervisor takes it back" in advice(later(healthy, 10, lease=lease))[0]
 

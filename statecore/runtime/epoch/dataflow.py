@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Runner = Callable[[OperatorPlan, "DataFrame"], "DataFrame"]
-"""Runs an operator's subtasks over their rows; gives crossing rows and commits."""
+"""Runs an operator's subtasks over their rows; returns crossing rows and commits."""
 
-# What comes with rows that another operator has made.
+# Columns of rows from another operator.
 _PASSED = (COMMIT, ATTEMPT, PHASE, TIMESTAMP)
 
 
@@ -107,7 +107,7 @@ class Dataflow:
         self._persisted: list[DataFrame] = []
         uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
         self._uses = uses
-        # What is read twice must not be computed twice: the second time its rows might come in another order.
+        # An input with two readers is computed once: a second time its rows might come in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
         self._crossing: dict[str, DataFrame] = {}
 
@@ -123,7 +123,7 @@ class Dataflow:
 
         Args:
             run: Runs an operator.
-            specs: Per operator uid what its subtasks are told.
+            specs: Per operator uid the message to its subtasks.
 
         """
         passed_on: set[str] = set()
@@ -141,12 +141,12 @@ class Dataflow:
         return union
 
     def close(self) -> None:
-        """Let go of what was kept for a second reader."""
+        """Unpersist inputs with two readers."""
         for df in self._persisted:
             df.unpersist()
 
     def _made(self, df: DataFrame) -> DataFrame:
-        """Run an operator now and keep what it gave: two readers at once might each run it, as two attempts."""
+        """Run an operator now and persist its output: two readers might each run it, as two attempts."""
         shared = self._shared(df)
         shared.count()
         return shared
@@ -232,7 +232,7 @@ def _every(parallelism: int) -> Column:
 
 
 def _anywhere(schema: str, record: Column, parallelism: int) -> Column:
-    """Return a subtask that follows from the record alone, so that every attempt sends it to the same one."""
+    """Return a subtask computed from the record alone, so that every attempt sends it to the same one."""
     text = F.to_json(record) if "map<" in schema else record
     return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
 

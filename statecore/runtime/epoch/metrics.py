@@ -1,4 +1,4 @@
-"""From what an epoch's subtasks report to what the catalog holds of it."""
+"""Converts the reports of an epoch's subtasks to the catalog's records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record_epoch(catalog: Catalog, report: EpochReport, backlog: Sequence[Source
     Args:
         catalog: Takes them.
         report: The epoch.
-        backlog: What waits after it.
+        backlog: The backlog after it.
 
     Raises:
         CatalogError: The catalog cannot be reached.
@@ -59,7 +59,7 @@ def _figures(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
 
 
 def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]]) -> Iterator[KeyGroupsRecord]:
-    """Yield how the state of each operator with a key is spread, when its subtasks have counted it."""
+    """Yield the state per key group of each keyed operator whose subtasks counted it."""
     for operator in manifest.operators:
         counted = commits[operator.uid]
         if any(commit.state_rows is None for commit in counted):
@@ -77,7 +77,7 @@ def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit
 
 def _spread(commits: Sequence[SubtaskCommit], weights: Mapping[str, float]) -> tuple[int, ...]:
     """Return the rows of each key group, each times the weight of its state."""
-    # The ranges of the subtasks follow on each other, from the first key group to the last.
+    # The ranges of the subtasks are contiguous, from the first key group to the last.
     return tuple(
         round(sum(rows[group] * weights[state] for state, rows in (commit.state_rows or {}).items()))
         for commit in commits

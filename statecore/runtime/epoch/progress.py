@@ -7,8 +7,8 @@ Spark's checkpoint directory is disposable: a query without Spark-native state g
     commits/N-1, N      commits/N is made here: Spark writes it after foreachBatch, the manifest is written inside
     sources/<i>/…       logs of file sources: which files went into which epoch, from the newest compaction on
 
-Spark knows sources by their number in the query alone. What is kept is in the order of the sources that the manifest
-names; it is laid down in the order that they have then, so that sources may come, go and change places.
+Spark identifies sources by their number in the query. The files kept use the order of the sources in the manifest; they
+are laid down in the order of the new query, so sources may be added, dropped and moved.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def capture_progress(
 
     ``attempt`` becomes part of the paths, so that two drivers never write the same one.
     """
-    # Where sources have come or gone since, files of the same name are about others.
+    # If sources were added or dropped since, files of the same name belong to other sources.
     same = previous is not None and _names(previous) == sources.names
     known = {item.name: item for item in previous.progress} if previous is not None and same else {}
     captured = []
@@ -120,7 +120,7 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
 
     """
     if not manifest.progress:
-        # A savepoint made from tables: the sources are read from their beginning.
+        # A savepoint written from tables: sources are read from the beginning.
         return
     before = _names(manifest)
     for item in manifest.progress:
