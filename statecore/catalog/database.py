@@ -1,4 +1,4 @@
-"""Connections and transactions, on SQLite and PostgreSQL alike."""
+"""Connections and transactions of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give a connection to read from; SQLite reads one snapshot, PostgreSQL what is committed.
+        """Open a connection for reads; SQLite reads one snapshot, PostgreSQL committed rows.
 
         Raises:
             CatalogSchemaError: The tables are missing, or are those of another release.
@@ -66,7 +66,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give a connection whose changes are all made, or none if the block raises.
+        """Open a connection whose changes are committed together, or not at all if the block raises.
 
         Raises:
             CatalogSchemaError: The tables are missing, or are those of another release.
@@ -107,16 +107,16 @@ class Database:
             return schema.revision(connection)
 
     def _require_head(self) -> None:
-        """Look once: who upgrades a catalog stops those that work with it first."""
+        """Check the revision once: an upgrade requires that all programs are stopped."""
         if not self._checked:
             with self._reading.begin() as connection:
                 schema.require_head(connection, self.name)
             self._checked = True
 
     def _upgrade_sqlite(self) -> None:
-        """Upgrade on a connection of its own that does not enforce foreign keys.
+        """Upgrade on a separate connection that does not enforce foreign keys.
 
-        A table that is made anew is dropped in between, which would take rows that refer to it along.
+        Alembic drops and recreates a changed table, which would delete the rows that refer to it.
         """
         engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _without_implicit_transactions)

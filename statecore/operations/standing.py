@@ -1,4 +1,4 @@
-"""How a job stands: all that the catalog knows of it, put together once for all who tell it."""
+"""The standing of a job: everything that the catalog knows of it, for the shell and for Airflow alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HISTORY = 10  # generations to look back for failures in a row
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job and everything around it.
+    """A job with everything around it.
 
     Attributes:
         job: What is wanted.
@@ -62,7 +62,7 @@ class Standing:
 
     @property
     def driver(self) -> DriverState:
-        """What the newest driver does, or did last."""
+        """State of the newest driver."""
         newest = self.generation
         if newest is None:
             return "never started"
@@ -70,7 +70,7 @@ class Standing:
 
     @property
     def error(self) -> str | None:
-        """Why the newest driver is no more, when it should be or never ended properly."""
+        """Why the newest driver ended, if it was not stopped on request."""
         if self.driver == "lost":
             return "no heartbeat for too long; if no new driver starts, no supervisor runs"
         return None if self.generation is None else self.generation.error
@@ -87,14 +87,14 @@ class Standing:
 
     @property
     def waiting(self) -> SourceBacklog:
-        """What waits in all sources."""
+        """Backlog of all sources."""
         backlog = self.figures.backlog
         return over_all(() if backlog is None else backlog.sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A job as ``jobs`` tells it to programs.
+    """A job as ``jobs --json`` prints it.
 
     Attributes:
         backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, when it was last measured.
@@ -125,7 +125,7 @@ class Summary:
 
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
-    """Look up how a job stands."""
+    """Read the standing of a job."""
     generations = catalog.generations(job.name, limit=_HISTORY)
     return Standing(
         job=job,
@@ -142,7 +142,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
 
 
 def summary(found: Standing) -> Summary:
-    """Return the part of it that stands in a list of jobs."""
+    """Return the summary for a list of jobs."""
     job, generation = found.job, found.generation
     newest, backlog, waiting = found.figures.epoch, found.figures.backlog, found.waiting
     # Figures of epochs are not rebuilt; what a generation knows is.

@@ -62,12 +62,12 @@ class Output:
 
 
 Input = Source | Output
-"""What an operator reads."""
+"""Input of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBinding:
-    """A sink and the output it takes: a side output's tag name, or ``MAIN_OUTPUT``."""
+    """A sink and its output: a side output's tag name, or ``MAIN_OUTPUT``."""
 
     name: str
     tag: str
@@ -77,7 +77,7 @@ class SinkBinding:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastInput:
-    """What every subtask of an operator reads.
+    """Broadcast input of an operator.
 
     Attributes:
         order_by: Columns to sort each epoch's records by.
@@ -114,12 +114,12 @@ class OperatorPlan:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """All that it reads."""
+        """All inputs."""
         return (self.input,) if self.broadcast is None else (self.input, self.broadcast.input)
 
 
 class Job:
-    """Collects what ``build(job)`` says.
+    """Collects the definition that ``build(job)`` makes.
 
     Args:
         settings: The job's settings, as registered in the catalog.
@@ -171,7 +171,7 @@ class Job:
         return Stream(self, source)
 
     def validated(self) -> Job:
-        """Return this job when it can be run.
+        """Return this job if it can run.
 
         Raises:
             JobDefinitionError: It cannot.
@@ -223,7 +223,7 @@ class Stream:
         return KeyedStream(self._job, self._input, columns, tuple(order_by))
 
     def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
-        """Give every record to every subtask of the operator that another stream is connected for.
+        """Send every record to every subtask of the operator that connects this stream.
 
         Within an epoch, broadcast records come before the others.
 

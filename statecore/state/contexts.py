@@ -1,4 +1,4 @@
-"""The contexts that functions are given: what each side of a function may do, and nothing more."""
+"""The contexts of functions: each offers what its callback may do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WINDOW_TIMERS = "__window_timers"
 
 
 class Moment:
-    """Where a subtask stands: its record's timestamp, its watermark and the epoch's clock."""
+    """Current time of a subtask: the timestamp of its record, its watermark and the epoch's clock."""
 
     __slots__ = ("now_ms", "timestamp", "watermark")
 
@@ -52,7 +52,7 @@ class Moment:
 
 
 class Emitter(Protocol):
-    """Takes what a function puts out, with the event time of the record or timer that it comes from, in ms."""
+    """Receives the outputs of a function, with the event time of the record or timer behind them, in ms."""
 
     def emit(self, tag: str, value: Any, timestamp_ms: int | None) -> None:
         """Take one output; ``tag`` is the name of its tag, empty for the main output."""
@@ -65,7 +65,7 @@ class Emitter(Protocol):
 
 
 class NoBroadcastState:
-    """What a context without broadcast state answers."""
+    """Refuses broadcast state."""
 
     __slots__ = ()
 
@@ -190,7 +190,7 @@ class SnapshotContext:
         self.epoch = epoch
 
 
-class _NoTimers:
+class _NoTimerService:
     """The timer service of a function without keys: it tells the time and refuses timers."""
 
     def __init__(self, moment: Moment) -> None:
@@ -224,7 +224,7 @@ class _NoTimers:
         return _no_key_for_timer()
 
 
-class _TimersOfWindowsAlone(_NoTimers):
+class _WindowTimerService(_NoTimerService):
     """The timer service of a function with windows, whose timers are those of its windows."""
 
     def _refusal(self) -> StateError:
@@ -234,7 +234,7 @@ class _TimersOfWindowsAlone(_NoTimers):
         )
 
 
-class KeyedTimers(_NoTimers):
+class KeyedTimers(_NoTimerService):
     """Timers of the backend's current key and namespace."""
 
     def __init__(self, moment: Moment, backend: KeyedStateBackend) -> None:
@@ -495,7 +495,7 @@ class BroadcastElementContext(ElementContext):
         states: BroadcastStates,
         backend: KeyedStateBackend | None,
     ) -> None:
-        super().__init__(moment, emitter, _NoTimers(moment))
+        super().__init__(moment, emitter, _NoTimerService(moment))
         self._states = states
         self._backend = backend
 
@@ -517,14 +517,14 @@ class BroadcastElementContext(ElementContext):
                 function(key, state)
 
 
-def no_timers(moment: Moment) -> TimerService:
+def no_timer_service(moment: Moment) -> TimerService:
     """Return the timer service of a function without keys."""
-    return _NoTimers(moment)
+    return _NoTimerService(moment)
 
 
-def timers_of_windows_alone(moment: Moment) -> TimerService:
+def window_timer_service(moment: Moment) -> TimerService:
     """Return the timer service of a function with windows."""
-    return _TimersOfWindowsAlone(moment)
+    return _WindowTimerService(moment)
 
 
 def _name_of(tag: OutputTag) -> str:

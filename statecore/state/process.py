@@ -1,4 +1,4 @@
-"""Runs one function over what one subtask gets: records, broadcast records, time; no engine in sight."""
+"""Runs one function over the input of one subtask: records, broadcast records, time; independent of Spark."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from statecore.state.contexts import (
     SnapshotContext,
     SubtaskContext,
     TimerContext,
-    no_timers,
-    timers_of_windows_alone,
+    no_timer_service,
+    window_timer_service,
 )
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
@@ -63,7 +63,7 @@ class ProcessOperator:
         emitter: Takes the outputs.
         clock: The epoch's time.
         broadcast: The broadcast states that were declared.
-        watermark: Where event time stands, in ms.
+        watermark: The watermark, in ms.
         late: Name of the tag that late records go to as they are, instead of to the function; None for none.
 
     Raises:
@@ -103,21 +103,21 @@ class ProcessOperator:
 
     @property
     def watermark(self) -> int:
-        """Where event time stands, in ms; -2^63 before the first watermark."""
+        """The watermark in ms; -2^63 before the first one."""
         return self._moment.watermark
 
     @property
     def next_event_timer_ms(self) -> int | None:
-        """The first event-time timer that is to fire, in ms."""
+        """The earliest event-time timer, in ms."""
         return None if self._event_timers is None else self._event_timers.earliest()
 
     @property
     def next_processing_timer_ms(self) -> int | None:
-        """The first processing-time timer that is to fire, in ms."""
+        """The earliest processing-time timer, in ms."""
         return None if self._processing_timers is None else self._processing_timers.earliest()
 
     def open(self, *, restored: bool, allow_non_restored_state: bool = False) -> None:
-        """Let the function get its states.
+        """Open the function, which registers its states.
 
         Raises:
             StateMigrationError: The function left out a state that was restored, or declares it otherwise.
@@ -194,7 +194,7 @@ class ProcessOperator:
         self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
 
     def advance_watermark(self, watermark: int) -> None:
-        """Let event time go on and fire the timers that it reaches; it never goes back."""
+        """Advance the watermark and fire the timers that it reaches; it never goes back."""
         if watermark >= self._moment.watermark:
             self._moment.watermark = watermark
             self._drop_foreign_timers(watermark, TimeDomain.EVENT_TIME)
@@ -209,16 +209,16 @@ class ProcessOperator:
             self._fire(self._processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
 
     def snapshot(self, epoch: int) -> None:
-        """Let the function write what it holds outside of its states."""
+        """Let a checkpointed function write its buffers to operator state."""
         if isinstance(self._function, CheckpointedFunction):
             self._function.snapshot_state(SnapshotContext(epoch))
 
     def close(self) -> None:
-        """End the function."""
+        """Close the function."""
         self._function.close()
 
     def _in_time(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records that event time has not passed; the others go to the side output."""
+        """Yield the records after the watermark; late ones go to the side output."""
         assert self._late is not None
         moment = self._moment
         for record in records:
@@ -232,7 +232,7 @@ class ProcessOperator:
     def _rows_in_time(
         self, tag: str, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array
     ) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array]:
-        """Return the rows that event time has not passed; the others go to the side output."""
+        """Return the rows after the watermark; late ones go to the side output."""
         late = pc.fill_null(pc.less_equal(times, self._moment.watermark), False)
         if not pc.any(late).as_py():
             return rows, keys, times
@@ -242,16 +242,16 @@ class ProcessOperator:
         return rows.filter(in_time), kept, times.filter(in_time)
 
     def _find_timers(self) -> TimerService:
-        """Find the timers that are the function's to fire, and those that are not."""
+        """Find the timers that the function fires, and restored ones that it cannot fire."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
-            return no_timers(moment)
+            return no_timer_service(moment)
         service: TimerService
         if windows is None:
             service = timers = KeyedTimers(moment, keyed)
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
-            service = timers_of_windows_alone(moment)
+            service = window_timer_service(moment)
             self._event_timers = windows.table
         self._foreign_timers = [
             table
