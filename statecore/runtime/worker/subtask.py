@@ -1,4 +1,4 @@
-"""The worker's side of an epoch: one subtask takes its records, runs the function, writes what changed.
+"""The worker's side of an epoch: one subtask reads its records, runs the function and writes the changes.
 
 Runs inside ``mapInArrow``. What a subtask writes carries its attempt's token and counts only when the epoch's manifest
 names it.
@@ -48,7 +48,7 @@ class EpochClock:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return it."""
+        """Return the time."""
         return self._now_ms
 
 
@@ -79,7 +79,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
 
 
 class _Attempt:
-    """One try of a subtask at an epoch; its token is in the name of all it writes."""
+    """One attempt of a subtask at an epoch; its token is in the name of every file it writes."""
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int) -> None:
         self._spec, self._epoch, self._subtask = spec, epoch, subtask
@@ -109,7 +109,7 @@ class _Attempt:
         self._loaded = self._processed = time.monotonic()
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the function over the epoch's rows; yield what goes on to other operators."""
+        """Run the function over the epoch's rows; yield the rows for other operators."""
         spec, process = self._spec, self._process
         try:
             process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
@@ -131,7 +131,7 @@ class _Attempt:
         self._processed = time.monotonic()
 
     def commit(self) -> pa.RecordBatch:
-        """Write what changed, keep the state in memory, and return the commit."""
+        """Write the changes, keep the state in memory, and return the commit."""
         spec, epoch, keyed = self._spec, self._epoch, self._keyed
         writer = StateWriter(spec, epoch, self._subtask)
         moves_in = epoch.foreign_store is not None
@@ -204,7 +204,7 @@ class _Attempt:
         yield from self._crossing.batches(part.phase)
 
     def _advance(self) -> Iterator[pa.RecordBatch]:
-        """Let event time go on and fire timers.
+        """Advance the watermark and fire timers.
 
         The epoch before ends here: only now is it known how far event time went in all subtasks.
         """
@@ -216,7 +216,7 @@ class _Attempt:
 
 
 class _WithCrossing:
-    """Gives every output to sinks and to other operators."""
+    """Sends every output to sinks and to other operators."""
 
     def __init__(self, outputs: Outputs, crossing: CrossingRows) -> None:
         self._outputs, self._crossing = outputs, crossing
