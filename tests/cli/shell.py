@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
@@ -102,16 +102,10 @@ class Driver:
         self._savepoints = SavepointWriter(self.catalog, self._job, self._store, spark=None, side_jobs=None)
         self._lifecycle = Lifecycle()
         self._lifecycle.started(self._store.newest())
-        self._control = Control(
-            self.catalog,
-            self._job,
-            query=self,
-            lifecycle=self._lifecycle,
-            boundary=threading.Lock(),
-            savepoints=self._savepoints,
-            rescales=None,
-            side_jobs=SideJobs(None),
+        wired: Any = SimpleNamespace(
+            runner=SimpleNamespace(boundary=threading.Lock()), savepoints=self._savepoints, side_jobs=SideJobs(None)
         )
+        self._control = Control(self.catalog, self._job, self, self._lifecycle, wired)
         self._thread.start()
         return self
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -57,11 +58,8 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 @contextmanager
 def controlled(catalog: Catalog, lifecycle: Lifecycle, query: Query, boundary: threading.Lock) -> Iterator[Control]:
-    nothing = cast(Any, None)
-    with Control(
-        catalog, JOB, query=cast(Any, query), lifecycle=lifecycle, boundary=boundary, savepoints=nothing,
-        rescales=nothing, side_jobs=SideJobs(nothing),
-    ) as control:  # fmt: skip
+    wired: Any = SimpleNamespace(runner=SimpleNamespace(boundary=boundary), side_jobs=SideJobs(cast(Any, None)))
+    with Control(catalog, JOB, cast(Any, query), lifecycle, wired) as control:
         yield control
 
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from statecore.runtime.driver.live import LiveRescaler
-    from statecore.runtime.driver.savepoints import SavepointWriter
-    from statecore.runtime.driver.side_jobs import SideJobs
+    from statecore.runtime.driver.wiring import Wired
 
 log = logging.getLogger(__name__)
 
@@ -50,36 +48,19 @@ class Control:
         job: Name of the job.
         query: The running query; a stop ends it.
         lifecycle: Of the generation.
-        boundary: Held while an epoch is in flight.
-        savepoints: Carries out requests for savepoints.
-        rescales: Carries out requests for another parallelism.
-        side_jobs: The requests under way.
+        wired: Runs the epochs and carries out the requests.
 
     Attributes:
         request: The request that stops the job; None until there is one.
 
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        job: str,
-        *,
-        query: StreamingQuery,
-        lifecycle: Lifecycle,
-        boundary: threading.Lock,
-        savepoints: SavepointWriter,
-        rescales: LiveRescaler,
-        side_jobs: SideJobs,
-    ) -> None:
+    def __init__(self, catalog: Catalog, job: str, query: StreamingQuery, lifecycle: Lifecycle, wired: Wired) -> None:
         self._catalog = catalog
         self._job = job
         self._query = query
         self._lifecycle = lifecycle
-        self._boundary = boundary
-        self._savepoints = savepoints
-        self._rescales = rescales
-        self._side_jobs = side_jobs
+        self._wired = wired
         self._ended = threading.Event()
         self._patience_ends = 0.0
         self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
@@ -113,15 +94,15 @@ class Control:
         return self._lifecycle.closed
 
     def _next_request(self) -> None:
-        request = self._catalog.next_request(self._job, under_way=self._side_jobs.under_way())
+        request = self._catalog.next_request(self._job, under_way=self._wired.side_jobs.under_way())
         if request is None:
             return
         if request.kind == "savepoint":
             # The catalog holds the outcome; the stream goes on.
             with suppress(StatecoreError):
-                self._savepoints.write(request, self._lifecycle.newest)
+                self._wired.savepoints.write(request, self._lifecycle.newest)
         elif request.kind == "rescale":
-            self._rescales.start(request)
+            self._wired.rescales.start(request)
         else:
             self._patience_ends = time.monotonic() + patience_s(self._lifecycle.epoch_s)
             self.request = request
@@ -130,9 +111,10 @@ class Control:
 
     def _may_cut_in(self) -> bool:
         """Tell whether no epoch is in flight, or the one in flight took too long."""
-        if self._boundary.acquire(timeout=POLL_SECONDS):
+        boundary = self._wired.runner.boundary
+        if boundary.acquire(timeout=POLL_SECONDS):
             # Released at once: ending the query waits for a call of foreachBatch, which waits for the boundary.
-            self._boundary.release()
+            boundary.release()
             return True
         if time.monotonic() < self._patience_ends:
             return False

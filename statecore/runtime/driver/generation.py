@@ -113,16 +113,7 @@ def _run(
     lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
     wired.backlog.start()
     log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
-    with Control(
-        catalog,
-        generation.job,
-        query=query,
-        lifecycle=lifecycle,
-        boundary=wired.runner.boundary,
-        savepoints=wired.savepoints,
-        rescales=wired.rescales,
-        side_jobs=wired.side_jobs,
-    ) as control:
+    with Control(catalog, generation.job, query, lifecycle, wired) as control:
         failure = _ended(query)
     if lifecycle.superseded:
         raise CommitError(

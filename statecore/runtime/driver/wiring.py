@@ -11,12 +11,12 @@ from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.live import LiveRescaler
-from statecore.runtime.driver.recorder import EpochRecorder
 from statecore.runtime.driver.resume import Resumed
 from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.driver.upkeep import BackgroundUpkeep
 from statecore.runtime.epoch.dataflow import read_sources
+from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.runtime.epoch.ticks import Ticks
 from statecore.runtime.settings import RuntimeSettings
