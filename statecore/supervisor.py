@@ -36,8 +36,8 @@ Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 _OVERDUE_MS = 60_000
-# Drivers send a heartbeat every half second, and a command renews its lease every ten seconds.
-_UNHEARD_MS = 15_000
+# Drivers report every half second, and a command renews its lease every ten.
+_SETTLING_MS = 15_000
 
 
 class Supervisor:
@@ -70,7 +70,7 @@ class Supervisor:
         self._poll_interval_s = poll_interval_s
         self._names_file = names_file
         self._stopping = threading.Event()
-        self._deaf_ms: int | None = None
+        self._catalog_failed_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
         self._checks = JobFileChecks(catalog)
@@ -98,7 +98,7 @@ class Supervisor:
         try:
             self._pass()
         except CatalogError:
-            self._deaf_ms = self._clock.now_ms()
+            self._catalog_failed_ms = self._clock.now_ms()
             raise
 
     def _pass(self) -> None:
@@ -107,7 +107,7 @@ class Supervisor:
         for cluster in self._catalog.clusters():
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
-            if not self._was_deaf():
+            if not self._catalog_was_away():
                 self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
         self._guarded("checks of job files", self._checks.answer)
         jobs = self._catalog.jobs()
@@ -116,9 +116,9 @@ class Supervisor:
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
-    def _was_deaf(self) -> bool:
-        """Tell whether the catalog was away just now: no heartbeat could arrive, so silence proves nothing."""
-        return self._deaf_ms is not None and self._clock.now_ms() - self._deaf_ms < _UNHEARD_MS
+    def _catalog_was_away(self) -> bool:
+        """Tell whether the catalog was away recently: then missing heartbeats prove nothing yet."""
+        return self._catalog_failed_ms is not None and self._clock.now_ms() - self._catalog_failed_ms < _SETTLING_MS
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
         """Collect the exit of a driver that this process started."""
@@ -198,7 +198,7 @@ class Supervisor:
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=HISTORY)
         if history and not history[0].ended:
-            if self._catalog.is_alive(history[0]) or self._was_deaf():
+            if self._catalog.is_alive(history[0]) or self._catalog_was_away():
                 return
             self._fail_lost(job.name)
             history = self._catalog.generations(job.name, limit=HISTORY)

@@ -32,7 +32,7 @@ from statecore.model import (
     ReducingStateDescriptor,
 )
 from statecore.model.ttl import MAX_TIMESTAMP_MS
-from statecore.state import HeapKeyedStateBackend, Window
+from statecore.state import KeyedStateBackend, Window
 from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTimers
 from statecore.state.keyed_state import HeapListState
 from statecore.state.process import outputs_of
@@ -202,7 +202,7 @@ class WindowFunction(KeyedProcessFunction):
                 f"found an allowed lateness of {allowed_lateness}; expected zero or more; leave it out for none"
             )
         self._late_output = late_output
-        self._backend: HeapKeyedStateBackend
+        self._backend: KeyedStateBackend
         self._timers: WindowTimers
         self._contents: Any
 

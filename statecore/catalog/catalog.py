@@ -40,10 +40,10 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Bring the tables to the newest revision; in a new database that creates them.
+        """Upgrade the tables to the newest revision; in a new database that creates them.
 
         Args:
-            only_if_new: Refuse tables of an older release: programs of that release may be at work.
+            only_if_new: Refuse tables of an older release: its programs may be running.
 
         Raises:
             CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
@@ -52,7 +52,7 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         self._database.create_schema(only_if_new=only_if_new)
 
     def revision(self) -> str | None:
-        """Return the revision of the tables; None when there are none, or they are older than revisions."""
+        """Return the revision of the tables; None when there are none."""
         return self._database.revision()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Clusters: the size wanted and the size seen."""
+"""Clusters: desired and actual size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Clusters(Queries):
     """Queries on clusters."""
 
     def register_cluster(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
-        """Add a cluster or bring an existing one up to date; ``workers`` becomes the size wanted.
+        """Add a cluster or update an existing one; ``workers`` becomes the desired size.
 
         Raises:
             ConfigurationError: The name cannot be part of a file name, or the size is negative.
@@ -47,7 +47,7 @@ class Clusters(Queries):
             return found
 
     def set_desired_workers(self, name: str, workers: int) -> ClusterRecord:
-        """Record the size wanted.
+        """Record the desired size.
 
         Raises:
             UnknownClusterError: The cluster is not registered.
@@ -58,7 +58,7 @@ class Clusters(Queries):
         return self._update(name, {"desired_workers": workers})
 
     def report_cluster(self, name: str, *, ready_workers: int, message: str | None = None) -> ClusterRecord:
-        """Record the size seen, and what stands in the way of the one wanted.
+        """Record the actual size, and what prevents the desired one.
 
         Raises:
             UnknownClusterError: The cluster is not registered.

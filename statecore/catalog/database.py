@@ -1,4 +1,4 @@
-"""Connections and transactions, on SQLite and PostgreSQL alike."""
+"""Connections and transactions of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statecore.extras import require
 from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
-# libpq would wait for many minutes for a server that went away without a word, and whoever asks stands still meanwhile:
+# libpq would wait many minutes for a server that vanished, and block its caller:
 # seconds, but for the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 _SCHEMA_LOCK = 7_371_613  # any number, the same in every process
@@ -54,7 +54,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give a connection to read from; SQLite reads one snapshot, PostgreSQL what is committed.
+        """Open a connection for reads; SQLite reads one snapshot, PostgreSQL committed rows.
 
         Raises:
             CatalogSchemaError: The tables are missing, or are those of another release.
@@ -67,7 +67,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give a connection whose changes are all made, or none if the block raises.
+        """Open a connection whose changes are committed together, or not at all if the block raises.
 
         Raises:
             CatalogSchemaError: The tables are missing, or are those of another release.
@@ -79,10 +79,10 @@ class Database:
                 yield connection
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Bring the tables to the newest revision; any number of processes may do so at once.
+        """Upgrade the tables to the newest revision; any number of processes may do so at once.
 
         Args:
-            only_if_new: Refuse tables of an older release: programs of that release may be at work.
+            only_if_new: Refuse tables of an older release: its programs may be running.
 
         Raises:
             CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
@@ -90,8 +90,8 @@ class Database:
         """
         with self._named():
             with self._reading.begin() as connection:
-                found = schema.revision(connection) or ""
-                if found >= schema.head() or (only_if_new and not schema.is_new(connection)):
+                is_new, found = schema.is_new(connection), schema.revision(connection)
+                if not is_new and (only_if_new or str(found) >= schema.head()):
                     schema.require_head(connection, self.name)
                     return
             if self._engine.dialect.name == "sqlite":
@@ -103,21 +103,21 @@ class Database:
                     schema.upgrade(connection)
 
     def revision(self) -> str | None:
-        """Return the revision of the tables; None when there are none, or they are older than revisions."""
+        """Return the revision of the tables; None when there are none."""
         with self._named(), self._reading.begin() as connection:
             return schema.revision(connection)
 
     def _require_head(self) -> None:
-        """Look once: who upgrades a catalog stops those that work with it first."""
+        """Check the revision once: an upgrade requires that all programs are stopped."""
         if not self._checked:
             with self._reading.begin() as connection:
                 schema.require_head(connection, self.name)
             self._checked = True
 
     def _upgrade_sqlite(self) -> None:
-        """Upgrade on a connection of its own that does not enforce foreign keys.
+        """Upgrade on a separate connection that does not enforce foreign keys.
 
-        A table that is made anew is dropped in between, which would take rows that refer to it along.
+        Alembic drops and recreates a changed table, which would delete the rows that refer to it.
         """
         engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _without_implicit_transactions)

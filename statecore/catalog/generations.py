@@ -19,11 +19,11 @@ class Generations(Queries):
     """Queries on generations."""
 
     def claim_generation(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
-        """Take the job's next generation; of any number of callers at once, one gets it.
+        """Claim the job's next generation; of several callers at once, one gets it.
 
-        A predecessor that was not heard of for too long is marked failed in the same transaction. While the job is
-        wanted to run, requests to stop that nobody carried out are failed, too: they were overtaken, and the new
-        driver would stop. So are requests to rescale a running stream.
+        A predecessor without heartbeats is marked failed in the same transaction. If the job is wanted to run,
+        unfinished requests to stop fail as well, because the new driver would carry them out. So do requests to rescale
+        a running stream.
 
         Args:
             job: Name of the job.
@@ -54,10 +54,10 @@ class Generations(Queries):
                 _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
             if is_wanted:
                 overtaken = "the job was started again before it was stopped"
-                _overtake(connection, job, "stop_with_savepoint", overtaken, now_ms)
-            # It was asked of a stream that runs; how the next one begins is a wish that the job has.
-            overtaken = "the driver ended before it took up the parallelism, and the next one begins with the job's"
-            _overtake(connection, job, "rescale", overtaken, now_ms)
+                _fail_requests(connection, job, "stop_with_savepoint", overtaken, now_ms)
+            # It was a request to a running stream; the next driver starts at the job's own parallelism.
+            overtaken = "the driver ended before it applied the parallelism, and the next one starts with the job's"
+            _fail_requests(connection, job, "rescale", overtaken, now_ms)
             number = 1 if newest is None else newest.generation + 1
             parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
             connection.execute(
@@ -82,7 +82,7 @@ class Generations(Queries):
         lineage: int | None = None,
         epoch: int | None = None,
     ) -> bool:
-        """Say that the driver lives, and what it knows to be committed.
+        """Record that the driver lives, and its newest committed epoch.
 
         Returns:
             False when there is a higher generation or this one was ended: the caller must stop.
@@ -105,17 +105,17 @@ class Generations(Queries):
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True
 
-    def take_up_parallelism(
+    def apply_parallelism(
         self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
     ) -> bool:
-        """Note that a running driver goes on at another parallelism, as it was requested; so will the next driver.
+        """Record that a running driver goes on at the requested parallelism; so will the next driver.
 
         Args:
             job: Name of the job.
             generation: The driver's.
             parallelism: Of the epochs to come.
-            request: Id of the request, which is done with this.
-            result: What came of it.
+            request: Id of the request; it is done after this.
+            result: Its result.
 
         Returns:
             False when there is a higher generation, this one was ended, the job is wanted stopped, or the request is
@@ -198,7 +198,7 @@ class Generations(Queries):
             )
 
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
-        """Mark the newest generation failed if it was not heard of for too long.
+        """Mark the newest generation failed if its heartbeats are missing for too long.
 
         Returns:
             The generation as it is now, or None if it is alive, had ended before, or there is none.
@@ -215,7 +215,7 @@ class Generations(Queries):
             return _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
 
     def is_alive(self, generation: GenerationRecord | None) -> bool:
-        """Return whether this is a generation that has not ended and was heard of recently enough."""
+        """Return whether this generation has not ended and sent a heartbeat recently enough."""
         return generation is not None and self._liveness.is_alive(generation, self._clock.now_ms())
 
     def newest_generation(self, job: str) -> GenerationRecord | None:
@@ -254,7 +254,7 @@ def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
     return found
 
 
-def _overtake(connection: Connection, job: str, kind: RequestKind, error: str, now_ms: int) -> None:
+def _fail_requests(connection: Connection, job: str, kind: RequestKind, error: str, now_ms: int) -> None:
     requests = tables.requests.c
     connection.execute(
         update(tables.requests)

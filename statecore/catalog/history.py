@@ -1,4 +1,4 @@
-"""What a job has left behind: savepoints."""
+"""Savepoints of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class History(Queries):
         reason: str,
         created_ms: int | None = None,
     ) -> SavepointRecord:
-        """Record where a savepoint lies; again for the same one changes nothing.
+        """Record a savepoint; idempotent.
 
         Another one in the same place replaces it: stores do not write over a savepoint, so the first is gone.
 

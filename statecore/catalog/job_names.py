@@ -1,4 +1,4 @@
-"""The names of all jobs in a file, for those who must not ask the catalog: a form that is drawn while DAGs are parsed.
+"""The names of all jobs in a file, for Airflow's form: DAGs are parsed without querying the catalog.
 
 The supervisor keeps it, JSON, a list of names; the environment variable ``STATECORE_JOBS`` says where.
 """
@@ -18,13 +18,13 @@ JOBS_VARIABLE = "STATECORE_JOBS"
 
 
 def job_names_file() -> Path | None:
-    """Return where the file is, or None when nobody said so."""
+    """Return the path of the file, or None when it is not configured."""
     configured = os.environ.get(JOBS_VARIABLE)
     return Path(configured) if configured else None
 
 
 def write_job_names(path: Path, names: Sequence[str]) -> None:
-    """Bring the file up to date; a reader finds the old names or the new ones, and no half of them."""
+    """Replace the file atomically."""
     data = msgspec.json.encode(list(names))
     if path.is_file() and path.read_bytes() == data:
         return
@@ -35,7 +35,7 @@ def write_job_names(path: Path, names: Sequence[str]) -> None:
 
 
 def read_job_names(path: Path | None) -> list[str]:
-    """Return the names; none when there is no file, or no such one: a form without suggestions is better than none."""
+    """Return the names; empty without a readable file, because a form without suggestions is better than none."""
     if path is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Jobs: what they are and what is wanted of them."""
+"""Jobs: their definition and their desired state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Jobs(Queries):
         parallelism: int,
         max_parallelism: int,
     ) -> JobRecord:
-        """Add a job, stopped, or bring the definition of an existing one up to date.
+        """Add a job, stopped, or update the definition of an existing one.
 
         An existing job keeps its desired state and ``start_from``.
 
@@ -120,7 +120,7 @@ class Jobs(Queries):
         claims_savepoint: bool = False,
         allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
-        """Record what is wanted of a job, all in one transaction; what is not given stays.
+        """Change the desired state of a job in one transaction; arguments that are not given stay as they are.
 
         Args:
             job: Name of the job.

@@ -1,4 +1,4 @@
-"""Leases: one at a time may change a job, and what it was before is not forgotten."""
+"""Leases: one owner at a time may change a job, and the lease keeps the job as it was before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import LeaseRecord
-from statecore.catalog.restoring import fail_requests, note_job, restore_job
+from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 leases, runs = tables.leases, tables.rescale_runs
@@ -19,14 +19,14 @@ class Leases(Queries):
     """Queries on leases."""
 
     def acquire_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
-        """Take the lease on a job, or renew it if the owner has it; of several owners at once, one gets it.
+        """Acquire the lease on a job, or renew the owner's; of several callers at once, one gets it.
 
-        The job as it is when the lease is taken is noted with it. A lease that has expired may be taken; the job is
-        then brought back first, as by ``recover_expired_lease``.
+        The lease saves the job as it is. An expired lease of another owner is replaced, after the job is restored as by
+        ``recover_expired_lease``.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has it; the message names the owner and the expiry.
+            LeaseHeldError: Another owner has it; the message names owner and expiry.
 
         """
         with self._write_job(job) as connection:
@@ -38,17 +38,17 @@ class Leases(Queries):
                 raise _held(found, now_ms)
             if found is not None:
                 _abandon(connection, found, now_ms, keep=owner)
-            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, note_job(connection, job))
+            lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
             return lease
 
     def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
-        """Prolong the owner's lease, also a late one that nobody has taken yet.
+        """Renew the owner's lease, even an expired one that was not replaced yet.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has it by now.
-            UnknownRecordError: It has expired and was taken back.
+            LeaseHeldError: Another owner has it by now.
+            UnknownRecordError: It expired and was recovered.
 
         """
         with self._write_job(job) as connection:
@@ -56,29 +56,28 @@ class Leases(Queries):
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
-        """Put a job back to what it was when its lease was taken, from its newest epoch; the lease is kept and renewed.
+        """Restore the job that the lease saved, from its newest epoch; renew the lease.
 
         Args:
             job: Name of the job.
-            owner: Who has the lease.
-            ttl_ms: How long to have it from now on.
-            reason: Why, for those whose request comes to nothing.
+            owner: The lease's owner.
+            ttl_ms: Time until the renewed lease expires.
+            reason: Why; the error of the job's unfinished requests.
 
         Raises:
             UnknownJobError: The job is not registered.
-            LeaseHeldError: Somebody else has the lease by now.
-            UnknownRecordError: It has expired and was taken back, and the job with it.
+            LeaseHeldError: Another owner has the lease by now.
+            UnknownRecordError: The lease expired, and the job was restored already.
 
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
-            if found.before is not None:
-                restore_job(connection, job, found.before, reason, now_ms)
+            restore_job(connection, job, found.before, reason, now_ms)
             return found
 
     def release_lease(self, job: str, owner: str) -> None:
-        """Give the lease back; nothing happens if the owner does not have it."""
+        """Release the lease; does nothing if the owner does not have it."""
         with self._write_job(job) as connection:
             connection.execute(delete(leases).where(leases.c.job == job, leases.c.owner == owner))
 
@@ -88,19 +87,18 @@ class Leases(Queries):
             return _get(connection, job)
 
     def expired_leases(self) -> list[LeaseRecord]:
-        """Return the leases that have expired and were not given back."""
+        """Return the leases that expired without being released."""
         query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
         with self._database.read() as connection:
             return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
-        """Bring back a job whose lease has expired: what it was when the lease was taken, from its newest epoch.
+        """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
-        What its owner left unfinished is marked failed; of a run that has ended, done or rolled back, nothing is taken
-        back.
+        A job whose run has ended, done or rolled back, stays as it is.
 
         Returns:
-            The lease that was taken back, or None if it was renewed, released or taken in the meantime.
+            The expired lease, or None if it was renewed, released or replaced in the meantime.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -142,37 +140,24 @@ def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int)
 
 
 def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
-    """Delete an expired lease, bring the job back and fail its running rescales, except the run ``keep``."""
+    """Delete an expired lease, restore the job and fail its running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
     reason = f"lease expired (owner {found.owner})"
     if not _has_ended(connection, found.owner):
-        _bring_back(connection, found, reason, now_ms)
+        restore_job(connection, found.job, found.before, reason, now_ms)
     unfinished = select(runs.c.run_id, runs.c.error).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )
     for run_id, error in connection.execute(unfinished).all():
-        told = reason if error is None else f"{error}; {reason}"
+        text = reason if error is None else f"{error}; {reason}"
         connection.execute(
-            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=told, updated_ms=now_ms)
+            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=text, updated_ms=now_ms)
         )
 
 
 def _has_ended(connection: Connection, owner: str) -> bool:
-    """Tell whether the lease of a run has outlived the run: the job is what it was to become, or was rolled back."""
+    """Tell whether the run behind a lease has ended: then the job is as it should be."""
     return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
-
-
-def _bring_back(connection: Connection, found: LeaseRecord, reason: str, now_ms: int) -> None:
-    if found.before is not None:
-        restore_job(connection, found.job, found.before, reason, now_ms)
-        return
-    # A lease of an older release knows no more than that the job was to run.
-    connection.execute(
-        update(tables.jobs)
-        .where(tables.jobs.c.name == found.job)
-        .values(desired_state="running", start_from=None, updated_ms=now_ms)
-    )
-    fail_requests(connection, found.job, reason, now_ms)
 
 
 def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:

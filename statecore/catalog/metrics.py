@@ -1,4 +1,4 @@
-"""What a job's epochs measured, and what waited in its sources meanwhile.
+"""Metrics of a job's epochs, and measurements of its backlog.
 
 A catalog must not grow for ever: of every kind of figures the newest are kept, the wide ones for a shorter time.
 """
@@ -52,7 +52,7 @@ class Metrics(Queries):
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record the metrics of a committed epoch, once: an epoch that is there already stays.
+        """Record the metrics of a committed epoch; a recorded epoch stays as it is.
 
         Args:
             epoch: The epoch.
@@ -103,7 +103,7 @@ class Metrics(Queries):
             return records(rows[::-1], EpochRecord)
 
     def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
-        """Return what the job's subtasks did in its newest epochs, in the order of their commits."""
+        """Return the metrics of the job's subtasks in its newest epochs, in commit order."""
         query = select(subtasks).where(subtasks.c.job == job)
         order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
         with self._database.read() as connection:
@@ -111,7 +111,7 @@ class Metrics(Queries):
             return records(rows[::-1], SubtasksRecord)
 
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
-        """Return how the job's keyed state was spread when it was last sampled: each operator with a key, by uid."""
+        """Return the newest sample of keyed state per key group, of each keyed operator by uid."""
         where = (key_groups.c.job == job,)
         newest = select(key_groups.c.lineage, key_groups.c.epoch).where(*where)
         order = (key_groups.c.committed_ms.desc(), key_groups.c.epoch.desc())
@@ -125,7 +125,7 @@ class Metrics(Queries):
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
-        """Record what waits in the sources now; a measurement is kept for a day.
+        """Record a measurement of the backlog; it is kept for a day.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -139,7 +139,7 @@ class Metrics(Queries):
             connection.execute(insert(backlogs).values(**dataclasses.asdict(made)))
 
     def backlogs(self, job: str, *, since_ms: int = 0, until_ms: int | None = None) -> list[BacklogRecord]:
-        """Return what waited in the job's sources, in the order of time; ``until_ms`` is exclusive."""
+        """Return the measurements of a job's backlog in time order; ``until_ms`` is exclusive."""
         query = select(backlogs).where(backlogs.c.job == job, backlogs.c.measured_ms >= since_ms)
         if until_ms is not None:
             query = query.where(backlogs.c.measured_ms < until_ms)
@@ -147,7 +147,7 @@ class Metrics(Queries):
             return records(connection.execute(query.order_by(backlogs.c.measured_ms)).all(), BacklogRecord)
 
     def figures(self, job: str) -> JobFigures:
-        """Return how a job does now."""
+        """Return the current figures of a job."""
         newest = next(iter(self.epochs(job, limit=1)), None)
         return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
 
@@ -202,14 +202,14 @@ class Metrics(Queries):
 
 
 def _share_since(epoch: EpochRecord, since_ms: int) -> float:
-    """Return which part of an epoch lies after a time before its end."""
+    """Return the share of an epoch after a point in time."""
     if epoch.started_ms >= since_ms:
         return 1.0
     return (epoch.committed_ms - since_ms) / (epoch.committed_ms - epoch.started_ms)
 
 
 def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> None:
-    """Remove a job's rows but for the newest so many, and those of the same moment as the last of them."""
+    """Remove a job's oldest rows; rows of the same time stay or go together."""
     at, of_job = table.c.committed_ms, table.c.job == job
     # Without so many rows it is null, and nothing is older than null.
     oldest = select(at).where(of_job).order_by(at.desc()).offset(count - 1).limit(1).scalar_subquery()
@@ -217,7 +217,7 @@ def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> 
 
 
 def _rows_in_steps(committed: Sequence[EpochRecord], since_ms: int, step_ms: int) -> dict[int, float]:
-    """Return the rows of each step; an epoch's are spread over its time, or long ones would leave gaps."""
+    """Return the rows of each step; the rows of an epoch are spread over its duration, so long epochs leave no gaps."""
     rows: dict[int, float] = defaultdict(float)
     for epoch in committed:
         end_ms = epoch.committed_ms - since_ms

@@ -1,8 +1,7 @@
-"""Policies: what each job's may do, what it remembers, and what it has decided.
+"""Policies of jobs: their settings, their memory and their decisions.
 
-The policy itself knows no catalog. Its settings and its memory are kept here as JSON, for those who carry it out: two
-of them, or one that was restarted, must not decide twice, so a policy has a version, and only who has read the newest
-may replace what it remembers.
+The policy itself knows no catalog; its settings and memory are kept here as JSON. Two evaluations at once must not
+decide twice. So a policy has a version, and only a caller that has read the newest may replace its memory.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Policies(Queries):
     """Queries on policies and their decisions."""
 
     def set_policy(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
-        """Give a job a policy, or change it; what it remembers stays.
+        """Create or change the policy of a job; its memory stays.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -55,13 +54,13 @@ class Policies(Queries):
         with self._database.read() as connection:
             return records(connection.execute(select(policies).order_by(policies.c.job)).all(), PolicyRecord)
 
-    def remember(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
-        """Replace what a policy remembers, unless somebody else has done so since it was read.
+    def save_memory(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
+        """Replace the memory of a policy, unless it changed since it was read.
 
         Args:
             seen: The policy as it was read.
-            memory: What to remember from now on.
-            finding: What the look at the job found, in words.
+            memory: The new memory.
+            finding: What the evaluation found, in words.
 
         Returns:
             Whether it was replaced.
@@ -70,7 +69,7 @@ class Policies(Queries):
         with self._write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding)
 
-    def reach_decision(
+    def record_decision(
         self,
         seen: PolicyRecord,
         memory: Mapping[str, Any],
@@ -83,21 +82,21 @@ class Policies(Queries):
         reason: str,
         figures: Mapping[str, Any],
     ) -> DecisionRecord | None:
-        """Record a decision and what to remember of it, both or nothing; of several who reach it at once, one does.
+        """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
 
         Args:
             seen: The policy as it was read.
-            memory: What to remember from now on.
+            memory: The new memory.
             from_parallelism: Parallelism before.
             to_parallelism: Parallelism wanted.
-            from_workers: Workers before; None where the size of the cluster is not ours to change.
+            from_workers: Workers before; None for a job without a cluster.
             to_workers: Workers wanted; None as above.
-            method: How the rescale is to be done.
+            method: Rescale method.
             reason: Why.
-            figures: What it was made from.
+            figures: The figures behind it.
 
         Returns:
-            The decision, or None when somebody else has replaced the memory, or changed the policy, since it was read.
+            The decision, or None when the policy or its memory changed since it was read.
 
         """
         with self._write_job(seen.job) as connection:
@@ -139,7 +138,7 @@ class Policies(Queries):
 
         Args:
             job: Name of the job.
-            limit: At most the newest so many.
+            limit: Number of decisions at most.
             since_ms: Decided then or later.
 
         """
@@ -149,13 +148,13 @@ class Policies(Queries):
             return records(connection.execute(query.order_by(*order).limit(limit)).all(), DecisionRecord)
 
     def open_decisions(self) -> list[DecisionRecord]:
-        """Return the decisions of all jobs that nobody has taken up yet, oldest first."""
+        """Return the open decisions of all jobs, oldest first."""
         query = select(decisions).where(decisions.c.state == "open").order_by(decisions.c.id)
         with self._database.read() as connection:
             return records(connection.execute(query).all(), DecisionRecord)
 
-    def announce_again(self, seen: DecisionRecord) -> bool:
-        """Record that an open decision is announced once more; of several who want to at once, one does."""
+    def reannounce(self, seen: DecisionRecord) -> bool:
+        """Record that an open decision is announced again; of several callers at once, one succeeds."""
         unchanged = (
             decisions.c.id == seen.id,
             decisions.c.state == "open",
@@ -165,8 +164,8 @@ class Policies(Queries):
             changes = update(decisions).where(*unchanged).values(announced_ms=self._clock.now_ms())
             return connection.execute(changes).rowcount == 1
 
-    def take_decision(self, number: int, run_id: str) -> DecisionRecord:
-        """Record that a rescale run carries out a decision; one that is not open stays as it is.
+    def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
+        """Record that a rescale run carries out an open decision; a decision in another state stays as it is.
 
         Raises:
             UnknownRecordError: There is no such decision.
@@ -175,7 +174,7 @@ class Policies(Queries):
         return self._change_decision(number, {"state": "triggered", "run_id": run_id}, only=("open",))
 
     def end_decision(self, number: int, state: DecisionState, outcome: str = "") -> DecisionRecord:
-        """Record what has become of a decision; one that has ended stays as it is.
+        """Record the outcome of a decision; one that has ended stays as it is.
 
         Args:
             number: Its number.
@@ -191,8 +190,8 @@ class Policies(Queries):
     def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int]]:
         """Return commit time, parallelism, rows and duration of a job's newest epochs with rows, by their commits.
 
-        Quicker than the epochs' whole records, of which a policy would read thousands every few seconds. Epochs without
-        rows are left out: an outage has nothing else.
+        Cheaper than whole records, of which a policy would read thousands every few seconds. Epochs without rows are
+        left out, because an outage has only such.
         """
         columns = select(epochs.c.committed_ms, epochs.c.parallelism, epochs.c.rows, epochs.c.duration_ms)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
@@ -203,7 +202,7 @@ class Policies(Queries):
             return [(at_ms, parallelism, count, ms) for at_ms, parallelism, count, ms in reversed(rows)]
 
     def settled_ms(self, job: str, parallelism: int) -> int | None:
-        """Return when the first epoch began since which all of a job's were of one parallelism; None without one."""
+        """Return the start of the first epoch since the job's last change of parallelism; None without one."""
         others = (epochs.c.job == job, epochs.c.parallelism != parallelism)
         changed_ms = select(func.coalesce(func.max(epochs.c.committed_ms), 0)).where(*others).scalar_subquery()
         began_ms = select(func.min(epochs.c.started_ms)).where(epochs.c.job == job, epochs.c.committed_ms > changed_ms)
@@ -235,8 +234,8 @@ def _get_decision(connection: Connection, number: int) -> DecisionRecord:
     found = one(connection, decisions, decisions.c.id == number, kind=DecisionRecord)
     if found is None:
         raise UnknownRecordError(
-            f"there is no decision {number}; expected one that was reached and is not older than the newest "
-            f"{KEPT_DECISIONS} of its job; check that this is the catalog it was reached in"
+            f"there is no decision {number}; expected a number among the newest "
+            f"{KEPT_DECISIONS} of its job; check that this is the catalog that recorded it"
         )
     return found
 

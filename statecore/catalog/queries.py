@@ -1,4 +1,4 @@
-"""What all groups of catalog queries share."""
+"""Base of all groups of catalog queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Queries:
 
     @contextmanager
     def _write_job(self, job: str) -> Iterator[Connection]:
-        """Begin a write that no other write to the same job can overtake.
+        """Begin a write that excludes other writes to the same job.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -45,18 +45,18 @@ class Queries:
 
 
 def one(connection: Connection, table: Table, *where: ColumnElement[bool], kind: type[T]) -> T | None:
-    """Return the one record that the conditions leave, or None."""
+    """Return the one record that fulfils the conditions, or None."""
     row = connection.execute(select(table).where(*where)).one_or_none()
     return None if row is None else record(row, kind)
 
 
 def record(row: Row[Any], kind: type[T]) -> T:
-    """Turn a row into its record; a value that does not belong there is refused."""
+    """Convert a row to its record; an invalid value is refused."""
     return msgspec.convert({str(name): value for name, value in row._mapping.items()}, kind)
 
 
 def records(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
-    """Turn rows into their records."""
+    """Convert rows to their records."""
     return [record(row, kind) for row in rows]
 
 
@@ -75,14 +75,14 @@ def check_name(what: str, name: str) -> None:
 
 
 def unknown_job(connection: Connection, job: str) -> UnknownJobError:
-    """Return the error that names the jobs there are."""
+    """Return the error that lists the registered jobs."""
     return UnknownJobError(
         f"job {job!r} is not registered; known jobs: {_names(connection, tables.jobs)}; register it or correct the name"
     )
 
 
 def unknown_cluster(connection: Connection, cluster: str) -> UnknownClusterError:
-    """Return the error that names the clusters there are."""
+    """Return the error that lists the registered clusters."""
     return UnknownClusterError(
         f"cluster {cluster!r} is not registered; known clusters: {_names(connection, tables.clusters)}; "
         "register it or correct the name"

@@ -1,4 +1,4 @@
-"""A lost catalog, made anew from the store of a job."""
+"""Rebuilds a lost catalog from the store of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statecore.snapshot.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A job that is in the catalog again.
+    """A rebuilt job.
 
     Attributes:
         job: Its record.
@@ -39,7 +39,7 @@ class Rebuilt:
 
 
 def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
-    """Register a job, its newest generation and its savepoints as its store knows them; it stays stopped.
+    """Register a job, its newest generation and its savepoints from its store; the job stays stopped.
 
     A driver that still runs, started by the catalog that is lost, stops when it next looks into this one.
 
@@ -89,14 +89,14 @@ def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, in
 
 
 def _newest_generation(store: CheckpointStore, newest: Manifest | None) -> int:
-    """Return the highest generation that the store knows of, which none to come may have; 0 when there was none."""
+    """Return the highest generation in the store, 0 without one; new generations get higher numbers."""
     return max(store.newest_generation() or 0, 0 if newest is None else newest.generation)
 
 
 def _savepoints(
     store: CheckpointStore, progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Manifest], list[ManifestError | StorageError]]:
-    """Return the savepoints that can be read, by path: one that cannot must not keep the job away."""
+    """Return the readable savepoints by path; an unreadable one must not prevent the rebuild."""
     found, problems = {}, []
     paths = store.savepoints()
     for number, path in enumerate(paths, start=1):
@@ -110,7 +110,7 @@ def _savepoints(
 
 
 def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, generation: int) -> JobRecord | None:
-    """Return the record of a job that was registered, by hand or by a deployment, after its catalog was lost."""
+    """Return the record of a job that was registered again after its catalog was lost."""
     try:
         job = catalog.job(name)
     except UnknownJobError:

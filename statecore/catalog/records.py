@@ -96,7 +96,7 @@ class Liveness:
     launching_ms: int = 90_000
 
     def is_alive(self, generation: GenerationRecord, now_ms: int) -> bool:
-        """Return whether the generation has not ended and was heard of recently enough."""
+        """Return whether the generation has not ended and sent a heartbeat recently enough."""
         if generation.ended:
             return False
         limit_ms = self.launching_ms if generation.state == "launching" else self.running_ms
@@ -218,7 +218,7 @@ class OperatorFigures:
         load_ms: Bringing state into memory.
         process_ms: Running the function.
         write_ms: Writing state and outputs.
-        cached_key_groups: Key groups whose state was met in memory.
+        cached_key_groups: Key groups whose state was in memory already.
         key_groups: Key groups that the subtask owns, 0 without a key.
 
     """
@@ -323,14 +323,13 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class JobBefore:
-    """A job as it was when somebody took the lease on it: what it goes back to when the change comes to nothing.
+    """A job as it was when its lease was acquired; a failed change restores it.
 
     The other fields are those of ``JobRecord``.
 
     Attributes:
         workers: Size wanted of its cluster; None without one.
         generation: Its newest generation, 0 before the first.
-        allow_non_restored_state: False in a lease of an older release, too.
 
     """
 
@@ -344,7 +343,7 @@ class JobBefore:
     roll_back: bool
     workers: int | None
     generation: int
-    allow_non_restored_state: bool = False
+    allow_non_restored_state: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +351,7 @@ class LeaseRecord:
     """The right to change a job, held until ``expires_ms`` (exclusive) unless renewed.
 
     Attributes:
-        before: The job when the lease was taken; None in a lease of an older release.
+        before: The job when the lease was taken.
 
     """
 
@@ -361,7 +360,7 @@ class LeaseRecord:
     acquired_ms: int
     heartbeat_ms: int
     expires_ms: int
-    before: JobBefore | None = None
+    before: JobBefore
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +383,7 @@ class RescaleRunRecord:
         from_workers: Workers before; None where the size of the cluster is not ours to change.
         to_workers: Workers wanted; None as above.
         method: How the state gets to its new subtasks.
-        reason: Why, in the words of whoever asked.
+        reason: Why, in the user's words.
         state: How far it is.
         savepoint: Path of the manifest the job was stopped with.
         rescaled: Path of the manifest at the new parallelism.

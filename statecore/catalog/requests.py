@@ -22,17 +22,17 @@ class Requests(Queries):
     """Queries on requests."""
 
     def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
-        """Ask something of the job's driver; the same key again gives the same request, whatever its state.
+        """Send a request to the job's driver; the same key again returns the same request, in any state.
 
         Raises:
             UnknownJobError: The job is not registered.
-            CatalogError: The key was used for something else.
+            CatalogError: The key belongs to another request.
 
         """
         try:
             return self._request(job, kind, arguments, idempotency_key)
         except IntegrityError:
-            # The key was taken under another job after we looked; now it is there to be named.
+            # Another job used the key since the check; the second attempt finds and names it.
             return self._request(job, kind, arguments, idempotency_key)
 
     def _request(
@@ -66,12 +66,12 @@ class Requests(Queries):
     def next_request(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
-        A request that another driver took and did not finish is given again: that driver is dead, or it
-        would not have been replaced.
+        A request that an earlier driver accepted and did not finish is returned again: that driver is dead, or it would
+        not have been replaced.
 
         Args:
             job: Name of the job.
-            under_way: Requests that the caller took and has not finished; they are left out.
+            under_way: Requests that the caller is carrying out; they are left out.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -88,7 +88,7 @@ class Requests(Queries):
             .order_by(requests.c.id)
             .limit(1)
         )
-        # Drivers ask every second or so: look without the write lock first.
+        # Drivers poll every half second: check without the write lock first.
         with self._database.read() as connection:
             row = connection.execute(unfinished).one_or_none()
         if row is None or row.state == "taken":
@@ -115,8 +115,8 @@ class Requests(Queries):
 
         Args:
             request_id: Id of the request.
-            result: What came of it (``done``).
-            error: Why it could not be done (``failed``).
+            result: Its result (``done``).
+            error: Why it failed (``failed``).
 
         Raises:
             ValueError: Not exactly one of ``result`` and ``error`` is given.

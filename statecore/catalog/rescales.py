@@ -1,4 +1,4 @@
-"""Rescale runs: what was asked, how far it got, and how long each step took."""
+"""Rescale runs: their request, their progress, and the duration of each step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rescales(Queries):
         method: RescaleMethod = "by_reference",
         reason: str = "",
     ) -> RescaleRunRecord:
-        """Record that a rescale begins; the same id again gives the run as it is.
+        """Record the start of a rescale; the same id again returns the run as it is.
 
         Raises:
             UnknownJobError: The job is not registered.
@@ -83,7 +83,7 @@ class Rescales(Queries):
     def update_rescale_run(
         self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None, error: str | None = None
     ) -> RescaleRunRecord:
-        """Record the manifests of a run, and what went wrong in it while it goes on; what is not given stays.
+        """Update the manifests and the error of a running rescale; arguments that are not given stay as they are.
 
         Raises:
             UnknownRecordError: There is no such run.
@@ -93,7 +93,7 @@ class Rescales(Queries):
         return self._change(run_id, {name: value for name, value in given.items() if value is not None})
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
-        """Record that a step starts or ends now; a step that is tried again keeps its first start and end.
+        """Record that a step starts or ends now; a repeated step keeps its first start and end.
 
         Raises:
             UnknownRecordError: There is no such run.

@@ -1,4 +1,4 @@
-"""What a job goes back to when a change of it comes to nothing: noted with the lease, put back without it."""
+"""Restores a job after a failed change, to what the lease saved of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONFIGURED = (
 )
 
 
-def note_job(connection: Connection, name: str) -> JobBefore:
+def saved_job(connection: Connection, name: str) -> JobBefore:
     """Return a registered job as it is now."""
     job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
     assert job is not None
@@ -34,16 +34,16 @@ def note_job(connection: Connection, name: str) -> JobBefore:
 
 
 def restore_job(connection: Connection, name: str, before: JobBefore, reason: str, now_ms: int) -> None:
-    """Put a job back to what it was; a driver of the change is ended, and its successor takes the newest epoch up.
+    """Restore a job; a driver that the change started is ended, and its successor resumes from the newest epoch.
 
-    Again, it changes nothing more. A driver that the change has not touched yet goes on. A job file that comes back
-    after another one ran may leave behind the state that the other one began.
+    Idempotent. A driver that the change has not touched goes on. A job file that is restored after another one ran may
+    leave behind the state that the other one added.
 
     Args:
         connection: A write transaction that has locked the job.
         name: The job.
-        before: What it was.
-        reason: What is told to those whose request comes to nothing, and of the driver.
+        before: The job before the change.
+        reason: The error of its unfinished requests, and of the driver.
         now_ms: The time.
 
     """
@@ -70,23 +70,23 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
             .where(tables.clusters.c.name == job.cluster)
             .values(desired_workers=before.workers, updated_ms=now_ms)
         )
-    fail_requests(connection, name, reason, now_ms)
+    _fail_requests(connection, name, reason, now_ms)
 
 
 def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
-    """Tell a driver that the change has brought, or that has taken another parallelism up, from the one before."""
+    """Tell whether the change started the newest driver, or rescaled it live."""
     return newest.generation > before.generation or newest.parallelism != before.parallelism
 
 
 def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
-    """Tell whether the job file that comes back may leave state behind: it does not know what another one has begun."""
+    """Tell whether the restored job file may leave state behind: state that another job file added is unknown to it."""
     if job.artifact == before.artifact:
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))
 
 
-def fail_requests(connection: Connection, job: str, reason: str, now_ms: int) -> None:
-    """Fail what a job's driver was asked and has not answered: it must not be done when nobody waits for it."""
+def _fail_requests(connection: Connection, job: str, reason: str, now_ms: int) -> None:
+    """Fail the unfinished requests to a job's driver: nobody waits for them any more."""
     requests = tables.requests
     connection.execute(
         update(requests)

@@ -1,4 +1,4 @@
-"""Which savepoints of a job may go."""
+"""Selects the savepoints of a job that retention drops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The revision of a catalog's tables: which it is, which this release needs, and the way from one to the other.
+"""The revision of a catalog's tables: the one in the database, the one this release needs, and the upgrade.
 
-A revision is a file in ``migrations/versions``; its name begins with its number. The catalog notes its own in
-a table of ours, not in Alembic's usual one, so that it may share a database with Airflow.
+A revision is a file in ``migrations/versions``; its name begins with its number. The catalog records its revision in
+a version table of its own instead of Alembic's usual one, so that it can share a database with Airflow.
 """
 
 from __future__ import annotations
@@ -32,26 +32,37 @@ def head() -> str:
 
 
 def revision(connection: Connection) -> str | None:
-    """Return the revision of the catalog's tables; None when there are none, or they are older than revisions."""
+    """Return the revision of the catalog's tables; None when there are none."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(select(_version.c.version_num)).scalar_one_or_none()
 
 
 def is_new(connection: Connection) -> bool:
-    """Tell whether the database has no catalog yet."""
-    return revision(connection) is None and not inspect(connection).has_table("jobs")
+    """Tell whether the database has no catalog yet.
+
+    Raises:
+        CatalogSchemaError: There is a table ``jobs`` that is not a catalog's.
+
+    """
+    if revision(connection) is not None:
+        return False
+    if inspect(connection).has_table("jobs"):
+        raise CatalogSchemaError(
+            "found a table 'jobs' that belongs to no catalog; expected none; give the catalog a database of its own"
+        )
+    return True
 
 
 def require_head(connection: Connection, name: str) -> None:
-    """Refuse to work with tables of another release.
+    """Refuse to work with the tables of another release.
 
     Args:
         connection: To the catalog.
-        name: What the catalog is called in the error.
+        name: Name of the catalog in the error.
 
     Raises:
-        CatalogSchemaError: The tables are missing, or are those of an older or a newer release.
+        CatalogSchemaError: The tables are missing, or of an older or newer release.
 
     """
     found, expected = revision(connection), head()
@@ -59,8 +70,8 @@ def require_head(connection: Connection, name: str) -> None:
         return
     if is_new(connection):
         what, remedy = "no catalog in it", f"create its tables with `{UPGRADE}`, or correct the URL"
-    elif found is None or found < expected:
-        what = f"its tables at revision {found or 'none, from before there were any'}"
+    elif str(found) < expected:
+        what = f"its tables at revision {found}"
         remedy = f"stop Airflow, supervisor and drivers, bring the tables up with `{UPGRADE}`, and start them again"
     else:
         what = f"its tables at revision {found}, which a newer release made with `{UPGRADE}`"
@@ -69,14 +80,14 @@ def require_head(connection: Connection, name: str) -> None:
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring the tables to the newest revision, in the connection's transaction; a new database gets all of them."""
+    """Upgrade the tables to the newest revision, in the connection's transaction; a new database gets all tables."""
     from alembic import command
 
     command.upgrade(alembic_config(connection), "head")
 
 
 def alembic_config(connection: Connection) -> Config:
-    """Return what Alembic's commands take to work on this catalog."""
+    """Return the configuration for Alembic's commands on this catalog."""
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})

@@ -184,7 +184,7 @@ leases = Table(
     Column("acquired_ms", BigInteger, nullable=False),
     Column("heartbeat_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
-    Column("before", JSON(none_as_null=True)),
+    Column("before", JSON, nullable=False),
 )
 
 rescale_runs = Table(

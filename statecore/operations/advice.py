@@ -12,11 +12,11 @@ _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 200
 """Characters of an error's first line."""
 _SLOW_EPOCHS = 10
-_SILENT_MS = 60_000
+_STREAM_STALLED_MS = 60_000
 _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
-# A policy looks every few seconds.
-_BLIND_MS = 300_000
+# A policy is evaluated every few seconds.
+_POLICY_STALLED_MS = 300_000
 
 
 def advice(found: Standing) -> list[str]:
@@ -105,10 +105,10 @@ def _policy(found: Standing) -> Iterator[str]:
     policy = found.policy
     if policy is None or not policy.enabled or found.driver != "running":
         return
-    unseen_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
-    if unseen_ms > _BLIND_MS:
+    idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
+    if idle_ms > _POLICY_STALLED_MS:
         yield (
-            f"the policy has not looked at the job for {span(unseen_ms)}: check in Airflow that the DAG autoscale is "
+            f"the policy has not looked at the job for {span(idle_ms)}: check in Airflow that the DAG autoscale is "
             "not paused and that the triggerer runs"
         )
 
@@ -118,11 +118,11 @@ def _stream(found: Standing) -> Iterator[str]:
     newest, waiting = found.figures.epoch, found.waiting
     if found.driver != "running" or newest is None:
         return
-    silent_ms = found.now_ms - newest.committed_ms
+    idle_ms = found.now_ms - newest.committed_ms
     some_wait = any(count for count in (waiting.records, waiting.files, waiting.bytes))
-    if some_wait and silent_ms > max(_SILENT_MS, _SLOW_EPOCHS * newest.duration_ms):
+    if some_wait and idle_ms > max(_STREAM_STALLED_MS, _SLOW_EPOCHS * newest.duration_ms):
         log = "" if found.generation is None else f"; its log is {found.generation.log_path}"
-        yield f"records wait, and no epoch was committed for {span(silent_ms)}: look at Spark's page{log}"
+        yield f"records wait, and no epoch was committed for {span(idle_ms)}: look at Spark's page{log}"
     if newest.memory_share is not None and newest.memory_share >= _FULL_MEMORY:
         yield (
             f"a worker used {newest.memory_share:.0%} of its memory: give the job more workers and a higher "

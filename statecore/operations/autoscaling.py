@@ -1,7 +1,7 @@
-"""The policy at work: figures from the catalog, a decision, and the decision into the catalog.
+"""Evaluates policies: reads figures from the catalog, decides, and records the decision in the catalog.
 
-Whoever runs this needs no memory of its own: what was decided, and since when more was needed, is in the catalog. Any
-number may look at the same job, and each decision is reached once.
+The evaluation keeps no memory of its own: the catalog holds what was decided, and since when more was needed. Several
+processes may evaluate the same job; each decision is recorded once.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from statecore.catalog import (
     PolicyRecord,
     over_all,
 )
-from statecore.operations.backlog import rows_per_file, waiting_rows
+from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
 from statecore.policy.arrivals import WINDOW_MS
 
-# For what came in lately; they are wide, and more would only cost more to read.
+# For the recent arrival rate; the records are wide, and more would only cost more to read.
 _EPOCHS = 600
-# For what an epoch costs: enough to go back to when sizes were not all alike.
+# For the cost of an epoch: enough to include epochs of different sizes.
 _COSTS = 5_000
 _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 _RECENT = 60
 _RESCALES = 5
-# Runs are kept for ever, and this is asked every few seconds.
+# Runs are kept for ever, and this query runs every few seconds.
 _RUNS = 50
-# What was so before nobody looked for so long need not have been so meanwhile.
-_UNSEEN_MS = 300_000
+# After a longer gap between evaluations the memory says nothing about the time in between.
+_MEMORY_VALID_MS = 300_000
 
 ANNOUNCE_EVERY_MS = 120_000
-"""A decision that nobody has taken up is announced again: who announced it may have died before anybody heard."""
+"""An open decision is announced again after this time: the process that announced it may have died."""
 LAPSES_AFTER_MS = 600_000
-"""A decision is not carried out any more when its figures are older than this."""
+"""An open decision with figures older than this fails."""
 UNDER_WAY_MS = 3_600_000
-"""Nothing is decided while a decision is being carried out, unless whoever does so has long been silent."""
+"""No decision is made while another is carried out, unless that one made no progress for this time."""
 
 
 def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
-    """Return how a job does, as the policy wants to know it.
+    """Return the figures of a job that the policy decides by.
 
     Args:
-        catalog: Where its epochs and its backlog are recorded.
+        catalog: Holds its epochs and its backlog.
         job: Name of the job.
         now_ms: The catalog's present time.
 
@@ -66,7 +66,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     per_file = rows_per_file(epochs)
     newest = catalog.figures(job)
     sources = () if newest.backlog is None else newest.backlog.sources
-    waiting = waiting_rows(sources, per_file)
+    waiting = backlog_rows(sources, per_file)
     costs = [EpochCost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS)]
     return Figures(
         job=job,
@@ -87,13 +87,13 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waits in a job's sources.
+class CurrentBacklog:
+    """The backlog of a job's sources.
 
     Attributes:
         rows: Over all sources, estimated where they count in files; None where none can tell.
         lag_ms: Event-time lag, the longest; None where none has event time.
-        measured_ms: When this was so.
+        measured_ms: When it was measured.
 
     """
 
@@ -102,24 +102,24 @@ class Waiting:
     measured_ms: int
 
 
-def waiting_now(catalog: Catalog, job: str) -> Waiting | None:
-    """Return what waited when it was last measured; None when it never was by the newest generation.
+def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
+    """Return the newest measurement; None when the newest generation has not measured yet.
 
-    A part of ``figures_of`` that may be asked for every second.
+    A part of ``figures_of`` that is cheap enough for every second.
     """
     newest, backlog = catalog.newest_generation(job), catalog.figures(job).backlog
     if newest is None or backlog is None or backlog.generation != newest.generation:
         return None
     per_file = rows_per_file(catalog.epochs(job, limit=_RECENT))
     lag_ms = over_all(backlog.sources).event_time_lag_ms
-    return Waiting(waiting_rows(backlog.sources, per_file), lag_ms, backlog.measured_ms)
+    return CurrentBacklog(backlog_rows(backlog.sources, per_file), lag_ms, backlog.measured_ms)
 
 
-def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
-    """Look at a job once; return the decision when one was reached, by this look and by no other.
+def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
+    """Evaluate the policy of a job once; return the decision if this call recorded one.
 
     Args:
-        catalog: Where the job is.
+        catalog: Holds the job.
         policy: The job's, as it was just read.
         now_ms: The catalog's present time.
 
@@ -133,9 +133,9 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
     made = decide(figures, settings, _memory(policy, now_ms))
     memory = dataclasses.asdict(made.memory)
     if made.action == "stay":
-        catalog.remember(policy, memory, made.reason)
+        catalog.save_memory(policy, memory, made.reason)
         return None
-    return catalog.reach_decision(
+    return catalog.record_decision(
         policy,
         memory,
         from_parallelism=figures.parallelism,
@@ -144,7 +144,7 @@ def look(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord 
         to_workers=made.workers,
         method=settings.method,
         reason=f"scale {made.action}: {made.reason}",
-        figures=_in_short(figures),
+        figures=_summary(figures),
     )
 
 
@@ -152,18 +152,18 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
     try:
         memory = msgspec.convert(policy.memory, PolicyMemory)
     except msgspec.ValidationError:
-        # Of another release; what is forgotten is found out again.
+        # Of another release; it is rebuilt from here.
         return PolicyMemory()
-    if policy.looked_ms is not None and now_ms - policy.looked_ms > _UNSEEN_MS:
+    if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
         return PolicyMemory(decided_ms=memory.decided_ms)
     return memory
 
 
-def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
-    """Yield the open decisions that are to be announced again, each to one caller; those that are too old are ended.
+def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
+    """Yield the open decisions to announce again, each to one caller; fail those that are too old.
 
     Args:
-        catalog: Where they are.
+        catalog: Holds the decisions.
         now_ms: The catalog's present time.
 
     """
@@ -172,21 +172,21 @@ def unheard(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
             catalog.end_decision(
                 decision.id,
                 "failed",
-                f"nobody took it up for {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale to; see "
-                "whether it is paused, and whether Airflow's scheduler runs",
+                f"no run carried it out within {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale to; "
+                "check whether it is paused, and whether Airflow's scheduler runs",
             )
-        elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and catalog.announce_again(decision):
+        elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and catalog.reannounce(decision):
             yield decision
 
 
 def _arrived(
     epochs: Sequence[EpochRecord], backlogs: Sequence[BacklogRecord], per_file: float | None
 ) -> list[tuple[int, float]]:
-    """Return when how many rows had come: those that were read, and those that waited.
+    """Return (time in ms, rows that had arrived): rows read plus rows waiting.
 
-    Where no source tells what waits, rows that were read are all that is known to have come.
+    Where no source reports its backlog, only the rows read are known.
     """
-    known = [(epoch.committed_ms, epoch.rows_total, waiting_rows(epoch.backlog, per_file)) for epoch in epochs]
+    known = [(epoch.committed_ms, epoch.rows_total, backlog_rows(epoch.backlog, per_file)) for epoch in epochs]
     if all(waiting is None for _, _, waiting in known):
         return [(at_ms, float(rows)) for at_ms, rows, _ in known]
     index = 0
@@ -194,7 +194,7 @@ def _arrived(
     for backlog in backlogs:
         while index + 1 < len(known) and known[index + 1][0] <= backlog.measured_ms:
             index += 1
-        between.append((backlog.measured_ms, known[index][1], waiting_rows(backlog.sources, per_file)))
+        between.append((backlog.measured_ms, known[index][1], backlog_rows(backlog.sources, per_file)))
     points = [(at_ms, rows, waiting) for at_ms, rows, waiting in known + between if waiting is not None]
     return [(at_ms, float(rows + waiting)) for at_ms, rows, waiting in sorted(points)]
 
@@ -243,7 +243,7 @@ def _rescale_ms(catalog: Catalog, job: str) -> int | None:
     return int(median(run.updated_ms - run.created_ms for run in done)) if done else None
 
 
-def _in_short(figures: Figures) -> dict[str, Any]:
-    """Return the figures without the epochs that they were made from."""
+def _summary(figures: Figures) -> dict[str, Any]:
+    """Return the figures without the epochs behind them."""
     left_out = {"job", "hindrance", "epochs"}
     return {name: value for name, value in dataclasses.asdict(figures).items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""How many rows wait in a job's sources, also where these count in files; pure."""
+"""Backlog of a job in rows, estimated for sources that count files; pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statecore.catalog import EpochRecord, SourceBacklog
 
 
 def rows_per_file(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return how many rows a file has, by the newest generation that has read files; None when none has.
+    """Return the rows per file that the newest generation with files has read; None without one.
 
-    Where other sources count in records, their rows are in it, too: what waits is then overestimated.
+    Rows of sources that count records are included, so the backlog is then overestimated.
     """
     for _, group in groupby(reversed(epochs), key=lambda epoch: epoch.generation):
         counted = [(each, read) for each in group if (read := _files_read(each.backlog)) is not None]
-        # The newest comes first; what the oldest itself has read is not known, only what those after it have.
+        # The newest comes first. The files of the oldest epoch itself are unknown, so its rows do not count.
         files = counted[0][1] - counted[-1][1] if counted else 0
         rows = sum(each.rows for each, _ in counted[:-1])
         if files > 0 and rows > 0:
@@ -23,8 +23,8 @@ def rows_per_file(epochs: Sequence[EpochRecord]) -> float | None:
     return None
 
 
-def waiting_rows(sources: Iterable[SourceBacklog], per_file: float | None) -> int | None:
-    """Return how many rows wait, in all sources that can tell; None when none can."""
+def backlog_rows(sources: Iterable[SourceBacklog], per_file: float | None) -> int | None:
+    """Return the rows waiting in all sources that report a backlog; None when none does."""
     rows = []
     for source in sources:
         if source.records is not None:

@@ -1,4 +1,4 @@
-"""Whether a job that was changed is healthy: epochs commit, and it keeps up as well as before; pure.
+"""Assesses a job after a change: epochs commit, and it keeps up as well as before; pure.
 
 While something waits, the job is to commit epochs, and either to process at least ``RATE_TOLERANCE`` of the rows a
 second that it did before, or to have less waiting than when it began: epochs of a steady flow are small, and slow for
@@ -15,7 +15,7 @@ from statistics import median
 from statecore.catalog import EpochRecord, SourceBacklog, over_all
 
 RATE_TOLERANCE = 0.7
-"""Share of the old rate that is as good as it: epochs after a start warm up, and rates differ from one to the next."""
+"""Share of the old rate that counts as equal: epochs after a start warm up, and rates vary."""
 _UNITS = ("records", "bytes", "files")  # the finest first
 _EPOCHS = 3
 _HEARTBEATS = 2
@@ -23,7 +23,7 @@ _HEARTBEATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the job.
+    """Figures of the job.
 
     Attributes:
         heartbeats: New ones of its driver since somebody began to look.
@@ -43,14 +43,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a job is healthy, and in words what was found."""
+    """Whether a job is healthy, and the finding in words."""
 
     is_healthy: bool
     found: str
 
 
 def assess(evidence: Evidence) -> Health:
-    """Return whether the job is healthy by now."""
+    """Assess the job now."""
     found = f"{evidence.heartbeats} new heartbeats, {len(evidence.epochs)} epochs"
     if evidence.waiting is None:
         return Health(False, f"{found}, backlog not measured yet")

@@ -32,7 +32,7 @@ _SETTLED_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job and everything around it.
+    """A job with everything around it.
 
     Attributes:
         job: Its definition and desired state.

@@ -8,7 +8,7 @@ from statistics import median
 
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord
 from statecore.errors import UnhealthyJobError
-from statecore.operations.backlog import rows_per_file, waiting_rows
+from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.health import Evidence, Health, assess, processing_rate
 
 RESTART_LOOP = 2
@@ -28,7 +28,7 @@ def patience_ms(catalog: Catalog, job: str) -> int:
     """
     read = [epoch for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
     backlog = catalog.figures(job).backlog
-    waiting = None if backlog is None else waiting_rows(backlog.sources, rows_per_file(read))
+    waiting = None if backlog is None else backlog_rows(backlog.sources, rows_per_file(read))
     return min(_LONGEST_PATIENCE_MS, max(_epochs_ms(read), _backlog_ms(read, waiting or 0)))
 
 

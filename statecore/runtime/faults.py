@@ -1,7 +1,7 @@
 """Named points at which a test may kill the process that passes them.
 
 Off unless ``STATECORE_FAULTS`` names points and the first epoch to hit each in, as ``manifest_written@3,published@5``.
-``STATECORE_FAULT_DIR`` is a folder; a file named after the point is made there when it is hit, so each hits once.
+``STATECORE_FAULT_DIR`` is a folder. A point that is hit makes a file of its name there, so each is hit once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class FaultPoint(StrEnum):
-    """Where work can be cut off: an epoch, in the order it passes them, then what goes on beside it."""
+    """Where work can be cut off: the points of an epoch in their order, then those of work beside it."""
 
     BEFORE_CHANGELOG = "before_changelog"
     CHANGELOG_WRITTEN = "changelog_written"
@@ -25,7 +25,7 @@ class FaultPoint(StrEnum):
     SAVEPOINT_PINNED = "savepoint_pinned"
     SAVEPOINT_COPIED = "savepoint_copied"
     RESCALE_PREPARED = "rescale_prepared"
-    RESCALE_TAKEN_UP = "rescale_taken_up"
+    RESCALE_APPLIED = "rescale_applied"
 
 
 def fault_point(point: FaultPoint, epoch: int) -> None:

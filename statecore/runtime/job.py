@@ -73,7 +73,7 @@ class Output:
 
 
 Input = Source | Output
-"""What an operator reads."""
+"""Input of an operator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What driver and workers tell each other about one epoch."""
+"""Messages between driver and workers about one epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class StagedSink:
-    """Where a worker stages the rows of one sink."""
+    """Where a worker stages the rows of a sink."""
 
     name: str
     tag: str
@@ -50,7 +50,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """What a worker must know of an operator; the same in every epoch of a generation.
+    """Describes an operator to its workers; the same in every epoch of a generation.
 
     Attributes:
         reads_operator: Whether the main input is another operator's output, which comes with its event time.
@@ -83,7 +83,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSpec:
-    """What one subtask starts an epoch from.
+    """The state that a subtask starts an epoch from.
 
     Attributes:
         key_groups: First and last key group.
@@ -99,7 +99,7 @@ class SubtaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class EpochSpec:
-    """What the workers must know of an epoch.
+    """Describes an epoch to the workers.
 
     Attributes:
         now_ms: The epoch's time, as Spark recorded it.
@@ -109,7 +109,7 @@ class EpochSpec:
         previous: Path of the manifest with the operator's state; None when there is none.
         foreign_store: URL of the store in which that manifest and its files lie, when it is not the job's own: then
             all state is written anew into the job's store. None for the job's own.
-        restores: Whether state must be redistributed before it is taken up: the epoch is the first of a generation, or
+        restores: Whether state must be redistributed before it is loaded: the epoch is the first of a generation, or
             of a parallelism. Union state is redistributed then alone, or its elements would multiply every epoch.
         counts_state: Whether subtasks count the rows of their keyed state.
 
@@ -128,7 +128,7 @@ class EpochSpec:
 
 
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one subtask did in an epoch; its last row.
+    """The work of one subtask in an epoch; its last row.
 
     Attributes:
         uid: The operator.
@@ -142,7 +142,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         next_event_timer_ms, next_processing_timer_ms: The first timers that are to fire; None without any.
         operator: All files of the operator state, or None when none of it changed.
         key_groups: Key groups that it owns, 0 without a key.
-        cached_key_groups: Those whose state was met in memory.
+        cached_key_groups: Key groups whose state was in memory already.
         state_rows: Rows of each keyed state; of a map in an epoch that counts state, or restores it.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
         load_ms, process_ms, write_ms: Duration of the phases.

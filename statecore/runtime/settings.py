@@ -16,7 +16,7 @@ _GRACE = "statecore.cleanup.grace"
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a driver keeps, and for how long.
+    """Retention of a driver's files.
 
     Attributes:
         retained_checkpoints: ``statecore.checkpoints.retained``: how many of the newest manifests stay.

@@ -1,4 +1,4 @@
-"""State files laid together column by column, without a Python object per row.
+"""Merges state files column by column, without a Python object per row.
 
 A row replaces what older rows say of its key and window, so the newest row of each counts; where rows of one scope do
 not simply replace each other (the entries of a map), or Arrow cannot tell keys apart as we do, ``live_rows`` does it.

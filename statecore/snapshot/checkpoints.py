@@ -1,4 +1,4 @@
-"""Where checkpoints and savepoints lie, and how they get there.
+"""The store of a job's checkpoints and savepoints.
 
 ::
 
@@ -8,7 +8,7 @@
     <root>/progress/<token>/…                     Spark's bookkeeping of the sources
     <root>/artifacts/<sha256>/<name>              job files, as they were when they ran
     <root>/generations/<number>                   the newest run of the driver
-    <root>/claims/<token>.json                    who reads a checkpoint or savepoint, see ``snapshot.claims``
+    <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
     <root>/job.json                               the job's definition, see ``snapshot.job_definition``
 """
 
@@ -54,15 +54,15 @@ class CheckpointStore:
         return cls(open_store(url))
 
     def write_file(self, path: str, data: bytes) -> FileRef:
-        """Write a file and return what a manifest must know of it."""
+        """Write a file and return the manifest's reference to it."""
         self.files.write(path, data)
         return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
     def read_file(self, ref: FileRef) -> bytes:
-        """Return a file's bytes, checked against its manifest.
+        """Return a file's bytes, checked against the manifest.
 
         Raises:
-            MissingFileError: It is not there.
+            MissingFileError: There is no such file.
             CorruptFileError: Size or checksum differ.
 
         """
@@ -77,7 +77,7 @@ class CheckpointStore:
         return data
 
     def describe(self, path: str) -> str:
-        """Return a path as a person would look for it."""
+        """Return the full path or URL of a path in the store."""
         return f"{self.files.url.rstrip('/')}/{path}"
 
     def open(self, start_from: str) -> OpenedSavepoint:
@@ -105,7 +105,7 @@ class CheckpointStore:
 
     @staticmethod
     def manifest_path(lineage: int, epoch: int) -> str:
-        """Return where the manifest of an epoch lies; the name holds nothing else, so two drivers collide."""
+        """Return the path of an epoch's manifest; the name holds nothing else, so two drivers collide."""
         return f"{_MANIFESTS}/{lineage:06d}-{epoch:012d}.json"
 
     def commit(self, manifest: Manifest) -> str:
@@ -126,18 +126,18 @@ class CheckpointStore:
         later = self.files.list(_MANIFESTS, after=path)
         if later:
             newest = _parse(later[-1].path)
-            # A driver that slept so long that its successor's manifest of this epoch was cleaned up already: the name
-            # was free, but what it committed is followed by nothing and counts for nobody.
+            # This driver was suspended for so long that its successor's manifest of this epoch was cleaned up. The name
+            # was free, but no epoch follows this one, and no driver resumes from it.
             raise CommitConflictError(
                 f"found epoch {newest[1]} of lineage {newest[0]} committed; expected epoch {manifest.epoch} of lineage "
-                f"{manifest.lineage} to be the newest; another driver has gone on, so this one stops"
+                f"{manifest.lineage} to be the newest; another driver runs the job, so this one stops"
             )
         return path
 
     def claim_generation(self, generation: int) -> None:
-        """Note that a driver runs as this generation; of two that do, the second is refused.
+        """Record that a driver runs as this generation; of two such drivers the second is refused.
 
-        The catalog hands generations out; a catalog that was lost and made anew might do so twice.
+        The catalog hands generations out; one that was lost and created again might hand out a number twice.
 
         Raises:
             CommitConflictError: Another driver runs, or ran, as this generation or a later one.
@@ -152,8 +152,8 @@ class CheckpointStore:
         except AlreadyExistsError:
             raise CommitConflictError(
                 f"found generation {newest or generation} in {self.files.url} already; expected one before "
-                f"{generation}; this driver stops, and the next one gets a higher number; a catalog that was lost "
-                "goes on counting after `catalog rebuild`"
+                f"{generation}; this driver stops, and the next one gets a higher number; after the loss of "
+                "a catalog, `catalog rebuild` restores the count"
             ) from None
         self._require_put_if_absent(f"{_GENERATIONS}/{generation:06d}")
         for older in self._generations():
@@ -161,7 +161,7 @@ class CheckpointStore:
                 self.files.delete(f"{_GENERATIONS}/{older:06d}")
 
     def _require_put_if_absent(self, path: str) -> None:
-        """Refuse a storage that takes a condition and does not heed it, as some do: commits rest on it."""
+        """Refuse a storage that ignores conditions of a put, as some do: commits depend on them."""
         try:
             self.files.put_if_absent(path, b"")
         except AlreadyExistsError:
@@ -173,7 +173,7 @@ class CheckpointStore:
         )
 
     def newest_generation(self) -> int | None:
-        """Return the highest generation that a driver has run as, None before the first."""
+        """Return the highest generation that ran, None before the first."""
         return max(self._generations(), default=None)
 
     def _generations(self) -> list[int]:
@@ -181,10 +181,10 @@ class CheckpointStore:
         return [int(name) for name in names if name.isdigit()]
 
     def keep_artifact(self, name: str, data: bytes) -> Artifact:
-        """Store a job file under its hash, and return what a manifest must know of it."""
+        """Store a job file under its hash, and return the manifest's reference to it."""
         digest = hashlib.sha256(data).hexdigest()
         ref = FileRef(path=safe_path(f"{_ARTIFACTS}/{digest}/{name}"), size=len(data), sha256=digest)
-        # Also when it is there: nobody may need it any more, and a clean-up be about to remove it.
+        # Also when it exists: a clean-up may be about to remove it as unused.
         self.files.write(ref.path, data)
         return Artifact(name=name, file=ref)
 
@@ -210,7 +210,7 @@ class CheckpointStore:
         return [entry.path for entry in self.files.list(_SAVEPOINTS) if entry.path.endswith(f"/{MANIFEST}")]
 
     def claimed(self) -> set[str]:
-        """Return the paths of manifests that somebody reads."""
+        """Return the paths of claimed manifests."""
         return {claim.manifest for claim in claims(self.files)}
 
     def referenced(self, *, without: Collection[str] = ()) -> set[str]:
@@ -232,10 +232,10 @@ class CheckpointStore:
         try:
             manifest = self.manifest(path)
         except MissingFileError:
-            # Somebody else removed it since it was listed.
+            # It was removed since it was listed.
             return set()
         if manifest.root == ".":
-            # Its files lie in its own folder.
+            # Its files are in its own folder.
             return set()
         staged = (output.file for output in manifest.outputs) if outputs else ()
         return {ref.path for ref in (*manifest.files(), *staged)}
@@ -247,10 +247,10 @@ class CheckpointStore:
 
     @staticmethod
     def savepoint_path(name: str) -> str:
-        """Return where the manifest of a savepoint lies.
+        """Return the path of a savepoint's manifest.
 
         Raises:
-            ConfigurationError: The name is no name of a folder.
+            ConfigurationError: The name cannot be the name of a folder.
 
         """
         if "/" in safe_path(name):
@@ -263,10 +263,10 @@ class CheckpointStore:
     def write_savepoint(self, manifest: Manifest, name: str, *, reason: str, now_ms: int) -> str:
         """Pin an epoch as a savepoint and return the path of its manifest; no state byte is copied.
 
-        Writing the same savepoint again is no error, so that a step can be repeated.
+        Idempotent for the same epoch.
 
         Raises:
-            ConfigurationError: The name is no name of a folder.
+            ConfigurationError: The name cannot be the name of a folder.
             ManifestError: The name is taken by another epoch.
 
         """
@@ -306,7 +306,7 @@ def _canonical(url: str) -> str:
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
-    """Return what two writers of one savepoint agree on; a rewrite differs in its parent or its parallelisms."""
+    """Return the fields that identify a savepoint; a rewrite differs in its parent or its parallelisms."""
     return manifest.lineage, manifest.epoch, manifest.parallelism, manifest.max_parallelism, manifest.parent
 
 
@@ -328,7 +328,7 @@ def open_savepoint(url: str | Path) -> OpenedSavepoint:
         ManifestError: The file is not a manifest.
 
     """
-    # A savepoint's folder may be reached through a link; where its store is, its own place tells.
+    # The folder may be reached through a link; the store is found from the link's target.
     given = str(url).rstrip("/") if "://" in str(url) else os.path.realpath(url)
     candidates = [given] if given.endswith(".json") else [f"{given}/{MANIFEST}", given]
     for candidate in candidates:

@@ -18,7 +18,7 @@ from statecore.errors import ManifestError, MissingFileError
 from statecore.storage import FileStore
 
 _FOLDER = "claims"
-# Longer than any copy of a savepoint takes; a holder that died blocks clean-up of one manifest for so long.
+# Longer than any copy of a savepoint; a claim whose holder died blocks the clean-up of one manifest for this time.
 _LIFETIME = timedelta(days=1)
 
 
@@ -47,12 +47,12 @@ def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = 
     Args:
         files: The store.
         manifest: Path of the manifest.
-        holder: Who needs it, for people.
-        name: Name of the claim, for a holder of whom there is one at a time: what it left when it was killed is its own
-            again. None for a name that nobody else has.
+        holder: Describes the reader in messages.
+        name: Name of the claim, for a holder that exists once: after a kill it overwrites its old claim. None for a
+            unique name.
 
     Raises:
-        MissingFileError: The manifest is not there any more.
+        MissingFileError: The manifest was removed.
 
     """
     path = f"{_FOLDER}/{name or uuid.uuid4().hex}.json"
@@ -60,7 +60,7 @@ def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = 
     claim = Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)
     files.write(path, msgspec.json.encode(claim))
     try:
-        # Only now: who drops a savepoint looks for claims once more when it is gone, so one of the two notices.
+        # After the claim is written: a drop checks for claims once more after its delete, so one of the two notices.
         if files.size(manifest) is None:
             raise MissingFileError(
                 f"found no manifest {files.url}/{manifest}; expected it for {holder}; somebody dropped it, so take "
@@ -75,7 +75,7 @@ def claims(files: FileStore) -> list[Claim]:
     """Return the claims in force.
 
     Raises:
-        ManifestError: A claim cannot be read, so nobody knows what it keeps.
+        ManifestError: A claim cannot be read, so it is unknown what it protects.
 
     """
     now_ms = time.time() * 1000

@@ -1,4 +1,4 @@
-"""Removes files that nothing needs any more.
+"""Removes unneeded files.
 
 What is needed is read from the store alone: files that a retained checkpoint, a savepoint or a claim names. A file that
 nobody names may be of an attempt at work, so it goes only when it is older than a grace period longer than the longest
@@ -23,7 +23,7 @@ _EPOCH = re.compile(r"^(?:state/[^/]+|_staged)/(\d+)-(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a clean-up removed."""
+    """Result of a clean-up."""
 
     files: int
     bytes: int
@@ -39,7 +39,7 @@ def clean_up(
     keep: Collection[str] = (),
     on_delete: Callable[[], None] = lambda: None,
 ) -> Removed:
-    """Remove old checkpoints, then files that nothing names.
+    """Remove old checkpoints, then unreferenced files.
 
     It may be cut off anywhere, and two may run at once: a manifest goes before the files that it alone names, so what
     is left behind is a file too many, never one too few.

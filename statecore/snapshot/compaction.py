@@ -1,4 +1,4 @@
-"""Which state files to lay together, and how: keeps what a restore must read within bounds.
+"""Compacts state files, so that a restore reads a bounded number of them.
 
 Every epoch adds a changelog to each state that changed. Two rules keep them few and short:
 
@@ -52,7 +52,7 @@ _SLICES_BY_COLUMNS = 4
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State files of one state and subtask that become one.
+    """State files of one state and subtask to merge into one.
 
     Attributes:
         uid: The operator.
@@ -97,7 +97,7 @@ def whole_bases(manifest: Manifest) -> list[Merge]:
 
 
 def due_merges(manifest: Manifest, *, base_floor_bytes: int = BASE_FLOOR_BYTES) -> list[Merge]:
-    """Return the merges that a manifest's files call for, at most one per state and subtask, bases first."""
+    """Return the merges due after a manifest, at most one per state and subtask, bases first."""
     due = [
         merge
         for operator in manifest.operators
@@ -155,7 +155,7 @@ def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> 
 
 
 def _run(changelogs: Iterable[KeyedFile]) -> tuple[KeyedFile, ...]:
-    """Return the first neighbours that are due, or nothing."""
+    """Return the first run of neighbouring files that is due, empty without one."""
     # Each is a file with those of smaller classes before it: they must not keep it apart from others of its own class,
     # and what follows it must not have it written again.
     units: list[tuple[KeyedFile, ...]] = []
@@ -174,7 +174,7 @@ def _size_class(unit: Sequence[KeyedFile]) -> int:
 
 
 def with_merged(files: Sequence[KeyedFile], merged: Iterable[Merged]) -> tuple[KeyedFile, ...]:
-    """Return a subtask's files with merged ones in the place of the last of their inputs.
+    """Return a subtask's files with each merged file in the place of its last input.
 
     A merge whose inputs are not all there any more is left out: a rescale or a new base has overtaken it.
     """
@@ -210,14 +210,14 @@ def _reference(item: KeyedFile) -> tuple[str, tuple[int, int]]:
 
 
 class _NoClock:
-    """Merging needs no time but the epoch's."""
+    """A merge reads no clock."""
 
     def now_ms(self) -> int:
         return 0
 
 
 def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
-    """Read the inputs of a merge and write the file that stands for them.
+    """Read the inputs of a merge and write the merged file.
 
     Args:
         store: Where they lie.
@@ -252,7 +252,7 @@ def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
 
 
 def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
-    """Yield the tables of the base that the inputs of a merge come to, slices of its key groups one after the other.
+    """Yield the tables of the merged base, one slice of key groups after another.
 
     Raises:
         MissingFileError, CorruptFileError: An input is not what the manifest says.
@@ -260,10 +260,10 @@ def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
     """
     data = [store.read_file(item.file) for item in merge.inputs]
     for part in _slices(merge):
-        taken = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
+        parts = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
         inputs = [
             (encoded, item.kind, groups)
-            for encoded, item, groups in zip(data, merge.inputs, taken, strict=True)
+            for encoded, item, groups in zip(data, merge.inputs, parts, strict=True)
             if groups is not None
         ]
         table = _by_columns(merge, inputs)
@@ -289,9 +289,9 @@ def _by_rows(merge: Merge, inputs: _Inputs, part: KeyGroupRange) -> pa.Table:
     encode = key_encoder([field.type for field in merge.key_fields])
     backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
     table = backend.restored_table(merge.state.name, schema)
-    for encoded, kind, taken in inputs:
+    for encoded, kind, key_groups in inputs:
         decode = decode_base if kind is FileKind.BASE else decode_changelog
-        apply_rows(table, decode(encoded, taken), taken, encode)
+        apply_rows(table, decode(encoded, key_groups), key_groups, encode)
     if ttl is not None and ttl.cleanup_full_snapshot:
         table = without_expired(table, ttl.ttl_ms, merge.now_ms)
     return rows_table(base_rows(table), _key_schema(merge), schema, merge.state.name)

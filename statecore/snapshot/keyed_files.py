@@ -75,7 +75,7 @@ def key_schema(fields: Iterable[tuple[str, str]]) -> pa.Schema:
 
 
 def stored_fields(schema: TableSchema) -> tuple[Field, ...]:
-    """Return the columns of a base behind those of the key."""
+    """Return the columns of a base after the key columns."""
     number, declared = parse_type("bigint"), parse_type(schema.type)
     fields = [Field(KEY_GROUP, parse_type("int"), nullable=False)]
     if schema.windowed:
@@ -135,7 +135,7 @@ def _key_encoding(key_type: pa.DataType) -> str | None:
 
 
 def _value_encoding(value_type: pa.DataType) -> str | None:
-    """Return what puts bytes of one place value side by side: those in front are mostly the same."""
+    """Return the encoding that splits values by byte: the leading bytes are mostly equal, so they compress well."""
     fixed = pa.types.is_int32(value_type) or pa.types.is_int64(value_type) or pa.types.is_floating(value_type)
     return "BYTE_STREAM_SPLIT" if fixed else None
 
@@ -149,7 +149,7 @@ def encode_changelog(table: pa.Table) -> bytes:
 
 
 def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
-    """Return the changelog that does what the changelogs in ``files`` do one after the other.
+    """Return one changelog equivalent to the changelogs in ``files``, applied in order.
 
     Args:
         files: Encoded changelogs, oldest first.
@@ -188,17 +188,17 @@ def read_changelog(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
 
 
 def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
-    """Return what ``read_base`` does as Python values."""
+    """Like ``read_base``, as Python values."""
     return _rows(read_base(data, key_groups))
 
 
 def decode_changelog(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
-    """Return what ``read_changelog`` does as Python values."""
+    """Like ``read_changelog``, as Python values."""
     return _rows(read_changelog(data, key_groups))
 
 
 def rows_per_key_group(file: pa.NativeFile, max_parallelism: int, *, base: bool) -> npt.NDArray[np.int64]:
-    """Return how many rows each key group has in a file; no other column is decoded."""
+    """Return the rows per key group of a file; no other column is decoded."""
     if base:
         with pq.ParquetFile(file) as opened:
             groups = opened.read([KEY_GROUP]).column(KEY_GROUP)
@@ -245,7 +245,7 @@ def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], 
 
 
 def key_columns(table: pa.Table) -> list[str]:
-    """Return the names of the columns of a file that are its key."""
+    """Return the names of a file's key columns."""
     return [name for name in table.column_names if name not in RESERVED]
 
 

@@ -1,4 +1,4 @@
-"""Live state into rows of files, and rows of files into live state.
+"""Converts live state to rows of files and back.
 
 What is stored is flattened column by column; see ``statecore.state.tables`` for the one side and
 ``statecore.snapshot.keyed_files`` for the other.
@@ -23,7 +23,7 @@ _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
 
 class _Absent:
-    """Marks what is not stored; None is a value that a map's entry can have."""
+    """Marks an absent value; None is a possible value of a map's entry."""
 
 
 _ABSENT = _Absent()
@@ -31,7 +31,7 @@ _ABSENT = _Absent()
 
 @dataclass(slots=True)
 class _Columns:
-    """Rows in the making; ``stored`` is what the table holds for a row, None where ``deleted``."""
+    """Rows under construction; ``stored`` is the table's content of a row, None where ``deleted``."""
 
     scopes: list[Scope] = field(default_factory=list)
     key_groups: list[int] = field(default_factory=list)
@@ -55,7 +55,7 @@ class _Columns:
         self.deleted.extend(repeat(False, len(entries)))
 
     def add_changed(self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any]) -> None:
-        """Take what is stored of scopes now; the usual case, so it goes from column to column."""
+        """Add the stored content of scopes; the usual case, so it works by column."""
         found = list(map(rows.get, scopes, repeat(_ABSENT)))
         gone = [stored is _ABSENT for stored in found]
         self.scopes.extend(scopes)
@@ -78,7 +78,7 @@ class _Columns:
 
 
 def base_rows(table: StateTable) -> KeyedRows:
-    """Return everything that a table holds.
+    """Return all rows of a table.
 
     Raises:
         StateError: A scope is in a namespace that is no window.
@@ -115,7 +115,7 @@ def count_state(table: StateTable) -> int:
 
 
 def changelog_rows(table: StateTable) -> KeyedRows:
-    """Return what was written to a table since its changes were last cleared.
+    """Return the changes of a table since ``clear_changes``.
 
     Raises:
         StateError: A scope is in a namespace that is no window.
@@ -146,7 +146,7 @@ def changelog_rows(table: StateTable) -> KeyedRows:
 
 
 def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encode: KeyEncoder) -> None:
-    """Bring the key groups ``wanted`` of a table up to date, without counting that as changes.
+    """Apply rows to the key groups ``wanted`` of a table, without recording them as changes.
 
     Args:
         table: Takes the rows.
@@ -173,7 +173,7 @@ def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encod
 
 
 def one_row_per_scope(table: StateTable) -> StateTable:
-    """Return a table as people read it: a map is one value, and nothing has a timestamp."""
+    """Return a table for readers: a map is one value, and there are no timestamps."""
     schema = one_row_schema(table.schema)
     take = _without_timestamps(table)
     groups = {

@@ -2,7 +2,7 @@
 
 ::
 
-    {"format": "statecore.manifest", "version": 3,
+    {"format": "statecore.manifest", "version": 1,
      "checksum": …,                     SHA-256 of this file with 64 zeros in this place
      "job": "flight_delays", "lineage": 1, "epoch": 42, "generation": 3,
      "artifact": null | {"name": "flight_delays.py", "file": {…}},      the job file that ran
@@ -19,14 +19,12 @@
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files],
                                   "operator_token": …, "state_rows": {"totals": 4044}}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
-     "sources": [{"name": "flights", "positions": ["{…}"]}],    what a resume reads on from, for people
-     "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.progress
+     "sources": [{"name": "flights", "positions": ["{…}"]}],    where a resume continues to read, for people
+     "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.epoch.progress
      "savepoint": null | {"name": …, "reason": …, "created_ms": …}}
 
 Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``; a
-self-contained savepoint has its files beside its manifest (``root`` is ``.``). Older versions are read as version 3:
-version 2 had neither checksum nor artifact, sources and time to live, version 1 neither time to live nor windows, and
-of operator state the split list alone. A version this library does not know is refused by name.
+self-contained savepoint has its files beside its manifest (``root`` is ``.``). An unknown version is refused by name.
 """
 
 from __future__ import annotations
@@ -44,10 +42,8 @@ from statecore.model import DistributionMode, StateKind, StateTtlConfig, StateVi
 from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
-VERSION = 3
+VERSION = 1
 WRITER = f"statecore {version('statecore')}"
-_READABLE = (1, 2, VERSION)
-_VERSIONS = " or ".join(map(str, _READABLE))
 _NO_CHECKSUM = "0" * 64
 
 
@@ -232,11 +228,11 @@ class SavepointInfo(_Record, frozen=True, kw_only=True):
 class Manifest(_Record, frozen=True, kw_only=True):
     """One committed epoch, or a savepoint of it. See the module's docstring for the file.
 
-    The checksum belongs to the file: it is filled in when a manifest is written, and empty in memory.
+    The checksum is part of the file only: it is computed on write, and empty in memory.
     """
 
     format: Literal["statecore.manifest"] = "statecore.manifest"
-    version: Literal[1, 2, 3] = 3
+    version: Literal[1] = 1
     checksum: str = ""
     writer: str
     job: str
@@ -298,11 +294,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Read and validate a manifest; one of an older version is brought to today's.
+    """Read and validate a manifest.
 
     Args:
         data: JSON text.
-        name: Where it came from, for messages.
+        name: Its path, for messages.
 
     Raises:
         ManifestError: It is no manifest, of an unknown version, or does not fit the schema or its checksum.
@@ -313,7 +309,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         header = _HEADER.decode(data)
     except msgspec.ValidationError as error:
         raise ManifestError(
-            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {_VERSIONS}; "
+            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {VERSION}; "
             "give the path of a savepoint"
         ) from error
     except _UNREADABLE as error:
@@ -324,19 +320,14 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         raise ManifestError(
             f"found the format {header.format!r} in {name}; expected {FORMAT!r}; give the path of a savepoint"
         )
-    if header.version not in _READABLE:
+    if header.version != VERSION:
         raise ManifestError(
-            f"found manifest version {header.version} in {name}; expected version {_VERSIONS}; "
+            f"found manifest version {header.version} in {name}; expected version {VERSION}; "
             "read it with the release of statecore that wrote it, or a newer one"
         )
-    # One that has a checksum is of version 3, whatever a damaged byte makes it say.
-    if header.version == VERSION or header.checksum:
-        _check_checksum(data, header.checksum, name)
+    _check_checksum(data, header.checksum, name)
     try:
-        manifest = _MANIFEST.decode(data)
-        if manifest.version == 1:
-            manifest = _from_version_1(manifest)
-        manifest = msgspec.structs.replace(manifest, version=VERSION, checksum="")
+        manifest = msgspec.structs.replace(_MANIFEST.decode(data), checksum="")
         problem = next(_contradictions(manifest), None)
         if problem is not None:
             raise msgspec.ValidationError(problem)
@@ -353,27 +344,13 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
 
 
 def _check_checksum(data: bytes, checksum: str, name: str) -> None:
-    # Over the bytes and not over what they mean: no flipped bit goes unseen.
+    # Over the bytes and not over their meaning: no flipped bit goes unseen.
     found = hashlib.sha256(data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
     if len(checksum) != len(_NO_CHECKSUM) or found != checksum:
         raise ManifestError(
             f"found {name} with the SHA-256 {found}; expected {checksum!r}, as it says itself; "
             "it was edited or damaged, use another savepoint"
         )
-
-
-def _from_version_1(manifest: Manifest) -> Manifest:
-    operators = tuple(
-        msgspec.structs.replace(operator, states=tuple(map(_state_from_version_1, operator.states)))
-        for operator in manifest.operators
-    )
-    return msgspec.structs.replace(manifest, operators=operators)
-
-
-def _state_from_version_1(state: StateSchema) -> StateSchema:
-    if state.scope == "keyed":
-        return state
-    return msgspec.structs.replace(state, mode=DistributionMode.SPLIT)
 
 
 _OPERATOR_KINDS = {

@@ -31,7 +31,7 @@ def rescale_by_reference(
 ) -> Manifest:
     """Return the manifest with its state files given to ``parallelism`` subtasks; no file is read or written.
 
-    This is what a restore takes up, at unchanged parallelism too: everything stays where it was then, but union state
+    A restore uses this at unchanged parallelism too: everything stays where it was then, but union state
     goes to every subtask. Doing it twice changes nothing more, so a restore can be repeated.
 
     Args:

@@ -1,4 +1,4 @@
-"""Dropping savepoints; needs no running job, only the store."""
+"""Drops savepoints; needs only the store, no running job."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from statecore.snapshot.manifest import FileRef, Manifest
 
 
 def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int, int], None] | None = None) -> int:
-    """Remove a savepoint, and of its files those that nothing else names.
+    """Remove a savepoint and those of its files that no other manifest names.
 
-    May be cut off. A self-contained one loses its manifest last, so that it can be dropped again; of any other the
-    manifest goes first, and the files it leaves behind are removed with the next clean-up of the job.
+    Safe to interrupt. The manifest of a self-contained savepoint is removed last, so that it can be dropped again. That
+    of any other is removed first; the job's next clean-up removes the files left behind.
 
     Args:
-        store: Where it lies, or a store around it.
-        path: Its manifest's path there.
-        progress: Called with the files removed so far and how many are to go.
+        store: Its store, or a store that contains it.
+        path: The manifest's path there.
+        progress: Called with the number of files removed so far, and of all files.
 
     Returns:
-        Bytes that were freed.
+        Freed bytes.
 
     Raises:
         MissingFileError: There is no such savepoint.
         ConfigurationError: It is a checkpoint, which belongs to its job.
-        SavepointInUseError: Somebody reads it.
+        SavepointInUseError: It is claimed.
 
     """
-    # Opened anew: the paths in a self-contained one start at its own folder, and in the store of a job, where a copy
-    # may lie, the job has files of the same paths.
+    # Opened again: a self-contained savepoint may lie in a job's store, where its paths would name files of the job.
     store, path, manifest = store.open(path)
     if manifest.savepoint is None:
         raise ConfigurationError(
@@ -52,7 +51,7 @@ def _drop_by_reference(
     data = store.files.read(path)
     store.files.delete(path)
     try:
-        # Who claimed it between the first look and now has found it there, and counts on it.
+        # A claim between the first check and the delete found the savepoint, so it must stay.
         _require_nobody_reads(store, path)
     except SavepointInUseError:
         store.files.put_if_absent(path, data)

@@ -1,4 +1,4 @@
-"""Takes over a restored state for the descriptor that a program registers: the same, or one that it can become."""
+"""Migrates restored state to the descriptor that a program registers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.state.tables import StateTable, TableSchema, describe
 
 
 def adopt(table: StateTable, descriptor: StateDescriptor, wanted: TableSchema, now_ms: int, *, sealed: bool) -> bool:
-    """Bring restored rows into the form that a descriptor asks for.
+    """Migrate restored rows to a descriptor.
 
     Values are migrated to another type. A time to live switched on stamps them with the present; switched off, it
     leaves their timestamps behind, so that expired values are there again.

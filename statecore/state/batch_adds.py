@@ -5,23 +5,64 @@ What is known to give the same as an addition per row is done for all keys at on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from statecore.errors import StateError, StateTypeError
-from statecore.model import parse_type
+from statecore.model import AggregateFunction, parse_type
 from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.model.values import MisfitError
 from statecore.state.batches import BatchKeys, Mask
 from statecore.state.folding import folding
+from statecore.state.keyed_backend import KeyedScope
+from statecore.state.tables import StateTable
 
-if TYPE_CHECKING:
-    from statecore.state.keyed_state import HeapAggregatingState, HeapReducingState, HeapState
+
+class BatchState(Protocol):
+    """Keyed state that a column can be folded into."""
+
+    table: StateTable
+    conform: Callable[[Any], Any]
+
+    @property
+    def backend(self) -> KeyedScope:
+        """The backend that sets the scope."""
+
+    def batch(self) -> BatchKeys:
+        """Return the keys of the current batch."""
+
+    def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
+        """Return what an addition to each key folds into, ``absent`` for nothing."""
+
+    def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
+        """Replace what is stored under each key."""
+
+    def add(self, value: Any) -> None:
+        """Fold one value in."""
 
 
-def reduce_column(state: HeapReducingState, values: pa.Array) -> pa.Array:
+class ReducingBatchState(BatchState, Protocol):
+    """Reducing state."""
+
+    reduce: Callable[[Any, Any], Any]
+
+
+class AggregatingBatchState(BatchState, Protocol):
+    """Aggregating state."""
+
+    aggregate: AggregateFunction
+
+    def replace(self, accumulator: Any) -> None:
+        """Store an accumulator under the current key."""
+
+    def empty_accumulator(self) -> Any:
+        """Return an empty accumulator in its stored form; None for one that cannot be stored yet."""
+
+
+def reduce_column(state: ReducingBatchState, values: pa.Array) -> pa.Array:
     """Fold a column, perhaps in chunks, into reducing state; return what each key of the batch has then."""
     keys, column = state.batch(), _column(values)
     _require_a_value_per_row(state, column, keys)
@@ -43,7 +84,7 @@ def reduce_column(state: HeapReducingState, values: pa.Array) -> pa.Array:
     return to_arrow(state.batch_values(keys, None), stored_type)
 
 
-def aggregate_column(state: HeapAggregatingState, values: pa.Array) -> pa.Array:
+def aggregate_column(state: AggregatingBatchState, values: pa.Array) -> pa.Array:
     """Fold a column into aggregating state; return the accumulator that each key of the batch has then."""
     keys, column = state.batch(), _column(values)
     _require_a_value_per_row(state, column, keys)
@@ -72,7 +113,7 @@ def _column(values: pa.Array) -> pa.Array:
     )
 
 
-def _require_a_value_per_row(state: HeapState, column: pa.Array, keys: BatchKeys) -> None:
+def _require_a_value_per_row(state: BatchState, column: pa.Array, keys: BatchKeys) -> None:
     if len(column) != len(keys.index):
         raise StateError(
             f"found {len(column)} values for state {state.table.name!r}; expected one for each of the "
@@ -80,7 +121,7 @@ def _require_a_value_per_row(state: HeapState, column: pa.Array, keys: BatchKeys
         )
 
 
-def _stored_type(state: HeapState) -> pa.DataType:
+def _stored_type(state: BatchState) -> pa.DataType:
     return parse_type(state.table.type).arrow()
 
 
@@ -92,7 +133,7 @@ def _without_nulls(keys: BatchKeys, column: pa.Array) -> Mask:
     return certain
 
 
-def _add_by_row(state: HeapReducingState | HeapAggregatingState, keys: BatchKeys, column: pa.Array, of: Mask) -> None:
+def _add_by_row(state: BatchState, keys: BatchKeys, column: pa.Array, of: Mask) -> None:
     rows = np.flatnonzero(of[keys.index])
     backend, scopes, key_groups = state.backend, keys.scopes, keys.key_groups.tolist()
     try:
@@ -103,7 +144,7 @@ def _add_by_row(state: HeapReducingState | HeapAggregatingState, keys: BatchKeys
         backend.forget_current_key()
 
 
-def _aggregated(state: HeapAggregatingState, keys: BatchKeys, column: pa.Array) -> pa.Array | None:
+def _aggregated(state: AggregatingBatchState, keys: BatchKeys, column: pa.Array) -> pa.Array | None:
     created = state.empty_accumulator()
     if created is None or not keys.scopes:
         return None
@@ -129,7 +170,7 @@ def _described(found: Any) -> str:
     return f"{len(found)} of type {found.type}" if isinstance(found, pa.Array) else repr(found)
 
 
-def _write_accumulators(state: HeapAggregatingState, keys: BatchKeys, folded: pa.Array) -> None:
+def _write_accumulators(state: AggregatingBatchState, keys: BatchKeys, folded: pa.Array) -> None:
     values = from_arrow(folded)
     try:
         stored = None if folded.null_count else list(map(state.conform, values))

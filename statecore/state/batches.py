@@ -1,4 +1,4 @@
-"""Which keys a batch has, and which of its rows have which key."""
+"""The keys of a batch, and the key of each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incremental clean-up: a few keys are looked at on every access, and what has expired is removed.
+"""Incremental clean-up: every access checks a few keys and removes expired state.
 
 As in Flink's ``TtlIncrementalCleanup``: a walk through all keys that begins again at its end. A backend lives for one
 epoch, which may be too short for a walk; so each walk begins at another place, which follows from the epoch's time.

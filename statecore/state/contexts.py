@@ -1,9 +1,10 @@
-"""The contexts that functions are given: what each side of a function may do, and nothing more."""
+"""The contexts of functions: each offers what its callback may do."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -30,9 +31,9 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.state.batches import BatchKeys
-from statecore.state.heap import HeapKeyedStateBackend
+from statecore.state.keyed_backend import KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
-from statecore.state.tables import Key, Scope, split_scope
+from statecore.state.tables import Key, Scope
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 NO_WATERMARK = -(2**63)
@@ -40,7 +41,7 @@ WINDOW_TIMERS = "__window_timers"
 
 
 class Moment:
-    """Where a subtask stands: its record's timestamp, its watermark and the epoch's clock."""
+    """Current time of a subtask: the timestamp of its record, its watermark and the epoch's clock."""
 
     __slots__ = ("now_ms", "timestamp", "watermark")
 
@@ -51,7 +52,7 @@ class Moment:
 
 
 class Emitter(Protocol):
-    """Takes what a function puts out, with the event time of the record or timer that it comes from, in ms."""
+    """Receives the outputs of a function, with the event time of the record or timer behind them, in ms."""
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
         """Take one row of a side output."""
@@ -64,7 +65,7 @@ class Emitter(Protocol):
 
 
 class NoBroadcastState:
-    """What a context without broadcast state answers."""
+    """Refuses broadcast state."""
 
     __slots__ = ()
 
@@ -94,7 +95,7 @@ class WindowTimers:
 
     """
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self.table = backend.timers(WINDOW_TIMERS)
 
@@ -106,11 +107,11 @@ class WindowTimers:
 class KeyedStateAccess:
     """Keyed state by descriptor, with the method names users know; None stands for a function without keys."""
 
-    def __init__(self, backend: HeapKeyedStateBackend | None) -> None:
+    def __init__(self, backend: KeyedStateBackend | None) -> None:
         self._given = backend
 
     @property
-    def _backend(self) -> HeapKeyedStateBackend:
+    def _backend(self) -> KeyedStateBackend:
         if self._given is None:
             raise StateError(
                 "found keyed state asked for by a function without keys; expected a KeyedProcessFunction or "
@@ -148,14 +149,14 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
 
     """
 
-    def __init__(self, backend: HeapKeyedStateBackend | None, subtask: int, parallelism: int) -> None:
+    def __init__(self, backend: KeyedStateBackend | None, subtask: int, parallelism: int) -> None:
         super().__init__(backend)
         self.keyed_backend = backend
         self.windows: WindowTimers | None = None
         self.subtask = subtask
         self.parallelism = parallelism
 
-    def windowed(self) -> tuple[HeapKeyedStateBackend, WindowTimers]:
+    def windowed(self) -> tuple[KeyedStateBackend, WindowTimers]:
         """Return keyed state and timers for windows; a function that has windows has no other timers.
 
         Raises:
@@ -171,7 +172,7 @@ class InitializationContext(NoBroadcastState):
     """Given to ``initialize_state``."""
 
     def __init__(
-        self, operator_state_store: OperatorStateBackend, keyed: HeapKeyedStateBackend | None, *, restored: bool
+        self, operator_state_store: OperatorStateBackend, keyed: KeyedStateBackend | None, *, restored: bool
     ) -> None:
         self.operator_state_store = operator_state_store
         self.keyed_state_store = KeyedStateAccess(keyed)
@@ -189,7 +190,7 @@ class SnapshotContext:
         self.epoch = epoch
 
 
-class _NoTimers:
+class _NoTimerService:
     """The timer service of a function without keys: it tells the time and refuses timers."""
 
     def __init__(self, moment: Moment) -> None:
@@ -223,7 +224,7 @@ class _NoTimers:
         return _no_key_for_timer()
 
 
-class _TimersOfWindowsAlone(_NoTimers):
+class _WindowTimerService(_NoTimerService):
     """The timer service of a function with windows, whose timers are those of its windows."""
 
     def _refusal(self) -> StateError:
@@ -233,10 +234,10 @@ class _TimersOfWindowsAlone(_NoTimers):
         )
 
 
-class KeyedTimers(_NoTimers):
+class KeyedTimers(_NoTimerService):
     """Timers of the backend's current key and namespace."""
 
-    def __init__(self, moment: Moment, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, moment: Moment, backend: KeyedStateBackend) -> None:
         super().__init__(moment)
         self._backend = backend
         self.event = backend.timers(EVENT_TIMERS)
@@ -307,7 +308,7 @@ class KeyedElementContext(ElementContext):
 
     __slots__ = ("_backend",)
 
-    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend) -> None:
         super().__init__(moment, emitter, timers)
         self._backend = backend
 
@@ -338,7 +339,7 @@ class BatchElementContext(ElementContext):
     __slots__ = ("_backend", "_times", "last_key")
 
     def __init__(
-        self, moment: Moment, emitter: Emitter, timers: TimerService, backend: HeapKeyedStateBackend | None
+        self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend | None
     ) -> None:
         super().__init__(moment, emitter, timers)
         self._backend = backend
@@ -463,7 +464,7 @@ class KeyedReadOnlyBroadcastContext(KeyedElementContext):
         moment: Moment,
         emitter: Emitter,
         timers: TimerService,
-        backend: HeapKeyedStateBackend,
+        backend: KeyedStateBackend,
         states: BroadcastStates,
     ) -> None:
         super().__init__(moment, emitter, timers, backend)
@@ -501,9 +502,9 @@ class BroadcastElementContext(ElementContext):
         moment: Moment,
         emitter: Emitter,
         states: BroadcastStates,
-        backend: HeapKeyedStateBackend | None,
+        backend: KeyedStateBackend | None,
     ) -> None:
-        super().__init__(moment, emitter, _NoTimers(moment))
+        super().__init__(moment, emitter, _NoTimerService(moment))
         self._states = states
         self._backend = backend
 
@@ -520,26 +521,19 @@ class BroadcastElementContext(ElementContext):
                 "key the stream"
             )
         state = backend.get_state(descriptor)
-        try:
-            for key_group, rows in list(state.table.groups.items()):
-                # A copy, since the function may clear the state of the key.
-                for scope in list(rows):
-                    key, namespace = split_scope(scope)
-                    if namespace is None:
-                        backend.set_current_key(key, key_group)
-                        function(key, state)
-        finally:
-            backend.forget_current_key()
+        with closing(backend.each_key(descriptor)) as keys:
+            for key in keys:
+                function(key, state)
 
 
-def no_timers(moment: Moment) -> TimerService:
+def no_timer_service(moment: Moment) -> TimerService:
     """Return the timer service of a function without keys."""
-    return _NoTimers(moment)
+    return _NoTimerService(moment)
 
 
-def timers_of_windows_alone(moment: Moment) -> TimerService:
+def window_timer_service(moment: Moment) -> TimerService:
     """Return the timer service of a function with windows."""
-    return _TimersOfWindowsAlone(moment)
+    return _WindowTimerService(moment)
 
 
 def _checked(tag: OutputTag) -> OutputTag:
@@ -551,7 +545,7 @@ def _checked(tag: OutputTag) -> OutputTag:
     )
 
 
-def _current_scope(backend: HeapKeyedStateBackend) -> tuple[int, Scope]:
+def _current_scope(backend: KeyedStateBackend) -> tuple[int, Scope]:
     if backend.scope is None:
         raise _no_key_for_timer()
     return backend.key_group, backend.scope

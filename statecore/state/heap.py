@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from statecore.errors import ConfigurationError, MaxParallelismError, StateConflictError, StateError
 from statecore.model import (
@@ -21,6 +21,7 @@ from statecore.model import (
 from statecore.state.adoption import adopt
 from statecore.state.batches import BatchKeys
 from statecore.state.cleanup import IncrementalCleanup
+from statecore.state.keyed_backend import Clock
 from statecore.state.keyed_state import (
     HeapAggregatingState,
     HeapListState,
@@ -51,8 +52,8 @@ from statecore.state.tables import (
 )
 from statecore.state.timers import TimerTable, new_table
 
-# Plain and expiring handle of each kind.
-_HANDLES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
+# The class of each kind without and with a time to live.
+_CLASSES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
     StateKind.VALUE: (HeapValueState, TtlValueState),
     StateKind.LIST: (HeapListState, TtlListState),
     StateKind.MAP: (HeapMapState, TtlMapState),
@@ -60,14 +61,7 @@ _HANDLES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
     StateKind.AGGREGATING: (HeapAggregatingState, TtlAggregatingState),
 }
 
-_Handle = TypeVar("_Handle", bound=HeapState)
-
-
-class Clock(Protocol):
-    """Time as the epoch has it, never the wall clock of a worker."""
-
-    def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC."""
+_State = TypeVar("_State", bound=HeapState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ class HeapKeyedStateBackend:
         scope: The current key within the current namespace; None without a current key.
         batch: The keys of the batch at work; None without one.
         rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
-            cannot go on from them.
+            cannot continue them.
 
     """
 
@@ -113,7 +107,7 @@ class HeapKeyedStateBackend:
         self._sealed = False
         self._restored: set[str] = set()
         self._first, self._last = key_groups.start, key_groups.end
-        self._handles: dict[str, HeapState] = {}
+        self._states: dict[str, HeapState] = {}
         self._last_used: tuple[StateDescriptor, HeapState] | None = None
         self._every_record: list[Callable[[], None]] = []
 
@@ -173,27 +167,40 @@ class HeapKeyedStateBackend:
 
     def get_value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
         """Return the value state of that descriptor, registering it on first use."""
-        return self._handle(descriptor, HeapValueState)
+        return self._state(descriptor, HeapValueState)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> HeapListState:
         """Return the list state of that descriptor, registering it on first use."""
-        return self._handle(descriptor, HeapListState)
+        return self._state(descriptor, HeapListState)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> HeapMapState:
         """Return the map state of that descriptor, registering it on first use."""
-        return self._handle(descriptor, HeapMapState)
+        return self._state(descriptor, HeapMapState)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> HeapReducingState:
         """Return the reducing state of that descriptor, registering it on first use."""
-        return self._handle(descriptor, HeapReducingState)
+        return self._state(descriptor, HeapReducingState)
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> HeapAggregatingState:
         """Return the aggregating state of that descriptor, registering it on first use."""
-        return self._handle(descriptor, HeapAggregatingState)
+        return self._state(descriptor, HeapAggregatingState)
 
     def get_state(self, descriptor: StateDescriptor) -> HeapState:
         """Return the state of a descriptor of any kind."""
-        return self._handle(descriptor, HeapState)
+        return self._state(descriptor, HeapState)
+
+    def each_key(self, descriptor: StateDescriptor) -> Generator[Key]:
+        """Walk through the keys that have a state, outside of windows, with keyed state scoped to each in turn."""
+        try:
+            for key_group, rows in list(self.get_state(descriptor).table.groups.items()):
+                # A copy, because the caller may clear the state of the key.
+                for scope in list(rows):
+                    key, namespace = split_scope(scope)
+                    if namespace is None:
+                        self.set_current_key(key, key_group)
+                        yield key
+        finally:
+            self.forget_current_key()
 
     def timers(self, name: str) -> TimerTable:
         """Return the timers of a time domain."""
@@ -203,8 +210,12 @@ class HeapKeyedStateBackend:
         assert isinstance(table, TimerTable)
         return table
 
+    def timer_tables(self) -> list[TimerTable]:
+        """Return the timers of all time domains."""
+        return [table for table in self.tables.values() if isinstance(table, TimerTable)]
+
     def seal(self) -> None:
-        """Refuse from now on to bring restored state into another form: the records are about to come."""
+        """Refuse from now on to migrate restored state: the first record comes next."""
         self._sealed = True
 
     def unregistered(self) -> list[str]:
@@ -259,9 +270,9 @@ class HeapKeyedStateBackend:
             StateConflictError: Two snapshots hold one state with different kinds or types.
 
         """
-        taken = self._checked(snapshots)
+        checked = self._checked(snapshots)
         self._start_afresh()
-        for snapshot in taken:
+        for snapshot in checked:
             for name, (schema, groups) in snapshot.states.items():
                 held = self.tables.get(name)
                 if held is not None and not held.schema.has_form_of(schema):
@@ -273,10 +284,10 @@ class HeapKeyedStateBackend:
                         table.touched(key_group)
 
     def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
-        # Taken before anything is emptied: they may be made from this very backend as they are asked for.
-        taken = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
+        # Listed before anything is emptied: a generator may take the snapshots from this very backend.
+        listed = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
         schemas: dict[str, TableSchema] = {}
-        for snapshot in taken:
+        for snapshot in listed:
             if snapshot.max_parallelism != self.max_parallelism:
                 raise MaxParallelismError(
                     f"found a snapshot of max parallelism {snapshot.max_parallelism}; expected {self.max_parallelism}, "
@@ -285,13 +296,13 @@ class HeapKeyedStateBackend:
             for name, (schema, _) in snapshot.states.items():
                 if not schemas.setdefault(name, schema).has_form_of(schema):
                     raise conflict_of_snapshots(name, schemas[name], schema)
-        return taken
+        return listed
 
     def _start_afresh(self) -> None:
         """Empty every table and forget what was registered."""
         self.namespace = None
         self.forget_current_batch()
-        self._handles.clear()
+        self._states.clear()
         self._last_used = None
         self._every_record.clear()
         self._restored.clear()
@@ -300,23 +311,23 @@ class HeapKeyedStateBackend:
             table.reset()
             table.descriptor = None
 
-    def _handle(self, descriptor: StateDescriptor, expected: type[_Handle]) -> _Handle:
+    def _state(self, descriptor: StateDescriptor, expected: type[_State]) -> _State:
         # Functions ask for the state they used last, again and again.
         last = self._last_used
         if last is not None and last[0] is descriptor:
-            handle = last[1]
+            state = last[1]
         else:
             _require_kind(descriptor, expected)
-            handle = self._registered_handle(descriptor)
-            self._last_used = (descriptor, handle)
-        if not isinstance(handle, expected):
+            state = self._registered(descriptor)
+            self._last_used = (descriptor, state)
+        if not isinstance(state, expected):
             raise _wrong_getter(descriptor)
-        return handle
+        return state
 
-    def _registered_handle(self, descriptor: StateDescriptor) -> HeapState:
+    def _registered(self, descriptor: StateDescriptor) -> HeapState:
         table = self.tables.get(descriptor.name)
         if table is not None and table.descriptor == descriptor:
-            return self._handles[descriptor.name]
+            return self._states[descriptor.name]
         wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _ttl_in_force(descriptor) is not None)
         if table is None or not (table.descriptor or table.name in self._restored or table.schema.has_form_of(wanted)):
             # An empty table that is left of what was there before a restore is no restored state.
@@ -327,16 +338,16 @@ class HeapKeyedStateBackend:
             self.rewrite_needed = True
         replaced = table.descriptor is not None
         table.descriptor = descriptor
-        plain, expiring = _HANDLES[descriptor.kind]
+        plain, expiring = _CLASSES[descriptor.kind]
         ttl = table.ttl
-        handle: HeapState
+        state: HeapState
         if ttl is None:
-            handle = plain(self, table, descriptor)
+            state = plain(self, table, descriptor)
         else:
             accessed = self._clean_up(table, register=not replaced)
-            handle = expiring(self, table, descriptor, TtlRule(ttl, self.clock.now_ms, accessed))
-        self._handles[descriptor.name] = handle
-        return handle
+            state = expiring(self, table, descriptor, TtlRule(ttl, self.clock.now_ms, accessed))
+        self._states[descriptor.name] = state
+        return state
 
     def _clean_up(self, table: StateTable, *, register: bool) -> Callable[[], None] | None:
         ttl = table.ttl
@@ -354,7 +365,7 @@ def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
             f"found {descriptor!r} asked for as a state; expected a descriptor; give for example "
             "ValueStateDescriptor(name, type)"
         )
-    if not issubclass(_HANDLES[descriptor.kind][0], expected):
+    if not issubclass(_CLASSES[descriptor.kind][0], expected):
         raise _wrong_getter(descriptor)
 
 

@@ -1,14 +1,14 @@
-"""Handles on keyed state without a time to live: what ``get_*_state`` returns.
+"""Keyed state without a time to live: what ``get_*_state`` returns.
 
-Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
-holds apart from what is stored; reads give out copies of what can be changed in place.
+A write converts the value to its stored form. It refuses a value that does not fit, and stores a copy that the caller
+cannot change; a read returns a copy where the value can be changed in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,29 +24,26 @@ from statecore.model.leaves import INTEGER_BITS
 from statecore.model.values import MisfitError, map_key_type, value_type
 from statecore.state.batch_adds import aggregate_column, reduce_column
 from statecore.state.batches import BatchKeys
+from statecore.state.keyed_backend import KeyedScope
 from statecore.state.tables import Scope, StateTable, split_scope
 from statecore.state.values import checked_elements
-
-if TYPE_CHECKING:
-    from statecore.state.heap import HeapKeyedStateBackend
-
 
 # None can be stored: it is what a reducing state with a time to live holds after add(None).
 _ABSENT = object()
 
 
 class HeapState:
-    """What every handle shares: its table, the form of its values, and the scope that the backend sets.
+    """What all kinds of state share: the table, the form of the values, and the scope that the backend sets.
 
     Attributes:
-        table: What it is a handle on.
-        conform: Brings a value into its stored form; raises MisfitError.
+        table: Where the state is stored.
+        conform: Converts a value to its stored form; raises MisfitError.
 
     """
 
     __slots__ = ("_backend", "_copy", "_groups", "_high", "_low", "_written", "conform", "table")
 
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, ddl: str) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, ddl: str) -> None:
         stored = value_type(ddl)
         self._backend = backend
         self.table = table
@@ -58,7 +55,7 @@ class HeapState:
         self._low, self._high = _integer_bounds(stored.ddl)
 
     @property
-    def backend(self) -> HeapKeyedStateBackend:
+    def backend(self) -> KeyedScope:
         """The backend that sets the scope."""
         return self._backend
 
@@ -151,7 +148,7 @@ class HeapValueState(HeapState):
 
     __slots__ = ()
 
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ValueStateDescriptor) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ValueStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.value_type)
 
     def value(self) -> Any:
@@ -196,7 +193,7 @@ class HeapListState(HeapState):
 
     __slots__ = ()
 
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ListStateDescriptor) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ListStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.element_type)
 
     def get(self) -> Iterator[Any]:
@@ -261,7 +258,7 @@ class HeapMapState(HeapState):
 
     __slots__ = ("_conform_key", "_entries_changed")
 
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: MapStateDescriptor) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: MapStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.value_type)
         self._conform_key = map_key_type(descriptor.key_type)
         self._entries_changed = table.changed_entries
@@ -388,7 +385,7 @@ class HeapReducingState(HeapState):
 
     __slots__ = ("reduce",)
 
-    def __init__(self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ReducingStateDescriptor) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.value_type)
         self.reduce: Callable[[Any, Any], Any] = descriptor.reduce
 
@@ -436,9 +433,7 @@ class HeapAggregatingState(HeapState):
 
     __slots__ = ("aggregate",)
 
-    def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: AggregatingStateDescriptor
-    ) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: AggregatingStateDescriptor) -> None:
         super().__init__(backend, table, descriptor.accumulator_type)
         self.aggregate = descriptor.aggregate
 

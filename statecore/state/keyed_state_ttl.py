@@ -1,4 +1,4 @@
-"""Handles on keyed state with a time to live: Flink's ``Ttl*State``, held against its recorded behaviour.
+"""Keyed state with a time to live: Flink's ``Ttl*State``, tested against its recorded behaviour.
 
 Stored values, elements and entries are cells ``(value, timestamp in ms)``. A read of an expired cell removes it, and
 returns it that once when the visibility says so; elements and entries expire one by one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statecore.model import (
     AggregatingStateDescriptor,
@@ -22,6 +22,7 @@ from statecore.model import (
 )
 from statecore.model.ttl import MAX_TIMESTAMP_MS, is_expired
 from statecore.state.batches import BatchKeys
+from statecore.state.keyed_backend import KeyedScope
 from statecore.state.keyed_state import (
     HeapAggregatingState,
     HeapListState,
@@ -31,9 +32,6 @@ from statecore.state.keyed_state import (
     HeapValueState,
 )
 from statecore.state.tables import Cell, Scope, StateTable
-
-if TYPE_CHECKING:
-    from statecore.state.heap import HeapKeyedStateBackend
 
 
 class TtlRule:
@@ -76,9 +74,7 @@ class TtlValueState(HeapValueState):
 
     __slots__ = ("_rule",)
 
-    def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ValueStateDescriptor, rule: TtlRule
-    ) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ValueStateDescriptor, rule: TtlRule) -> None:
         super().__init__(backend, table, descriptor)
         self._rule = rule
 
@@ -144,16 +140,14 @@ class TtlListState(HeapListState):
 
     __slots__ = ("_rule",)
 
-    def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ListStateDescriptor, rule: TtlRule
-    ) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ListStateDescriptor, rule: TtlRule) -> None:
         super().__init__(backend, table, descriptor)
         self._rule = rule
 
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added.
 
-        Whoever walks through them to the end, and finds all of them expired, removes them by it.
+        A walk to the end that finds all of them expired removes them.
         """
         rule, scope = self._rule, self._scope()
         rule.touch()
@@ -213,9 +207,7 @@ class TtlMapState(HeapMapState):
 
     __slots__ = ("_rule",)
 
-    def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: MapStateDescriptor, rule: TtlRule
-    ) -> None:
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: MapStateDescriptor, rule: TtlRule) -> None:
         super().__init__(backend, table, descriptor)
         self._rule = rule
 
@@ -354,7 +346,7 @@ class TtlReducingState(_TtlBatch, HeapReducingState):
     __slots__ = ("_rule",)
 
     def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: ReducingStateDescriptor, rule: TtlRule
+        self, backend: KeyedScope, table: StateTable, descriptor: ReducingStateDescriptor, rule: TtlRule
     ) -> None:
         super().__init__(backend, table, descriptor)
         self._rule = rule
@@ -387,7 +379,7 @@ class TtlAggregatingState(_TtlBatch, HeapAggregatingState):
     __slots__ = ("_rule",)
 
     def __init__(
-        self, backend: HeapKeyedStateBackend, table: StateTable, descriptor: AggregatingStateDescriptor, rule: TtlRule
+        self, backend: KeyedScope, table: StateTable, descriptor: AggregatingStateDescriptor, rule: TtlRule
     ) -> None:
         super().__init__(backend, table, descriptor)
         self._rule = rule

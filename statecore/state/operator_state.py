@@ -1,4 +1,4 @@
-"""Operator state of one subtask: lists that are split or given whole to everybody at a rescale, and broadcast maps.
+"""Operator state of one subtask: split lists, union lists and broadcast maps.
 
 Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
 holds apart from what is stored; reads give out copies of what can be changed in place. So stored values never change,
@@ -45,7 +45,7 @@ class OperatorStateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeldOperatorState:
-    """One operator state in the very container that it lives in, which belongs to whoever has this.
+    """One operator state in its live container; the holder of this object owns the container.
 
     Attributes:
         mode, type, strategy: As in a snapshot.
@@ -59,7 +59,7 @@ class HeldOperatorState:
     elements: list[Any]
 
     def snapshot(self) -> OperatorStateSnapshot:
-        """Return the elements, isolated from what becomes of the container."""
+        """Return the elements, isolated from later changes of the container."""
         copied = map(dict, self.elements) if self.mode is DistributionMode.BROADCAST else self.elements
         return OperatorStateSnapshot(self.mode, self.type, self.strategy, tuple(copied))
 
@@ -136,11 +136,11 @@ class OperatorListState:
             self._elements = []
 
     def held(self) -> HeldOperatorState:
-        """Return the state with its container, which is still this state's own."""
+        """Return the state with its container, which this object keeps."""
         return HeldOperatorState(self.mode, self.type, self.strategy, self._elements)
 
-    def let_go(self) -> None:
-        """Go on with an empty container and leave the old one to others."""
+    def release(self) -> None:
+        """Give the container away and continue with an empty one."""
         self._elements = []
 
     def _stored_form(self, values: Iterable[Any]) -> list[Any]:
@@ -158,7 +158,7 @@ class OperatorListState:
 
 
 class _BroadcastEntries:
-    """What both sides of a broadcast state can do: read."""
+    """Reads of a broadcast state, common to both sides."""
 
     __slots__ = ("_conform_key", "_copy", "_entries", "key_type", "name")
 
@@ -207,7 +207,7 @@ class _BroadcastEntries:
 
 
 class ReadOnlyBroadcastMapState(_BroadcastEntries):
-    """A broadcast state as the side that is not broadcast sees it: always up to date, and not to be written.
+    """A broadcast state for the side that is not broadcast: current and read-only.
 
     Attributes:
         name: The state's name.
@@ -309,11 +309,11 @@ class BroadcastMapState(_BroadcastEntries):
             self._entries.clear()
 
     def held(self) -> HeldOperatorState:
-        """Return the state with its container, which is still this state's own."""
+        """Return the state with its container, which this object keeps."""
         return HeldOperatorState(DistributionMode.BROADCAST, self.type, CONTIGUOUS, [self._entries])
 
-    def let_go(self) -> None:
-        """Go on with an empty container and leave the old one to others."""
+    def release(self) -> None:
+        """Give the container away and continue with an empty one."""
         self._entries = self.read_only._entries = {}
 
     def _stored_form(self, key: Any, value: Any) -> Any:
@@ -328,7 +328,7 @@ class BroadcastMapState(_BroadcastEntries):
 
 
 class OperatorStateBackend:
-    """Operator states of one subtask by name; restored ones that nobody registers again are kept.
+    """Operator states of one subtask by name; restored states that are not registered again are kept.
 
     Nothing here expires: a time to live in a descriptor has no effect, as in Flink. Lists and broadcast maps are
     looked up apart from each other, as in Flink; but where Flink would write one of two states of the same name and
@@ -341,7 +341,7 @@ class OperatorStateBackend:
         self._broadcasts: dict[str, BroadcastMapState] = {}
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """Return the list state of that name whose elements are split at a rescale, registering it on first use.
+        """Return the split list state of that name, registering it on first use.
 
         Raises:
             ConfigurationError: It is asked for with something that is no descriptor.
@@ -352,7 +352,7 @@ class OperatorStateBackend:
         return self._list_state(descriptor, DistributionMode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """Return the list state of that name that goes whole to everybody at a restore, registering it on first use.
+        """Return the union list state of that name, registering it on first use.
 
         Raises:
             ConfigurationError: It is asked for with something that is no descriptor.
@@ -381,7 +381,7 @@ class OperatorStateBackend:
         return state
 
     def read_only_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMapState:
-        """Return a view of the broadcast state of that name that refuses every write, registering it on first use.
+        """Return a read-only view of the broadcast state of that name, registering it on first use.
 
         Raises:
             ConfigurationError: It is asked for with something that is no descriptor.
@@ -392,11 +392,11 @@ class OperatorStateBackend:
         return self.get_broadcast_state(descriptor).read_only
 
     def registered_state_names(self) -> list[str]:
-        """Return the names of all lists, sorted; restored ones that nobody registered again are among them."""
+        """Return the names of all lists, sorted, including restored ones that are not registered."""
         return sorted(self._lists.keys() | self._restored_names(broadcast=False))
 
     def registered_broadcast_state_names(self) -> list[str]:
-        """Return the names of all broadcast states, sorted; restored ones that nobody registered are among them."""
+        """Return the names of all broadcast states, sorted, including restored ones that are not registered."""
         return sorted(self._broadcasts.keys() | self._restored_names(broadcast=True))
 
     def unregistered(self) -> list[str]:
@@ -415,7 +415,7 @@ class OperatorStateBackend:
     def restore(
         self, snapshots: Iterable[Mapping[str, OperatorStateSnapshot]] | Mapping[str, OperatorStateSnapshot]
     ) -> None:
-        """Start afresh with the snapshots: lists are appended in order, of equal broadcast keys the later wins.
+        """Replace all states by the snapshots: lists are appended in order, later broadcast entries win.
 
         States that were got before are not connected to the backend any more; get them again.
 
@@ -430,14 +430,14 @@ class OperatorStateBackend:
         self._start_afresh({name: _merged(name, of_name) for name, of_name in parts.items()})
 
     def changed(self) -> list[str]:
-        """Return the names of states that are not what was restored or attached any more, sorted.
+        """Return the names of states that changed since they were restored or attached, sorted.
 
         A restored state that nobody registered again is what it was; one that was registered for the first time is not.
         """
         return sorted(state.name for state in self._live() if state.changed)
 
     def detach(self) -> dict[str, HeldOperatorState]:
-        """Take all states out, for ``attach`` of a later backend; it costs nothing, however large they are.
+        """Remove and return all states, for ``attach`` of a later backend; costs the same at any size.
 
         States that were got before are empty now, and not connected to what was taken out.
 
@@ -447,12 +447,12 @@ class OperatorStateBackend:
         """
         detached = self._held()
         for state in self._live():
-            state.let_go()
+            state.release()
         self._start_afresh({})
         return detached
 
     def attach(self, detached: Mapping[str, HeldOperatorState]) -> None:
-        """Start afresh with states as another backend gave them away; their containers are this backend's now."""
+        """Replace all states by those that another backend detached; this backend owns their containers now."""
         self._start_afresh(dict(detached))
 
     def _start_afresh(self, restored: dict[str, HeldOperatorState]) -> None:
@@ -494,7 +494,7 @@ class OperatorStateBackend:
     def _take(
         self, descriptor: ListStateDescriptor | MapStateDescriptor, mode: DistributionMode
     ) -> tuple[HeldOperatorState, bool]:
-        """Return the restored state in the descriptor's type, or a new one, and whether it is to be saved."""
+        """Return the restored state in the descriptor's type, or a new one, and whether it must be saved."""
         name, wanted = descriptor.name, descriptor.type_ddl()
         broadcast = mode is DistributionMode.BROADCAST
         if name not in self._restored_names(broadcast=broadcast):

@@ -1,4 +1,4 @@
-"""Runs one function over what one subtask gets: records, broadcast records, time; no engine in sight."""
+"""Runs one function over the input of one subtask: records, broadcast records, time; independent of Spark."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from statecore.state.contexts import (
     SnapshotContext,
     SubtaskContext,
     TimerContext,
-    no_timers,
-    timers_of_windows_alone,
+    no_timer_service,
+    window_timer_service,
 )
-from statecore.state.heap import Clock, HeapKeyedStateBackend
+from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, split_scope
 from statecore.state.timers import PROCESSING_TIMERS, TimerTable
@@ -78,7 +78,7 @@ class ProcessOperator:
     def __init__(
         self,
         function: UserFunction,
-        keyed: HeapKeyedStateBackend | None,
+        keyed: KeyedStateBackend | None,
         operator: OperatorStateBackend,
         emitter: Emitter,
         *,
@@ -108,21 +108,21 @@ class ProcessOperator:
 
     @property
     def watermark(self) -> int:
-        """Where event time stands, in ms; -2^63 before the first watermark."""
+        """The watermark in ms; -2^63 before the first one."""
         return self._moment.watermark
 
     @property
     def next_event_timer_ms(self) -> int | None:
-        """The first event-time timer that is to fire, in ms."""
+        """The earliest event-time timer, in ms."""
         return None if self._event_timers is None else self._event_timers.earliest()
 
     @property
     def next_processing_timer_ms(self) -> int | None:
-        """The first processing-time timer that is to fire, in ms."""
+        """The earliest processing-time timer, in ms."""
         return None if self._processing_timers is None else self._processing_timers.earliest()
 
     def open(self, *, restored: bool, allow_non_restored_state: bool = False) -> None:
-        """Let the function get its states.
+        """Open the function, which registers its states.
 
         Raises:
             StateMigrationError: The function left out a state that was restored, or declares it otherwise.
@@ -134,7 +134,7 @@ class ProcessOperator:
                 self._function.initialize_state(InitializationContext(self._operator, self._keyed, restored=restored))
         with self._naming("in open"):
             self._function.open(self._runtime)
-            self._make_contexts(states, self._take_timers())
+            self._make_contexts(states, self._find_timers())
             if not allow_non_restored_state:
                 self._require_all_registered()
         if self._keyed is not None:
@@ -205,7 +205,7 @@ class ProcessOperator:
             self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
 
     def advance_watermark(self, watermark: int) -> None:
-        """Let event time go on and fire the timers that it reaches; it never goes back."""
+        """Advance the watermark and fire the timers that it reaches; it never goes back."""
         if watermark >= self._moment.watermark:
             self._moment.watermark = watermark
             self._drop_foreign_timers(watermark, TimeDomain.EVENT_TIME)
@@ -220,7 +220,7 @@ class ProcessOperator:
             self._fire(self._processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
 
     def snapshot(self, epoch: int) -> None:
-        """Let the function write what it holds outside of its states."""
+        """Let a checkpointed function write its buffers to operator state."""
         if isinstance(self._function, CheckpointedFunction):
             with self._naming("in snapshot_state"):
                 self._function.snapshot_state(SnapshotContext(epoch))
@@ -242,7 +242,7 @@ class ProcessOperator:
         self.failed_on = what if key is None else f"{which} {shortened(key)}, {what}"
 
     def _in_time(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records that event time has not passed; the others go to the side output."""
+        """Yield the records after the watermark; late ones go to the side output."""
         assert self._late is not None
         moment = self._moment
         for record in records:
@@ -256,7 +256,7 @@ class ProcessOperator:
     def _rows_in_time(
         self, tag: OutputTag, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array
     ) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array]:
-        """Return the rows that event time has not passed; the others go to the side output."""
+        """Return the rows after the watermark; late ones go to the side output."""
         late = pc.fill_null(pc.less_equal(times, self._moment.watermark), False)
         if not pc.any(late).as_py():
             return rows, keys, times
@@ -265,22 +265,21 @@ class ProcessOperator:
         kept = None if keys is None else keys.of_rows(in_time.to_numpy(zero_copy_only=False))
         return rows.filter(in_time), kept, times.filter(in_time)
 
-    def _take_timers(self) -> TimerService:
-        """Find the timers that are the function's to fire, and those that are not."""
+    def _find_timers(self) -> TimerService:
+        """Find the timers that the function fires, and restored ones that it cannot fire."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
-            return no_timers(moment)
+            return no_timer_service(moment)
         service: TimerService
         if windows is None:
             service = timers = KeyedTimers(moment, keyed)
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
-            service = timers_of_windows_alone(moment)
+            service = window_timer_service(moment)
             self._event_timers = windows.table
-        tables = [table for table in keyed.tables.values() if isinstance(table, TimerTable)]
         self._foreign_timers = [
             table
-            for table in tables
+            for table in keyed.timer_tables()
             if table is not self._event_timers and table is not self._processing_timers and any(table.groups.values())
         ]
         return service

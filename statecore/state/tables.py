@@ -1,4 +1,4 @@
-"""What a keyed backend holds: one table per state.
+"""Tables of a keyed backend, one per state.
 
 ::
 
@@ -67,7 +67,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What is known of a keyed state without its descriptor.
+    """Schema of a keyed state, independent of its descriptor.
 
     Attributes:
         kind: What it holds.
@@ -135,7 +135,7 @@ class StateTable:
 
     @property
     def schema(self) -> TableSchema:
-        """What the table's files must tell a reader."""
+        """Schema of the table's rows in files."""
         return TableSchema(self.kind, self.type, self.stamped, self.windowed)
 
     def require(self, schema: TableSchema) -> None:
@@ -145,10 +145,10 @@ class StateTable:
         self.windowed = self.windowed or schema.windowed
 
     def touched(self, key_group: int) -> None:
-        """Note that the key group's rows were put there from outside."""
+        """Note that the key group's rows were written directly."""
 
     def detach(self, key_group: int) -> Any:
-        """Take a key group out and return it for ``attach``; None when nothing is stored."""
+        """Remove a key group and return it for ``attach``; None when it is empty."""
         return self.groups.pop(key_group, None)
 
     def attach(self, key_group: int, detached: Any) -> None:
@@ -156,7 +156,7 @@ class StateTable:
         self.groups[key_group] = detached
 
     def clear_changes(self) -> None:
-        """Forget what was written, because files hold it now."""
+        """Forget the changes, because files hold them now."""
         for key_group, scopes in self.changed_entries.items():
             rows = self.groups[key_group]
             for scope in scopes:
@@ -168,7 +168,7 @@ class StateTable:
         self._changed.clear()
 
     def reset(self) -> None:
-        """Remove everything stored and every note of a change; handles stay usable."""
+        """Remove all rows and changes; state objects stay usable."""
         self.groups.clear()
         self.clear_changes()
         self.windowed = False
@@ -184,7 +184,7 @@ class StateTable:
         return {key_group: copied_rows(self.kind, rows) for key_group, rows in self.groups.items()}
 
     def snapshot_groups(self, now_ms: int) -> Groups:
-        """Return the rows of a full snapshot: isolated, and without expired ones where that was asked for."""
+        """Return the rows of a full snapshot: isolated, without expired ones if the descriptor asks for that."""
         ttl = self.ttl
         if ttl is None or not ttl.cleanup_full_snapshot:
             return self.copied_groups()

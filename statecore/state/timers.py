@@ -1,4 +1,4 @@
-"""Timers: keyed state that knows which of its timestamps comes next.
+"""Timers: keyed state that finds its earliest timestamp.
 
 A key (within a namespace) has a set of timestamps, and a timer is one of them, so registering twice is registering
 once. The sets are what snapshots and files hold. Beside each key group's sets lies a heap in firing order; a heap entry
@@ -45,7 +45,7 @@ class TimerTable(StateTable):
     _head_of: dict[int, int] = field(default_factory=dict)
 
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
-        """Add a timer; one that is there already stays the only one.
+        """Add a timer; adding it again has no effect.
 
         Raises:
             StateTypeError: The timestamp is no 64-bit integer.
@@ -78,7 +78,7 @@ class TimerTable(StateTable):
                     self.touched(key_group)
 
     def pop_due(self, now_ms: int) -> Timer | None:
-        """Take out the first timer that is not later than ``now_ms``, or return None."""
+        """Remove and return the earliest timer up to ``now_ms``, or None."""
         timestamp = self.earliest()
         if timestamp is None or timestamp > now_ms:
             return None
@@ -91,7 +91,7 @@ class TimerTable(StateTable):
         return timer
 
     def earliest(self) -> int | None:
-        """Return the timestamp of the first timer, or None when there is none."""
+        """Return the timestamp of the earliest timer, or None."""
         heads = self._built_heads()
         while heads:
             timestamp, key_group = heads[0]
@@ -144,7 +144,7 @@ class TimerTable(StateTable):
         return self._heads
 
     def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
-        """Put the key group's next timestamp in the place of the first head."""
+        """Replace the first head by the key group's next timestamp."""
         _, key_group = heappop(heads)
         del self._head_of[key_group]
         if heap:
@@ -178,7 +178,7 @@ class TimerTable(StateTable):
 
 
 def new_table(name: str, schema: TableSchema) -> StateTable:
-    """Return an empty table, of timers if they are what it is for."""
+    """Return an empty table, a ``TimerTable`` for timers."""
     kind = TimerTable if schema.kind is StateKind.TIMERS else StateTable
     return kind(name, schema.kind, schema.type, schema.stamped, schema.windowed)
 

@@ -1,4 +1,4 @@
-"""What holds for the elements of every list, keyed or not."""
+"""Checks of list elements, common to keyed and operator state."""
 
 from __future__ import annotations
 

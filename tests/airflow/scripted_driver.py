@@ -139,7 +139,7 @@ class ScriptedDriver:
             return
         if request.kind == "rescale":
             result = {"parallelism": request.arguments["parallelism"], "after_epoch": 8}
-            self._catalog.take_up_parallelism(
+            self._catalog.apply_parallelism(
                 self._job, mine.generation, request.arguments["parallelism"], request.id, result
             )
             return

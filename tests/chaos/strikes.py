@@ -21,7 +21,7 @@ Blow = Callable[[World, Random], bool]
 
 _WORKER_POINTS = (FaultPoint.BEFORE_CHANGELOG, FaultPoint.CHANGELOG_WRITTEN)
 _SAVEPOINT_POINTS = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)
-_RESCALE_POINTS = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
+_RESCALE_POINTS = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)
 # These are passed beside the stream: the epoch after it is in flight then, if there is one.
 _UPKEEP_POINTS = (FaultPoint.MERGED, FaultPoint.CLEANING_UP)
 

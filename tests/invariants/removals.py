@@ -28,8 +28,8 @@ class Removal:
 REMOVALS = (
     Removal(
         1,
-        "statecore/runtime/driver/generation.py",
-        "    lay_down_progress(manifest, source, directory, sources)\n",
+        "statecore/runtime/driver/resume.py",
+        "        lay_down_progress(point.manifest, source, checkpoint_directory, sources)\n",
         "",
         "tests/spark/runtime/driver/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
     ),
@@ -135,8 +135,8 @@ REMOVALS = (
     Removal(
         11,
         "statecore/snapshot/manifest.py",
-        "        _check_checksum(data, header.checksum, name)\n",
-        "        pass\n",
+        "    _check_checksum(data, header.checksum, name)\n",
+        "",
         "tests/unit/snapshot/test_manifest.py::test_every_flipped_byte_is_refused",
     ),
     Removal(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
@@ -20,8 +20,10 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.cli import main
-from statecore.runtime.driver.control import Control, Takers
-from statecore.runtime.driver.savepoints import SavepointTaker
+from statecore.runtime.driver.control import Control
+from statecore.runtime.driver.heartbeats import heartbeats
+from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, SourcePositions
@@ -97,10 +99,15 @@ class Driver:
     def __enter__(self) -> Self:
         claimed = self.catalog.claim_generation(self._job, log_path="/logs/driver-{generation}.log")
         self.generation = claimed.generation
-        self._control = Control(self.catalog, self._job, self.generation)
-        self._taker = SavepointTaker(self.catalog, self._job, self._store, spark=None, side_jobs=None)  # type: ignore[arg-type]
-        self._control.start()
-        self._control.running(self, self._store.newest(), Takers(self._taker, None, SideJobs(None)), threading.Lock())  # type: ignore[arg-type]
+        no_spark: Any = None
+        self._savepoints = SavepointWriter(self.catalog, self._job, self._store, no_spark, no_spark)
+        self._lifecycle = Lifecycle()
+        self._lifecycle.started(self._store.newest())
+        wired: Any = SimpleNamespace(
+            runner=SimpleNamespace(boundary=threading.Lock()), savepoints=self._savepoints, side_jobs=SideJobs(no_spark)
+        )
+        query: Any = self
+        self._control = Control(self.catalog, self._job, query, self._lifecycle, wired)
         self._thread.start()
         return self
 
@@ -112,12 +119,13 @@ class Driver:
         self.catalog.close()
 
     def _end(self) -> None:
-        self._stopped.wait()
-        if self._control.request is not None:
-            self._taker.take(self._control.request, self._store.newest())
-            # Spark takes its time.
-            time.sleep(1)
-        self._control.close()
+        with heartbeats(self.catalog, self._job, self.generation, self._lifecycle):
+            with self._control:
+                self._stopped.wait()
+            if self._control.request is not None:
+                self._savepoints.write(self._control.request, self._store.newest())
+                # Spark takes its time.
+                time.sleep(1)
         self.catalog.end_generation(self._job, self.generation, state="stopped")
 
 

@@ -95,7 +95,7 @@ class Supervised:
         if request.kind == "rescale":
             wanted = request.arguments["parallelism"]
             result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
-            self._catalog.take_up_parallelism(self._job, mine.generation, wanted, request.id, result)
+            self._catalog.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
         newest = self._store.newest()
         assert newest is not None

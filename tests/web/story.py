@@ -153,7 +153,7 @@ class Story:
         policy = catalog.policy(FLIGHTS)
         assert policy is not None
         finding = "2,000 rows/s arrive, 0 rows wait, event-time lag 2 s; the job can do 8,200 rows/s at parallelism 4"
-        catalog.remember(policy, {}, f"{finding}: enough")
+        catalog.save_memory(policy, {}, f"{finding}: enough")
 
     def _decision(self) -> None:
         """Record a decision of the policy that another run forestalls."""
@@ -162,12 +162,12 @@ class Story:
             f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, event-time lag 2,800 s, epochs run 99% of the time; "
             "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling assumed linear)"
         )
-        decision = self._catalog.reach_decision(
+        decision = self._catalog.record_decision(
             policy, {}, from_parallelism=2, to_parallelism=4, from_workers=1, to_workers=2, method="by_reference",
             reason=reason, figures={},
         )  # fmt: skip
         assert decision is not None
-        self._catalog.take_decision(decision.id, REFUSED)
+        self._catalog.claim_decision(decision.id, REFUSED)
         outcome = f"run {REFUSED} was refused before it changed anything; see its log"
         self._catalog.end_decision(decision.id, "refused", outcome)
 

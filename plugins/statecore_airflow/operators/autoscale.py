@@ -118,7 +118,7 @@ class CarryOutOperator(TriggerRescaleOperator):
         refusal = _refusal(catalog, decision)
         if refusal is not None:
             return catalog.end_decision(decision.id, "refused", refusal)
-        return catalog.take_decision(decision.id, run_of(decision))
+        return catalog.claim_decision(decision.id, run_of(decision))
 
 
 def run_of(decision: DecisionRecord) -> str:

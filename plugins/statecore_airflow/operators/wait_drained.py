@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog
-from statecore.operations.autoscaling import Waiting, waiting_now
+from statecore.operations.autoscaling import CurrentBacklog, current_backlog
 from statecore.operations.rescaling import Finding, Status
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogOperator, airflow_errors, event_finding
@@ -47,7 +47,7 @@ class DrainedTrigger(CatalogTrigger):
     def look(self, catalog: Catalog) -> Finding:
         """Look at what was last measured."""
         now_ms = time.time_ns() // 1_000_000
-        found = waiting_now(catalog, self.job)
+        found = current_backlog(catalog, self.job)
         if found is None or now_ms - found.measured_ms > _OUT_OF_DATE_MS:
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
@@ -66,7 +66,7 @@ class DrainedTrigger(CatalogTrigger):
         status = Status.DONE if held_ms >= self.hold_ms else Status.WAITING
         return Finding(status, f"{_words(found)}, under the limits")
 
-    def _is_under(self, found: Waiting) -> bool:
+    def _is_under(self, found: CurrentBacklog) -> bool:
         if found.rows is not None and found.rows > self.rows:
             return False
         return self.lag_ms is None or found.rows == 0 or (found.lag_ms or 0) <= self.lag_ms
@@ -103,6 +103,6 @@ class WaitDrainedOperator(CatalogOperator):
             self.judge(event_finding(event))
 
 
-def _words(found: Waiting) -> str:
+def _words(found: CurrentBacklog) -> str:
     rows = "rows that wait not known" if found.rows is None else f"{found.rows:,} rows wait"
     return rows if found.lag_ms is None else f"{rows}, event time {found.lag_ms / 1000:,.0f} s behind"

@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, DecisionRecord, SystemClock
 from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.autoscaling import look, unheard
+from statecore.operations.autoscaling import decisions_to_announce, evaluate
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 POLL_S = 5.0
@@ -68,7 +68,7 @@ class DecisionTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        found = [*self._reached(catalog), *unheard(catalog, SystemClock().now_ms())]
+        found = [*self._reached(catalog), *decisions_to_announce(catalog, SystemClock().now_ms())]
         for decision in found:
             self.log.info("Decision %d for job %s: %s", decision.id, decision.job, decision.reason)
         return found
@@ -78,7 +78,7 @@ class DecisionTrigger(BaseEventTrigger):
             if not policy.enabled:
                 continue
             try:
-                decision = look(catalog, policy, SystemClock().now_ms())
+                decision = evaluate(catalog, policy, SystemClock().now_ms())
                 self._say(policy.job, "")
             except StatecoreError as error:
                 if type(error) is CatalogError:

@@ -16,7 +16,7 @@ from statecore.catalog import Catalog, SourceBacklog
 from statecore.runtime.backlog.meters import UNKNOWN, SourceMeter
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
     from statecore.snapshot.manifest import Manifest
 
@@ -134,12 +134,14 @@ class BacklogMonitor:
 
 
 class QueryProgress:
-    """Returns the newest progress of a query that is set later: meters are made before the query starts."""
+    """The newest progress of a query, found by its name: the meters are made before it starts."""
 
-    def __init__(self) -> None:
-        self.query: StreamingQuery | None = None
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
 
     def __call__(self) -> Mapping[str, Any] | None:
-        """Return the newest ``StreamingQueryProgress`` as parsed JSON; None before the first epoch."""
-        progress = None if self.query is None else self.query.lastProgress
+        """Return it as Spark writes it; None before the first."""
+        query = next((each for each in self._spark.streams.active if each.name == self._name), None)
+        progress = None if query is None else query.lastProgress
         return None if progress is None else json.loads(progress.json)

@@ -1,12 +1,13 @@
-"""Takes up another parallelism while the stream runs.
+"""Rescales a job while its stream runs.
 
 ::
 
-    subtasks get their places, state is loaded there     epochs go on
-    ── boundary ── the catalog notes the parallelism, the runner takes it up
+    prepare: subtasks are placed, their state is loaded there     epochs go on
+    ── boundary ── the catalog records the parallelism, the runner applies it
     the next epoch runs at it
 
-Cut off anywhere, the job goes on at what the catalog says: the old parallelism before the boundary, the new one after.
+Interrupted anywhere, the job continues at the parallelism in the catalog: the old one before the boundary, the new one
+after.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class LiveRescaler:
     """Carries out live rescales of one generation.
 
     Args:
-        catalog: Where requests come from.
+        catalog: Holds the requests.
         job: Name of the job.
         generation: The driver's.
         runner: Runs the epochs.
         spark: The session of the stream.
-        side_jobs: Get the next parallelism ready.
+        side_jobs: Run the rescales.
 
     """
 
@@ -60,11 +61,11 @@ class LiveRescaler:
         self._side_jobs = side_jobs
         self._one_at_a_time = threading.Lock()
 
-    def take(self, request: RequestRecord) -> None:
-        """Carry out a request, whose argument is ``parallelism``; its outcome goes to the catalog."""
-        self._side_jobs.start(request.id, lambda: self._take(request))
+    def start(self, request: RequestRecord) -> None:
+        """Carry out a request with the argument ``parallelism`` beside the stream; the catalog gets the outcome."""
+        self._side_jobs.start(request.id, lambda: self._carry_out(request))
 
-    def _take(self, request: RequestRecord) -> None:
+    def _carry_out(self, request: RequestRecord) -> None:
         try:
             with self._one_at_a_time:
                 self._rescale(request)
@@ -86,29 +87,29 @@ class LiveRescaler:
                         "from_parallelism": runner.parallelism,
                         "after_epoch": runner.newest_epoch,
                     }
-                    if self._side_jobs.closing or not self._catalog.take_up_parallelism(
+                    if self._side_jobs.closing or not self._catalog.apply_parallelism(
                         self._job, self._generation, parallelism, request.id, result
                     ):
                         raise CommitError(
-                            f"found generation {self._generation} of job {self._job!r} ending; expected it to take up "
+                            f"found generation {self._generation} of job {self._job!r} ending; expected it to go on at "
                             f"parallelism {parallelism}; ask again when the next driver runs, or start it at that"
                         )
-                    fault_point(FaultPoint.RESCALE_TAKEN_UP, runner.newest_epoch or 0)
-                    runner.take_up(anchor)
+                    fault_point(FaultPoint.RESCALE_APPLIED, runner.newest_epoch or 0)
+                    runner.rescale(anchor)
             except CatalogError as error:
-                if not self._was_noted(request, error):
+                if not self._was_recorded(request, error):
                     raise
                 with runner.boundary:
-                    runner.take_up(anchor)
+                    runner.rescale(anchor)
         except BaseException:
             anchor.close()
             raise
-        log.info("taken up: %s", result)
+        log.info("rescaled live: %s", result)
 
-    def _was_noted(self, request: RequestRecord, error: CatalogError) -> bool:
-        """Tell whether the catalog noted the parallelism and only its answer was lost; if not, it never will.
+    def _was_recorded(self, request: RequestRecord, error: CatalogError) -> bool:
+        """Tell whether the catalog recorded the parallelism and only its answer was lost.
 
-        Epochs go on meanwhile, at the old parallelism.
+        Afterwards the request is finished, so the answer stays true. Epochs go on meanwhile, at the old parallelism.
         """
         while not self._side_jobs.closing:
             try:

@@ -1,15 +1,113 @@
-"""Decides what a driver goes on from."""
+"""Finds what a driver resumes from, checks it, and lays it down for Spark."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
+from statecore.catalog import Catalog, JobRecord
 from statecore.errors import ManifestError
+from statecore.runtime.driver.checks import check_restorable, check_sources
+from statecore.runtime.driver.start_savepoint import drop_left_over, keep_until_first_commit
+from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.runtime.epoch.runner import ResumePoint
+from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.job_definition import JobDefinition, write_definition
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.verify import verify_presence
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a generation runs, and from where.
+
+    Attributes:
+        job: The job as the catalog has it.
+        plan: Its sources, operators and sinks.
+        artifact: The job file.
+        store: The job's checkpoints.
+        point: Where it resumes.
+        sources: What the query reads.
+        checkpoint_directory: Spark's own, laid down to continue after the resume point.
+        on_first_commit: Gives the savepoint back that the job started from.
+
+    """
+
+    job: JobRecord
+    plan: Job
+    artifact: Path
+    store: CheckpointStore
+    point: ResumePoint
+    sources: QuerySources
+    checkpoint_directory: Path
+    on_first_commit: Callable[[], None]
+
+
+def resume(catalog: Catalog, job: JobRecord, directory: Path, stack: ExitStack) -> Resumed:
+    """Resume a job; Spark is not needed yet.
+
+    Args:
+        catalog: Takes over the max parallelism of what is resumed from.
+        job: The job.
+        directory: An empty folder for files of this generation.
+        stack: Closed when the generation ends.
+
+    Raises:
+        StatecoreError: The job cannot run, or not from there.
+
+    """
+    artifact = fetch_artifact(job.artifact, directory)
+    plan = load_job(artifact, job.settings)
+    store = CheckpointStore.at(job.store)
+    write_definition(store.files, _definition(job))
+    point = find_resume_point(
+        store, job.name, job.start_from, after_generation=job.start_after_generation, roll_back=job.roll_back
+    )
+    if point.manifest is not None and point.manifest.savepoint is None:
+        drop_left_over(store, point, job)
+        job = _with_max_parallelism(catalog, job, point.manifest.max_parallelism)
+    on_first_commit = keep_until_first_commit(stack, store, point, job)
+    sources = QuerySources(tuple(source.name for source in plan.sources), plan.fires_timers)
+    checkpoint_directory = directory / "spark"
+    if point.manifest is None:
+        log.info("job %s starts without state", job.name)
+    else:
+        source, uids = point.foreign or store, [operator.uid for operator in plan.operators]
+        verify_presence(source, point.manifest)
+        lenient = job.allow_non_restored_state
+        check_restorable(point.manifest, uids, job.max_parallelism, allow_non_restored_state=lenient)
+        check_sources(point.manifest, sources.names, allow_non_restored_state=lenient)
+        lay_down_progress(point.manifest, source, checkpoint_directory, sources)
+    return Resumed(job, plan, artifact, store, point, sources, checkpoint_directory, on_first_commit)
+
+
+def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int) -> JobRecord:
+    """Give the job the max parallelism of its newest epoch; a wish for another ended with the savepoint that had it."""
+    if max_parallelism == job.max_parallelism:
+        return job
+    log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
+    fitting = min(job.parallelism, max_parallelism)
+    return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)
+
+
+def _definition(job: JobRecord) -> JobDefinition:
+    return JobDefinition(
+        name=job.name,
+        artifact=job.artifact,
+        store=job.store,
+        master_url=job.master_url,
+        cluster=job.cluster,
+        conf=job.conf,
+        settings=job.settings,
+        parallelism=job.parallelism,
+        max_parallelism=job.max_parallelism,
+    )
 
 
 def find_resume_point(
@@ -20,27 +118,26 @@ def find_resume_point(
     after_generation: int = 0,
     roll_back: bool = False,
 ) -> ResumePoint:
-    """Return what to go on from: the newest epoch, or a savepoint that was asked for.
+    """Return what to resume from: the newest epoch, or a savepoint that the user asked for.
 
-    A savepoint of the newest epoch keeps the lineage. An older one counts only when a roll-back was asked for, and
-    opens a new lineage; without that, epochs were committed after it and going back would publish them twice, so the
-    newest epoch counts. Asking is honoured once: when a generation after the asking has committed an epoch, the newest
-    epoch counts again.
+    A savepoint of the newest epoch keeps the lineage. An older savepoint opens a new lineage, and needs a roll-back:
+    without one the driver resumes from the newest epoch, because the epochs since then would be published twice. A
+    request counts once: after a later generation has committed an epoch, drivers resume from the newest epoch again.
 
-    A savepoint outside of the store, of this job or another, is where a job with an empty store begins; it opens a new
-    lineage, because its old job may have gone on from it.
+    A job with an empty store may start from a savepoint outside of it, of this job or another. That opens a new
+    lineage, because the savepoint's job may have continued from it.
 
     Args:
         store: Checkpoints of the job.
         job: Name of the job.
         start_from: The savepoint asked for: a path in the store, any other path, or a URL. None for the newest epoch.
-        after_generation: The newest generation when that was asked for.
-        roll_back: Whether a savepoint is meant although epochs were committed after it.
+        after_generation: The newest generation at the time of the request.
+        roll_back: Whether to leave the epochs behind that were committed after the savepoint.
 
     Raises:
         MissingFileError: There is no such savepoint.
-        ManifestError: The savepoint in the store, or the newest epoch, is of another job; or a savepoint of elsewhere
-            is to replace what the store holds.
+        ManifestError: The savepoint in the store, or the newest epoch, is of another job; or a savepoint of another
+            job would replace the epochs in the store.
 
     """
     newest = store.newest()

@@ -1,7 +1,7 @@
-"""Takes the savepoints that a running job is asked for.
+"""Writes the savepoints that are requested of a running job.
 
-A savepoint pins a committed epoch whose outputs are published: a manifest is written and no state byte is read, so it
-costs the same at any size of state. A self-contained one is then copied by a Spark job while the stream runs on.
+A savepoint pins a committed epoch whose outputs are published. Only a manifest is written and no state byte is read, so
+it costs the same at any state size. A self-contained savepoint is then copied by a Spark job while the stream runs on.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NOTHING_COMMITTED = (
 )
 
 
-class SavepointTaker:
-    """Takes savepoints for one generation.
+class SavepointWriter:
+    """Writes savepoints for one generation.
 
     Args:
-        catalog: Where requests come from and savepoints are recorded.
+        catalog: Holds the requests; savepoints are recorded there.
         job: Name of the job.
         store: Its store.
         spark: Runs copies.
-        side_jobs: Copies while the stream runs; those that are broken off are taken up by the next driver.
+        side_jobs: Run copies beside the stream; the next driver repeats a cancelled copy.
 
     """
 
@@ -50,16 +50,16 @@ class SavepointTaker:
         self._spark = spark
         self._side_jobs = side_jobs
 
-    def take(self, request: RequestRecord, manifest: Manifest | None) -> None:
-        """Carry out a request; its outcome goes to the catalog.
+    def write(self, request: RequestRecord, manifest: Manifest | None) -> None:
+        """Carry out a request; the catalog gets the outcome.
 
         Args:
-            request: Its arguments are ``name``, and optionally ``reason`` and ``target``, the URL of the folder that a
-                self-contained savepoint is copied to.
-            manifest: The epoch to pin; None when there is none.
+            request: Its arguments are ``name``, and optionally ``reason`` and ``target``: the URL of the folder for a
+                self-contained copy.
+            manifest: The epoch to pin; None when no epoch is committed.
 
         Raises:
-            StatecoreError: It could not be carried out.
+            StatecoreError: The request failed.
 
         """
         if manifest is None:
@@ -90,7 +90,7 @@ class SavepointTaker:
         return path
 
     def _is_pinned(self, request: RequestRecord, path: str) -> bool:
-        """Tell whether a driver that died since had pinned an epoch for this request; any epoch will do for it."""
+        """Tell whether an earlier driver pinned an epoch for this request before it died; any epoch answers it."""
         if request.kind != "savepoint" or self._store.files.size(path) is None:
             return False
         pinned = self._store.manifest(path).savepoint

@@ -1,4 +1,4 @@
-"""Spark jobs that requests need, beside the stream: each in a thread of its own, broken off when the driver ends."""
+"""Spark jobs of requests, beside the stream: each in a thread of its own, cancelled when the driver ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SideJobs:
         spark: Runs their jobs.
 
     Attributes:
-        closing: Whether they are being broken off: what fails then is left as it is.
+        closing: Whether they are being cancelled; an action that fails then reports nothing.
 
     """
 
@@ -29,22 +29,22 @@ class SideJobs:
         self.closing = False
 
     def under_way(self) -> set[int]:
-        """Return the ids of requests that a thread works on."""
+        """Return the ids of requests whose thread is alive."""
         return {request for request, thread in self._threads.items() if thread.is_alive()}
 
     def start(self, request: int, action: Callable[[], None]) -> None:
-        """Carry something out for a request; after ``close`` nothing is begun."""
+        """Start an action for a request; does nothing after ``close``."""
         if self.closing:
             return
         self._threads[request] = threading.Thread(target=self._run, args=(action,), daemon=True)
         self._threads[request].start()
 
     def close(self) -> None:
-        """Break off what is under way."""
+        """Cancel the jobs under way and wait for their threads."""
         self.closing = True
         for thread in list(self._threads.values()):
             while thread.is_alive():
-                # Again and again: what has just begun may have no job to cancel yet.
+                # Repeated: an action that has just started may have no job to cancel yet.
                 self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
                 thread.join(1)
 

@@ -1,7 +1,7 @@
-"""Work on state files beside the stream: merges them, removes those that nothing needs any more.
+"""Merges state files beside the stream and removes unneeded ones.
 
-One thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch waits little for a free core;
-what fails is logged and tried again, and never ends the stream.
+One thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch waits little for a free core.
+A failure is logged and retried, and never ends the stream.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _JOB_GROUP = "statecore-upkeep"
-# At most one core in so many works on merges, and at least one.
+# One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
 
 
@@ -35,7 +35,7 @@ class BackgroundUpkeep:
 
     Args:
         spark: The session of the stream.
-        store: The job's.
+        store: The job's checkpoints.
         settings: How much to keep, and for how long.
 
     """
@@ -55,7 +55,7 @@ class BackgroundUpkeep:
         self._thread.start()
 
     def committed(self, manifest: Manifest) -> None:
-        """Look at a committed epoch when the thread has time; only the newest counts."""
+        """Note a committed epoch; the thread looks at the newest when it has time."""
         with self._lock:
             self._newest = manifest
         self._wake.set()
@@ -67,11 +67,11 @@ class BackgroundUpkeep:
             return self._handed_out
 
     def close(self) -> None:
-        """End the thread; a merge at work is broken off, and what it wrote is removed by a later clean-up."""
+        """End the thread and cancel its merges; a later clean-up removes what they wrote."""
         self._closed = True
         self._wake.set()
         while self._thread.is_alive():
-            # Again and again: a merge that has just begun may have no job to cancel yet.
+            # Repeated: a merge that has just begun may have no job to cancel yet.
             self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
             self._thread.join(1)
 
@@ -93,7 +93,7 @@ class BackgroundUpkeep:
             action(manifest)
         except Exception:
             if not self._closed:
-                log.exception("%s failed; the stream goes on, and it is tried again after the next epoch", what)
+                log.exception("%s failed; the stream goes on, and the next epoch tries again", what)
 
     def _merge(self, manifest: Manifest) -> None:
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)

@@ -4,7 +4,7 @@ An anchor is a persisted table of one row per slot, and a slot is a partition th
 task where the persisted partition that it reads lies; so rows that are joined to the anchor meet the same executor in
 every epoch, and the anchor's row gives a subtask its marker in an epoch without rows.
 
-Which executor gets which slot is Spark's choice. Which subtask takes which slot is ours: when an anchor is laid anew,
+Spark chooses the executor of each slot. We choose the slot of each subtask: when an anchor is laid again,
 because the parallelism or the executors changed, a subtask goes where most of its key groups are already.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_SLOT = "__statecore_anchor_slot"
-# A slot goes to whichever core is free first, so that the quickest executor takes too many of tasks that take no time.
-# When the first try is uneven, tasks are made to last, longer and longer.
+# Spark gives a slot to the first free core, so the quickest executor gets too many of tasks that take no time. After
+# an uneven try, tasks are made to last longer and longer.
 _PAUSES_MS = (0, 100, 300, 1000)
 
 
@@ -78,7 +78,7 @@ class Anchor:
         return _looked_up(self.slots, subtask)
 
     def is_overtaken(self, executors: frozenset[str]) -> bool:
-        """Tell whether to lay another: an executor has left, or new ones would take a load off the fullest."""
+        """Tell whether to lay another: an executor has left, or new executors would relieve the fullest one."""
         if executors == self.executors:
             return False
         return not executors.issuperset(self.homes) or _fullest(self.homes) > _fair(self.parallelism, executors)
@@ -93,7 +93,7 @@ class Anchor:
         ]
 
     def close(self) -> None:
-        """Let go of the table."""
+        """Unpersist the table."""
         self.table.unpersist()
 
 
@@ -116,7 +116,7 @@ def lay_anchor(spark: SparkSession, parallelism: int, max_parallelism: int, befo
 
 
 def active_executors(spark: SparkSession) -> frozenset[str]:
-    """Return the ids of executors that take tasks: there, and not about to leave; none on a local master."""
+    """Return the ids of executors that accept tasks, without those being decommissioned; none on a local master."""
     context = spark.sparkContext._jsc.sc()
     if context.isLocal():
         return frozenset()
@@ -126,7 +126,7 @@ def active_executors(spark: SparkSession) -> frozenset[str]:
 
 
 def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) -> tuple[DataFrame, list[str]]:
-    """Persist the slots; return where each lies. The most even of a few tries counts."""
+    """Persist the slots and return the executor of each; the most even of a few tries counts."""
     best: tuple[DataFrame, list[str]] | None = None
     for pause_ms in _PAUSES_MS:
         found = _persisted(spark, parallelism, pause_ms)
@@ -143,7 +143,7 @@ def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) ->
 
 
 def _persisted(spark: SparkSession, parallelism: int, pause_ms: int) -> tuple[DataFrame, list[str]]:
-    # The mark tells its blocks from those of any other table that this session persists.
+    # The mark distinguishes its blocks from those of other tables that this session persists.
     mark = uuid.uuid4().hex
     slots = spark.range(parallelism).select(F.col("id").cast("int").alias(_OWN_SLOT), F.lit(mark).alias("mark"))
     table = slots.repartitionById(_partitions(parallelism), _OWN_SLOT)
@@ -164,8 +164,8 @@ def _persisted(spark: SparkSession, parallelism: int, pause_ms: int) -> tuple[Da
 
 
 def _partitions(parallelism: int) -> int:
-    # Beside one partition alone, Spark cannot lay out rows that it knows to be none: it would shuffle both sides anew,
-    # to as many partitions as it is configured for.
+    # Beside a single partition, Spark cannot lay out an input that it knows to be empty: it would shuffle both sides
+    # again, to the configured number of partitions.
     return max(parallelism, 2)
 
 
@@ -183,12 +183,12 @@ def _assigned(places: Sequence[str], max_parallelism: int, before: Anchor | None
     for slot, place in enumerate(places):
         free.setdefault(place, []).append(slot)
     slots: dict[int, int] = {}
-    # Those with the most to lose choose first.
-    wishes = sorted(
+    # Subtasks with the most key groups to keep choose first.
+    candidates = sorted(
         ((count, subtask, home) for subtask, counts in enumerate(held) for home, count in counts.items()),
-        key=lambda wish: (-wish[0], wish[1], wish[2]),
+        key=lambda candidate: (-candidate[0], candidate[1], candidate[2]),
     )
-    for _, subtask, home in wishes:
+    for _, subtask, home in candidates:
         if subtask not in slots and free.get(home):
             slots[subtask] = free[home].pop(0)
     left = sorted(slot for of_place in free.values() for slot in of_place)

@@ -1,4 +1,4 @@
-"""Whether the commits of an epoch's subtasks make a commit of the epoch."""
+"""Checks that the commits of the subtasks together commit the epoch."""
 
 from __future__ import annotations
 

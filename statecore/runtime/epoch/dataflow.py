@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Runner = Callable[[OperatorPlan, "DataFrame"], "DataFrame"]
-"""Runs an operator's subtasks over their rows; gives crossing rows and commits."""
+"""Runs an operator's subtasks over their rows; returns crossing rows and commits."""
 
-# What comes with rows that another operator has made.
+# Columns of rows from another operator.
 _PASSED = (COMMIT, ATTEMPT, PHASE, TIMESTAMP)
 
 
@@ -107,7 +107,7 @@ class Dataflow:
         self._persisted: list[DataFrame] = []
         uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
         self._uses = uses
-        # What is read twice must not be computed twice: the second time its rows might come in another order.
+        # An input with two readers is computed once: a second time its rows might come in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
         self._crossing: dict[str, DataFrame] = {}
 
@@ -123,7 +123,7 @@ class Dataflow:
 
         Args:
             run: Runs an operator.
-            specs: Per operator uid what its subtasks are told.
+            specs: Per operator uid the message to its subtasks.
 
         """
         passed_on: set[str] = set()
@@ -134,19 +134,19 @@ class Dataflow:
             if consumers == 0:
                 ends.append(done)
             else:
-                self._crossing[operator.uid] = self._made(done) if consumers > 1 else done
+                self._crossing[operator.uid] = self._computed(done) if consumers > 1 else done
         union = ends[0]
         for end in ends[1:]:
             union = union.unionByName(end)
         return union
 
     def close(self) -> None:
-        """Let go of what was kept for a second reader."""
+        """Unpersist inputs with two readers."""
         for df in self._persisted:
             df.unpersist()
 
-    def _made(self, df: DataFrame) -> DataFrame:
-        """Run an operator now and keep what it gave: two readers at once might each run it, as two attempts."""
+    def _computed(self, df: DataFrame) -> DataFrame:
+        """Run an operator now and persist its output: two readers might each run it, as two attempts."""
         shared = self._shared(df)
         shared.count()
         return shared
@@ -180,13 +180,13 @@ class Dataflow:
             df = self.records(read)
             record = F.struct(*(column(name) for name in df.columns))
             if into == BROADCAST:
-                return df.select(record.alias(into), F.explode(_every(parallelism)).alias(SUBTASK))
+                return df.select(record.alias(into), F.explode(_all_subtasks(parallelism)).alias(SUBTASK))
             if keys:
                 group = key_group_of([column(name) for name in keys], self._max_parallelism)
                 placed = df.select(record.alias(into), group.alias(KEY_GROUP))
                 return placed.withColumn(SUBTASK, subtask_of(self._max_parallelism, parallelism))
-            anywhere = _anywhere(df.schema.simpleString(), record, parallelism)
-            return df.select(record.alias(into), anywhere.alias(SUBTASK))
+            target = _any_subtask(df.schema.simpleString(), record, parallelism)
+            return df.select(record.alias(into), target.alias(SUBTASK))
         return self._crossed(read, into, specs[read.uid], passed_on, keys, parallelism)
 
     def _crossed(
@@ -208,15 +208,15 @@ class Dataflow:
         columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
         home = F.col(SUBTASK) % parallelism
         if into == BROADCAST:
-            targets = F.when(is_commit, F.array(home)).otherwise(_every(parallelism))
+            targets = F.when(is_commit, F.array(home)).otherwise(_all_subtasks(parallelism))
             return df.select(*columns, F.explode(targets).alias(SUBTASK))
         if keys:
             group = key_group_of([F.col(name)[key] for key in keys], self._max_parallelism)
             df = df.withColumn(KEY_GROUP, F.when(~is_commit, group))
             owner = subtask_of(self._max_parallelism, parallelism)
             return df.select(*columns, KEY_GROUP, F.when(is_commit, home).otherwise(owner).cast("int").alias(SUBTASK))
-        anywhere = _anywhere(read.schema, F.col(name), parallelism)
-        return df.select(*columns, F.when(is_commit, home).otherwise(anywhere).cast("int").alias(SUBTASK))
+        target = _any_subtask(read.schema, F.col(name), parallelism)
+        return df.select(*columns, F.when(is_commit, home).otherwise(target).cast("int").alias(SUBTASK))
 
     @staticmethod
     def _order(operator: OperatorPlan, columns: Sequence[str]) -> list[Column]:
@@ -227,12 +227,12 @@ class Dataflow:
         return order + [F.col(MAIN)[name] for name in operator.order_by]
 
 
-def _every(parallelism: int) -> Column:
+def _all_subtasks(parallelism: int) -> Column:
     return F.sequence(F.lit(0), F.lit(parallelism - 1))
 
 
-def _anywhere(schema: str, record: Column, parallelism: int) -> Column:
-    """Return a subtask that follows from the record alone, so that every attempt sends it to the same one."""
+def _any_subtask(schema: str, record: Column, parallelism: int) -> Column:
+    """Return a subtask computed from the record alone, so that every attempt sends it to the same one."""
     text = F.to_json(record) if "map<" in schema else record
     return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
 

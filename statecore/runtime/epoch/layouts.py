@@ -1,4 +1,4 @@
-"""The layouts of a job's subtasks: one of those at the job's parallelism, one per parallelism that operators fix."""
+"""The layouts of a job's subtasks: one for the job's parallelism, one for each parallelism that operators fix."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Layouts:
-    """Lays anchors when they are first needed, and anew when executors came or went.
+    """Lays anchors when they are first needed, and again when executors join or leave.
 
     Args:
         max_parallelism: Number of key groups.
-        own: Per operator uid the parallelism that it has of its own; None where it has the job's.
+        own: Per operator uid its fixed parallelism; None for the job's.
 
     """
 
     def __init__(self, max_parallelism: int, own: Mapping[str, int | None]) -> None:
         self._max_parallelism = max_parallelism
         self._own = own
-        # Of the job's parallelism under None.
+        # None is the key of the job's parallelism.
         self._anchors: dict[int | None, Anchor] = {}
 
     def all(self, spark: SparkSession, parallelism: int) -> dict[str, Anchor]:
@@ -42,13 +42,13 @@ class Layouts:
         return {uid: self._anchors[own] for uid, own in self._own.items()}
 
     def next(self, spark: SparkSession, parallelism: int) -> tuple[Anchor, list[int]]:
-        """Return a layout for another parallelism of the job, and the subtasks that do not find their state there."""
+        """Return a layout for another parallelism of the job, and the subtasks whose state is elsewhere."""
         before = self._anchors.get(None)
         anchor = lay_anchor(spark, parallelism, self._max_parallelism, before)
         return anchor, [] if before is None else anchor.moved(before, self._max_parallelism)
 
-    def take_up(self, anchor: Anchor) -> None:
-        """Let the job have the layout that ``next`` has returned."""
+    def apply(self, anchor: Anchor) -> None:
+        """Use the layout that ``next`` has returned."""
         self._replace(None, anchor)
 
     def _replace(self, own: int | None, anchor: Anchor) -> None:

@@ -1,4 +1,4 @@
-"""Brings state into memory where it is going to be needed, while epochs go on.
+"""Loads state on the executors that will need it, while epochs go on.
 
 What it loads is a cache like any other: epochs that are committed meanwhile are caught up from their changelogs, and
 what does not fit is loaded again. So it may be done on another executor than it was meant for.

@@ -1,49 +1,56 @@
-"""From what an epoch's subtasks report to what the catalog holds of it."""
+"""Converts the reports of an epoch's subtasks to the catalog's records."""
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures
+from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.report import EpochReport
 from statecore.runtime.messages import SubtaskCommit
 from statecore.snapshot.manifest import Manifest, OperatorState
 
+log = logging.getLogger(__name__)
 
-def record_epoch(catalog: Catalog, report: EpochReport, backlog: Sequence[SourceBacklog]) -> None:
-    """Write an epoch's figures to the catalog.
 
-    Args:
-        catalog: Takes them.
-        report: The epoch.
-        backlog: What waits after it.
+class EpochRecorder:
+    """Records the figures of each epoch, with the backlog after it, in the catalog."""
 
-    Raises:
-        CatalogError: The catalog cannot be reached.
+    def __init__(self, catalog: Catalog, backlog: BacklogMonitor) -> None:
+        self._catalog = catalog
+        self._backlog = backlog
 
-    """
-    manifest = report.manifest
-    record = EpochRecord(
-        job=manifest.job,
-        lineage=manifest.lineage,
-        epoch=manifest.epoch,
-        generation=manifest.generation,
-        parallelism=manifest.parallelism,
-        rows=manifest.rows,
-        rows_total=manifest.rows_total,
-        started_ms=report.started_ms,
-        committed_ms=manifest.committed_ms,
-        duration_ms=report.duration_ms,
-        phases={name: float(ms) for name, ms in report.phases_ms.items()},
-        cache_hits=report.cached_subtasks,
-        subtasks=sum(map(len, report.commits.values())),
-        backlog=tuple(backlog),
-        memory_share=report.memory_share,
-        late_rows=dict(report.late_rows),
-    )
-    operators = [_figures(uid, commits) for uid, commits in report.commits.items()]
-    catalog.record_epoch(record, operators=operators, key_groups=list(_key_groups(manifest, report.commits)))
+    def committed(self, report: EpochReport) -> None:
+        """Record an epoch; the figures are for people, so a failure is logged and the stream goes on."""
+        try:
+            self._record(report)
+        except Exception:
+            log.exception("the figures of epoch %d could not be recorded", report.manifest.epoch)
+
+    def _record(self, report: EpochReport) -> None:
+        manifest = report.manifest
+        record = EpochRecord(
+            job=manifest.job,
+            lineage=manifest.lineage,
+            epoch=manifest.epoch,
+            generation=manifest.generation,
+            parallelism=manifest.parallelism,
+            rows=manifest.rows,
+            rows_total=manifest.rows_total,
+            started_ms=report.started_ms,
+            committed_ms=manifest.committed_ms,
+            duration_ms=report.duration_ms,
+            phases={name: float(ms) for name, ms in report.phases_ms.items()},
+            cache_hits=report.cached_subtasks,
+            subtasks=sum(map(len, report.commits.values())),
+            backlog=self._backlog.committed(manifest),
+            memory_share=report.memory_share,
+            late_rows=dict(report.late_rows),
+        )
+        operators = [_figures(uid, commits) for uid, commits in report.commits.items()]
+        self._catalog.record_epoch(record, operators=operators, key_groups=list(_key_groups(manifest, report.commits)))
 
 
 def _figures(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
@@ -59,7 +66,7 @@ def _figures(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
 
 
 def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]]) -> Iterator[KeyGroupsRecord]:
-    """Yield how the state of each operator with a key is spread, when its subtasks have counted it."""
+    """Yield the state per key group of each keyed operator whose subtasks counted it."""
     for operator in manifest.operators:
         counted = commits[operator.uid]
         if any(commit.key_group_rows is None for commit in counted):
@@ -77,7 +84,7 @@ def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit
 
 def _spread(commits: Sequence[SubtaskCommit], weights: Mapping[str, float]) -> tuple[int, ...]:
     """Return the rows of each key group, each times the weight of its state."""
-    # The ranges of the subtasks follow on each other, from the first key group to the last.
+    # The ranges of the subtasks are contiguous, from the first key group to the last.
     return tuple(
         round(sum(rows[group] * weights[state] for state, rows in (commit.key_group_rows or {}).items()))
         for commit in commits

@@ -1,4 +1,4 @@
-"""One operator in an epoch, seen from the driver: what its subtasks are told, and what they have become after it."""
+"""The driver's side of one operator in an epoch: the messages to its subtasks, and its state after their commits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def operator_spec(
     *,
     allow_non_restored_state: bool,
 ) -> OperatorSpec:
-    """Return what the workers must know of an operator.
+    """Return the message about an operator to its workers.
 
     Args:
         plan: The operator.
@@ -115,7 +115,7 @@ def restored_operator(manifest: Manifest | None, uid: str) -> OperatorState | No
 
 
 def check_key(spec: OperatorSpec, restored: OperatorState | None) -> None:
-    """Refuse, with CommitError, to go on under another key than state was written under."""
+    """Refuse, with CommitError, a key other than the one that the state was written under."""
     if restored is None or [f.type for f in restored.key_fields] == [f.type for f in spec.key_fields]:
         return
     raise CommitError(
@@ -126,7 +126,7 @@ def check_key(spec: OperatorSpec, restored: OperatorState | None) -> None:
 
 
 def subtask_specs(restored: OperatorState | None, parallelism: int, max_parallelism: int) -> tuple[SubtaskSpec, ...]:
-    """Return what each subtask starts the epoch from."""
+    """Return the state that each subtask starts the epoch from."""
     states = _subtasks(restored, parallelism)
     return tuple(_subtask_spec(index, state, parallelism, max_parallelism) for index, state in enumerate(states))
 
@@ -158,7 +158,7 @@ def next_operator(
         own_parallelism: The number of subtasks that the job file gives it; None for the job's.
         restored: Its state before.
         commits: Of its subtasks, in order.
-        merged: Which of its files were laid together meanwhile.
+        merged: Merges of its files since the last epoch.
 
     Raises:
         StateConflictError: Two subtasks hold one state under different types.
@@ -172,7 +172,7 @@ def next_operator(
         uid=spec.uid,
         own_parallelism=own_parallelism,
         key_fields=spec.key_fields,
-        # A state that no subtask has touched yet is still part of what was restored.
+        # A restored state that no subtask has used yet is kept.
         states=merged_schemas(() if restored is None else restored.states, [commit.states for commit in commits]),
         subtasks=tuple(next_state(before[commit.subtask], commit, by_subtask[commit.subtask]) for commit in commits),
     )
@@ -184,7 +184,7 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
     Args:
         restored: Its files before.
         commit: What it wrote.
-        merged: Which of the files before were laid together meanwhile.
+        merged: Merges of its files since the last epoch.
 
     """
     return SubtaskState(
@@ -199,7 +199,7 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
 def merged_schemas(
     restored: Sequence[StateSchema], committed: Sequence[Sequence[StateSchema]]
 ) -> tuple[StateSchema, ...]:
-    """Return what a manifest says of an operator's states: what was restored, overruled by what its subtasks found.
+    """Return the schemas of an operator's states: those restored, replaced by those that its subtasks report.
 
     Raises:
         StateConflictError: Two subtasks hold one state under different types.
@@ -226,7 +226,7 @@ def _form(state: StateSchema) -> str:
 
 
 def _completed(state: StateSchema, other: StateSchema) -> StateSchema:
-    """Return a schema with what only one of them can know: who has met a window, who has seen the descriptor."""
+    """Return a schema that combines both: one may know of windows, the other of the descriptor."""
     ttl = state.ttl or (other.ttl if state.stamped else None)
     return msgspec.structs.replace(state, windowed=state.windowed or other.windowed, ttl=ttl)
 

@@ -7,8 +7,8 @@ Spark's checkpoint directory is disposable: a query without Spark-native state g
     commits/N-1, N      commits/N is made here: Spark writes it after foreachBatch, the manifest is written inside
     sources/<i>/…       logs of file sources: which files went into which epoch, from the newest compaction on
 
-Spark knows sources by their number in the query alone. What is kept is in the order of the sources that the manifest
-names; it is laid down in the order that they have then, so that sources may come, go and change places.
+Spark identifies sources by their number in the query. The files kept use the order of the sources in the manifest; they
+are laid down in the order of the new query, so sources may be added, dropped and moved.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class QuerySources:
 
     Attributes:
         names: The job's sources.
-        ticks: Whether ticks are read last (``runtime.ticks``), which nothing that is kept mentions.
+        ticks: Whether ticks are read last (``runtime.epoch.ticks``), which nothing that is kept mentions.
 
     """
 
@@ -95,8 +95,8 @@ def capture_progress(
 
     ``attempt`` becomes part of the paths, so that two drivers never write the same one.
     """
-    # Where sources have come or gone since, files of the same name are about others.
-    same = previous is not None and _names(previous, sources) == sources.names
+    # If sources were added or dropped since, files of the same name belong to other sources.
+    same = previous is not None and _names(previous) == sources.names
     known = {item.name: item for item in previous.progress} if previous is not None and same else {}
     captured = []
     for name in _needed(directory, epoch):
@@ -120,9 +120,9 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
 
     """
     if not manifest.progress:
-        # A savepoint made from tables: the sources are read from their beginning.
+        # A savepoint written from tables: sources are read from the beginning.
         return
-    before = _names(manifest, sources)
+    before = _names(manifest)
     for item in manifest.progress:
         data = store.read_file(item.file)
         if item.name.startswith("offsets/"):
@@ -138,9 +138,8 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
     )
 
 
-def _names(manifest: Manifest, sources: QuerySources) -> Sequence[str]:
-    """Return the sources of a manifest; of an old one that does not name them, those of the job."""
-    return tuple(source.name for source in manifest.sources) or sources.names
+def _names(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(source.name for source in manifest.sources)
 
 
 def _without_ticks(offsets: list[str], sources: QuerySources) -> list[str]:

@@ -61,7 +61,7 @@ def _check_folder(sink: StagedSink, owner: str) -> None:
 
 
 def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession) -> None:
-    """Make the outputs of a committed epoch visible; harmless when done before.
+    """Make the outputs of a committed epoch visible; idempotent.
 
     Raises:
         ManifestError: The epoch has outputs, not published yet, for a sink that the job no longer has.
@@ -121,7 +121,7 @@ def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> Non
 
 
 def _discard_staged(staged: StagedEpoch) -> None:
-    """Remove what the sink has staged up to this epoch: it was published, or is of an attempt that failed."""
+    """Remove the files staged up to this epoch: published ones, and those of failed attempts."""
     for entry in staged.store.list(STAGED):
         found = StagedName.parse(entry.path)
         if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):

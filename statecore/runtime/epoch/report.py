@@ -1,4 +1,4 @@
-"""A committed epoch in figures, for whoever watches the job."""
+"""Figures of a committed epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When an epoch began and what the driver spent on it.
+    """When an epoch began and how long the driver took for its phases.
 
     Attributes:
         started_ms: Milliseconds since the epoch, UTC.
@@ -33,7 +33,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """An epoch that was committed and published, in figures.
+    """Figures of a committed and published epoch.
 
     Attributes:
         commits: Per operator uid its subtasks' commits, in order.
@@ -57,7 +57,7 @@ class EpochReport:
 def epoch_report(
     manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, late_rows: Mapping[str, int]
 ) -> EpochReport:
-    """Return the figures of an epoch; a worker whose memory is nearly full is warned of."""
+    """Return the figures of an epoch; warn of a worker whose memory is nearly full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
     phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
     for phase in ("load_ms", "process_ms", "write_ms"):

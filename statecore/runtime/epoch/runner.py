@@ -5,7 +5,7 @@
     df ─► key group, subtask ─► repartitionById ⟗ anchor ─► sort ─► mapInArrow(subtask) ─► commit rows
        ─► manifest of (lineage, epoch), put if absent ─► publish staged outputs
 
-Parallelism belongs to the epoch: between two epochs, ``take_up`` gives the same state files to another number of
+Parallelism belongs to the epoch: between two epochs, ``rescale`` gives the same state files to another number of
 subtasks.
 """
 
@@ -59,13 +59,13 @@ log = logging.getLogger(__name__)
 
 
 class Upkeep(Protocol):
-    """Lays state files together beside the stream."""
+    """Merges state files beside the stream."""
 
     def merged(self) -> list[Merged]:
         """Return the merges carried out since the last call; the next manifest names what they wrote."""
 
     def committed(self, manifest: Manifest) -> None:
-        """Take note of a committed epoch."""
+        """Note a committed epoch."""
 
 
 class CommitGate(Protocol):
@@ -78,18 +78,25 @@ class CommitGate(Protocol):
         """Hold off a stop while the manifest is written; raises CommitForbiddenError once the job is stopping."""
 
     def committed(self, report: EpochReport) -> None:
-        """Take note of a committed and published epoch."""
+        """Note a committed and published epoch."""
+
+
+class Recorder(Protocol):
+    """Keeps the figures of epochs."""
+
+    def committed(self, report: EpochReport) -> None:
+        """Record a committed and published epoch; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """What a driver goes on from.
+    """What a driver resumes from.
 
     Attributes:
         lineage: Lineage of the epochs to come.
         manifest: State and source positions to start from; None for a job's very first epoch.
-        path: Where that manifest lies in its store.
-        foreign: The store of that manifest and its files, when it is not the job's own.
+        path: Path of that manifest in its store.
+        foreign: The store of that manifest and its files; None for the job's own.
 
     """
 
@@ -107,21 +114,22 @@ class EpochRunner:
         plan: Its sources, operators and sinks.
         artifact: The job file, as it lies in the store.
         store: Where checkpoints go.
-        resume: What to go on from.
+        resume: What to resume from.
         parallelism: Subtasks of the epochs to come.
         max_parallelism: Number of key groups.
         generation: The driver's.
         checkpoint_directory: Spark's own, disposable one.
-        gate: Asked before an epoch and its commit, told after it.
+        gate: Asked before an epoch and before its commit.
+        recorder: Records committed epochs.
         upkeep: Merges state files.
         sources: What the query reads.
-        ticks: Has an epoch run when timers are due; None for a job without timers.
-        taken_up: Called when the first epoch is committed: what was resumed from is not needed any more.
+        ticks: Triggers an epoch when timers are due; None for a job without timers.
+        on_first_commit: Called after the first commit: the resume point is not needed any more.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
 
     Attributes:
-        boundary: Held while an epoch is in flight; who holds it holds off the next.
-        failure: What an epoch failed with, other than that the job is stopping; None before one has.
+        boundary: Held while an epoch is in flight; a caller that holds it holds off the next.
+        failure: The error that an epoch failed with; a refusal because the job is stopping is none.
 
     """
 
@@ -138,10 +146,11 @@ class EpochRunner:
         generation: int,
         checkpoint_directory: Path,
         gate: CommitGate,
+        recorder: Recorder,
         upkeep: Upkeep,
         sources: QuerySources,
         ticks: Ticks | None,
-        taken_up: Callable[[], None],
+        on_first_commit: Callable[[], None],
         allow_non_restored_state: bool = False,
     ) -> None:
         self._job = job
@@ -151,15 +160,16 @@ class EpochRunner:
         self._lineage = resume.lineage
         self._head = _Head(resume.manifest, resume.path)
         self._foreign = resume.foreign
-        self._taking_up = True
+        self._first_commit_due = True
         self._max_parallelism = max_parallelism
         self._generation = generation
         self._checkpoint_directory = checkpoint_directory
         self._gate = gate
+        self._recorder = recorder
         self._upkeep = upkeep
         self._ticks = ticks
         self._sources = sources
-        self._taken_up = taken_up
+        self._on_first_commit = on_first_commit
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
         self._specs: dict[str, OperatorSpec] = {}
@@ -173,15 +183,15 @@ class EpochRunner:
         """Process one micro-batch, exactly once however often it is called."""
         try:
             with self.boundary:
-                # Whoever asks for a stop has it wait for the epoch in flight, and not for one after the other.
+                # A stop waits for the epoch in flight, not for one after another.
                 self._gate.check_open()
                 self._epoch(df, epoch)
         except CommitForbiddenError:
             raise
         except BaseException as error:
-            # Spark hands on the text of an error alone, so the driver reports the error itself. And Spark searches that
-            # text for an interruption, with an expression that overflows the stack on a long one: the query would then
-            # end as though nothing had been wrong.
+            # Spark passes on only the text of an error, so the driver reports the error itself. The text stays short:
+            # Spark searches it with an expression that overflows the stack on a long one, and then the query would
+            # end as if it had not failed.
             self.failure = error
             raise RuntimeError(f"the epoch failed with {type(error).__name__}") from None
 
@@ -197,7 +207,7 @@ class EpochRunner:
         return None if manifest is None else manifest.epoch
 
     def prepare(self, spark: SparkSession, parallelism: int) -> Anchor:
-        """Get another parallelism ready while epochs go on: subtasks have their places, and state is in memory there.
+        """Prepare another parallelism while epochs go on: place its subtasks and load their state there.
 
         Raises:
             InvalidParallelismError: The parallelism is not within 1 and max parallelism.
@@ -209,26 +219,26 @@ class EpochRunner:
             self._load_ahead(anchor, moved)
         return anchor
 
-    def take_up(self, anchor: Anchor) -> None:
-        """Let the epochs to come have another parallelism; to be called between epochs.
+    def rescale(self, anchor: Anchor) -> None:
+        """Run the next epochs at another parallelism; call it between epochs.
 
         Args:
             anchor: What ``prepare`` has returned.
 
         """
-        self._layouts.take_up(anchor)
+        self._layouts.apply(anchor)
         self._redistribute(anchor.parallelism)
 
     def _redistribute(self, parallelism: int) -> None:
-        """Give the state of the newest epoch to another number of subtasks."""
+        """Redistribute the state of the newest epoch to another number of subtasks."""
         manifest = self._head.manifest
-        # Union state is redistributed here alone: its elements would multiply with every epoch.
+        # Only here, and not with every epoch: the elements of union state would multiply.
         self._previous = None if manifest is None else rescale_by_reference(manifest, parallelism, self._own)
         self._parallelism = parallelism
         self._restores = True
 
     def _load_ahead(self, anchor: Anchor, subtasks: Sequence[int]) -> None:
-        """Bring the state of subtasks into the memory of the executors that they are going to work on."""
+        """Load the state of subtasks on the executors that will run them."""
         head = self._head
         if not subtasks or head.manifest is None:
             return
@@ -245,14 +255,14 @@ class EpochRunner:
         there = self._store.find(self._lineage, epoch)
         if there is not None:
             if there.generation != self._generation:
-                # Its cut of the sources may be another than ours, so it is no replay: only a resume can follow it.
+                # It may have cut the sources elsewhere, so this is no replay; only a resume can follow it.
                 raise CommitConflictError(
                     f"found epoch {epoch} of lineage {self._lineage} committed by generation {there.generation}; "
                     f"expected generation {self._generation} to be the only driver; this driver stops"
                 )
             log.info("epoch %d is committed already; publishing only", epoch)
             publish(self._plan.sinks, there, self._store, df.sparkSession)
-            self._go_on_from(there, self._store.manifest_path(self._lineage, epoch))
+            self._advance(there, self._store.manifest_path(self._lineage, epoch))
             return
         started = time.time()
         clock = time.monotonic()
@@ -267,22 +277,24 @@ class EpochRunner:
         committed = time.monotonic()
         publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
-        # Whoever gets a rescale ready beside the stream needs them as soon as there is state to load.
+        # A live rescale is prepared with these as soon as there is state to load.
         self._specs = specs
-        self._go_on_from(manifest, path)
+        self._advance(manifest, path)
         done = time.monotonic()
         timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
-        self._gate.committed(epoch_report(manifest, commits, timing, read.late_rows))
+        report = epoch_report(manifest, commits, timing, read.late_rows)
+        self._gate.committed(report)
+        self._recorder.committed(report)
         self._upkeep.committed(manifest)
 
     def _parallelism_of(self, uid: str) -> int:
         return self._own[uid] or self._parallelism
 
-    def _go_on_from(self, manifest: Manifest, path: str) -> None:
-        if self._taking_up:
-            self._taken_up()
+    def _advance(self, manifest: Manifest, path: str) -> None:
+        if self._first_commit_due:
+            self._on_first_commit()
         self._head, self._previous = _Head(manifest, path), manifest
-        self._taking_up, self._restores, self._foreign = False, False, None
+        self._first_commit_due, self._restores, self._foreign = False, False, None
         if self._ticks is not None:
             self._ticks.committed(manifest)
 
@@ -304,10 +316,10 @@ class EpochRunner:
                 parallelism = self._parallelism_of(spec.uid)
                 states = subtask_specs(restored, parallelism, self._max_parallelism)
                 path = None if restored is None else self._head.path
-                told = self._epoch_spec(
+                epoch_spec = self._epoch_spec(
                     epoch, now_ms, self._previous, path, states, restores=self._restores, counts_state=counts_state
                 )
-                return rows.mapInArrow(subtask_runner(spec, told), crossing_ddl(spec))
+                return rows.mapInArrow(subtask_runner(spec, epoch_spec), crossing_ddl(spec))
 
             rows = flow.commits(run, specs).collect()
         finally:
@@ -359,7 +371,7 @@ class EpochRunner:
         commits: Mapping[str, Sequence[SubtaskCommit]],
         read: SourcesRead,
     ) -> Manifest:
-        # What a foreign store holds must not be needed any more.
+        # From now on the job needs nothing of a foreign store.
         known = self._previous if self._foreign is None else None
         directory, previous = self._checkpoint_directory, self._previous
         progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)
@@ -403,7 +415,7 @@ class EpochRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The newest epoch as it lies in its store, and where; nothing before a job's first."""
+    """The newest manifest and its path in its store; None before a job's first epoch."""
 
     manifest: Manifest | None
     path: str | None

@@ -1,4 +1,4 @@
-"""How far an epoch has read the job's sources: records, event time, positions."""
+"""What an epoch has read of the job's sources: records, event time, positions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SourcesRead:
         for operator in job.operators:
             found = commits[operator.uid]
             if isinstance(operator.input, Source):
-                # Whoever else reads the source has read the same.
+                # Another reader of the source has read the same records.
                 rows[operator.input.name] = sum(commit.rows for commit in found)
                 late[operator.input.name] = sum(commit.late_rows for commit in found)
                 self._note(operator.input, [commit.max_event_time_ms for commit in found])
             if operator.broadcast is not None and isinstance(operator.broadcast.input, Source):
-                # Every subtask has read all of it.
+                # Every subtask has read the whole broadcast input.
                 rows[operator.broadcast.input.name] = found[0].broadcast_rows
                 late[operator.broadcast.input.name] = found[0].late_broadcast_rows
                 self._note(operator.broadcast.input, [commit.max_broadcast_event_time_ms for commit in found])
@@ -47,7 +47,7 @@ class SourcesRead:
         self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 
     def watermark_ms(self, before: int | None) -> int | None:
-        """Return where event time stands after the epoch: as far as the source that is furthest behind.
+        """Return the watermark after the epoch: that of the source that is furthest behind.
 
         It never goes back, and there is none until every source with event time has given a record that has one.
         Sources without event time hold nobody back.
@@ -60,7 +60,7 @@ class SourcesRead:
         return reached if before is None else max(before, reached)
 
     def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
-        """Return what the manifest says of the sources, whose positions are given in their order."""
+        """Return the manifest's record of the sources; positions are given in their order."""
         return tuple(
             SourcePositions(name=source.name, positions=found, max_event_time_ms=self._newest.get(source.name))
             for source, found in zip(self._sources, positions, strict=True)

@@ -1,9 +1,9 @@
-"""State kept in the memory of a Python worker from one epoch to the next.
+"""Cache of state in the memory of a Python worker, from one epoch to the next.
 
-A cache and nothing more: each key group carries the token of the state version it holds. A subtask takes the key
-groups whose version its epoch starts from, brings others up to date from the changelogs they miss, and loads the rest.
-While a subtask works, its key groups and its operator state are out of the cache; they come back when its files are
-written, so a failed attempt leaves no trace.
+Each key group carries the token of the state version it holds. A subtask uses the key groups that have the version its
+epoch starts from, applies the missing changelogs to older ones, and loads the rest. A running subtask removes its key
+groups and its operator state from the cache and returns them once its files are written, so a failed attempt leaves no
+trace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from statecore.model import KeyGroupRange
 from statecore.runtime.messages import EpochSpec, OperatorSpec
-from statecore.runtime.worker.garbage_collection import leave_out
+from statecore.runtime.worker.garbage_collection import freeze_state
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
 from statecore.snapshot.rescale import rescale_operator
@@ -22,7 +22,7 @@ from statecore.snapshot.restore import apply_keyed_files, find_operator, operato
 from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
 from statecore.state.operator_state import HeldOperatorState
 
-# A key group nobody asked for in so many epochs has moved to another worker.
+# A key group that was not used for this many epochs has moved to another worker.
 _EPOCHS_KEPT = 4
 
 _Operator = tuple[str, str]
@@ -45,12 +45,12 @@ class _CachedOperator:
 
 _keyed: dict[_Operator, dict[int, _CachedGroup]] = {}
 _operator: dict[tuple[str, str, int], _CachedOperator] = {}
-# How many scopes each subtask had when its state was last left out of looks for garbage.
-_left_out: dict[tuple[str, str, int], int] = {}
+# Scopes of each subtask when its state was last frozen (``garbage_collection``).
+_frozen_scopes: dict[tuple[str, str, int], int] = {}
 
 
 class SubtaskStateLoader:
-    """Brings the state of one subtask into memory, reading as little as it can."""
+    """Loads the state of one subtask, and reads as little as possible."""
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int, clock: Clock) -> None:
         self._spec = spec
@@ -105,8 +105,8 @@ class SubtaskStateLoader:
 
         Args:
             keyed: The state.
-            tokens: Per key group the version that the subtask has just written; None when it is what the epoch starts
-                from.
+            tokens: Per key group the version that the subtask has just written; None for the version that the epoch
+                starts from.
 
         """
         if tokens is None:
@@ -117,16 +117,16 @@ class SubtaskStateLoader:
             states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
             scopes += sum(len(rows) for _, rows in states.values())
-        # All of it, once it was loaded; and as it grows, whenever that has made it twice as much.
+        # After a load, and then each time the state has doubled.
         place = (*self._own, self._subtask)
-        if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _left_out.get(place, 0):
-            leave_out()
-            _left_out[place] = scopes
+        if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _frozen_scopes.get(place, 0):
+            freeze_state()
+            _frozen_scopes[place] = scopes
 
     def keep_operator(
         self, states: Mapping[str, HeldOperatorState], token: str, files: tuple[OperatorFile, ...]
     ) -> None:
-        """Put detached operator state back, as the version that was just written; without a token it has none."""
+        """Put detached operator state back under the version that was just written; drop it without a token."""
         if token:
             held = _CachedOperator(token, self._epoch.epoch, states, files)
             _operator[*self._own, self._subtask] = held
@@ -137,7 +137,7 @@ class SubtaskStateLoader:
         first_file = {}
         for key_group, cached in stale.items():
             first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
-            # What no file follows on is of another history, perhaps under other types: it must not be met.
+            # A version that no file continues is of another history, perhaps of other types; it must not be used.
             if cached is not None and first_file[key_group]:
                 backend.attach_key_group(key_group, cached.states)
         apply_keyed_files(backend, self._store, operator, files, first_file)
@@ -148,7 +148,7 @@ class SubtaskStateLoader:
             manifest = self._store.manifest(self._epoch.previous)
             restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
             if self._epoch.restores:
-                # What this epoch's subtasks get follows from the manifest alone, so a replay gets the same.
+                # The share of each subtask follows from the manifest alone, so a replay gets the same.
                 restored = rescale_operator(restored, manifest.max_parallelism, len(self._epoch.subtasks))
             self._restored = restored
         return self._restored
@@ -162,7 +162,7 @@ class SubtaskStateLoader:
 
 
 def _after(files: Sequence[KeyedFile], key_group: int, token: str) -> int:
-    """Return the index of the first file that a key group at version ``token`` misses; 0 to load it anew."""
+    """Return the index of the first file that a key group at version ``token`` lacks; 0 to load all."""
     position = 0
     for index, item in enumerate(files):
         start, end = item.key_groups

@@ -1,4 +1,4 @@
-"""Outputs on their way to another operator, as Arrow batches."""
+"""Outputs to other operators, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FIXED = ((SUBTASK, "int", pa.int32()), (COMMIT, "string", pa.string()), (ATTEMP
 
 
 def crossing_ddl(spec: OperatorSpec) -> str:
-    """Return the columns of what a subtask gives to Spark: crossing rows and commits."""
+    """Return the columns that a subtask returns to Spark: crossing rows and commits."""
     fixed = [f"{name} {ddl}" for name, ddl, _ in _FIXED]
     outputs = [f"{crossing_column(spec, each.tag)} {StructType(each.fields).ddl()}" for each in spec.crossings]
     return ", ".join(fixed + outputs)
 
 
 class CrossingRows:
-    """Collects what other operators read, and makes batches of it.
+    """Collects the outputs that other operators read, in batches.
 
     Args:
         spec: The operator.
@@ -52,20 +52,20 @@ class CrossingRows:
         )
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
-        """Take one output; what nobody reads is dropped."""
+        """Add one output; outputs without a reader are dropped."""
         values = self._values.get(tag.name)
         if values is not None:
             values.append(value)
             self._times[tag.name].append(timestamp_ms)
 
     def emit_all(self, values: Sequence[Any], timestamp_ms: int | None) -> None:
-        """Take outputs of the main one, of one event time."""
+        """Add outputs of the main output, with one event time."""
         if MAIN_OUTPUT in self._values:
             self._values[MAIN_OUTPUT].extend(values)
             self._times[MAIN_OUTPUT].extend(repeat(timestamp_ms, len(values)))
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        """Take many outputs as columns; what nobody reads is dropped."""
+        """Add many outputs as columns; outputs without a reader are dropped."""
         name = MAIN_OUTPUT if tag is None else tag.name
         if name in self._values:
             self._close(name)
@@ -73,7 +73,7 @@ class CrossingRows:
             self._made[name].append((fitting.to_struct_array(), timestamps_ms))
 
     def batches(self, phase: int) -> list[pa.RecordBatch]:
-        """Return what was taken since the last call."""
+        """Return the batches added since the last call."""
         batches = []
         for tag, column in self._columns.items():
             self._close(tag)
@@ -83,7 +83,7 @@ class CrossingRows:
         return batches
 
     def _close(self, tag: str) -> None:
-        """Make columns of the rows taken so far."""
+        """Convert the collected rows to columns."""
         if self._values[tag]:
             rows = convert_to_schema(self._values[tag], self._fields[tag], _PURPOSE)
             self._made[tag].append((rows, pa.array(self._times[tag], pa.int64())))

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage that refers to itself, and where: not in the state."""
+"""Keeps Python's cyclic garbage collector away from state: a higher threshold, and ``gc.freeze``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NEW_OBJECTS = 200_000
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for such garbage once in many new objects, and not in every few hundred.
+    """Collect once in many new objects instead of every few hundred.
 
-    Records, keys and state are told from garbage by their reference counts alone; a look at each of them on the way
-    costs a fifth of an epoch. What a user's function leaves behind is still found.
+    Reference counts alone free records, keys and state; visiting each of them in every collection costs a fifth of an
+    epoch. Reference cycles of a user's function are still collected.
     """
     before = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *before[1:])
@@ -24,11 +24,11 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def leave_out() -> None:
-    """Leave all that is in memory now out of every later look.
+def freeze_state() -> None:
+    """Exclude all objects in memory from later collections.
 
-    Spark's Python workers look through all their memory after every task, and would go through each dictionary of state
-    that the task has touched: what an epoch costs would grow with the state. Garbage of the running task that refers to
-    itself stays in memory, so this is for when much state is new, and not for every task.
+    Spark's Python workers run a full collection after every task. It would visit each dictionary of state, so the cost
+    of an epoch would grow with the state. Reference cycles of the running task stay in memory for ever, so call this
+    only when much state is new.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a subtask reads: Arrow batches taken apart into records, broadcast records and commits that are passed on."""
+"""The input of a subtask: splits Arrow batches into records, broadcast records and commits that are passed on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from statecore.runtime.messages import (
 from statecore.state.batches import BatchKeys
 from statecore.state.process import Record
 
-# Rows made into Python values at once.
-_AT_HAND = 8192
+# Rows that become Python values at once.
+_CHUNK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Part:
     """Neighbouring rows of one kind.
 
     Attributes:
-        phase: Whether they were made before or after the watermark went on.
-        broadcast: Whether they are of the broadcast input.
+        phase: Whether they were produced before or after the watermark advanced.
+        broadcast: Whether they belong to the broadcast input.
         rows: The rows.
 
     """
@@ -50,7 +50,7 @@ class Part:
 
 
 class SubtaskInput:
-    """Takes the batches of a subtask apart, in order.
+    """Splits the batches of a subtask, in order.
 
     Args:
         spec: The operator.
@@ -84,10 +84,10 @@ class SubtaskInput:
         return [commit for commit in batch.column(COMMIT).to_pylist() if commit is not None]
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
-        """Yield the records of a batch; marker rows and commits are none."""
+        """Yield the records of a batch, without marker rows and commits."""
         is_main = batch.column(MAIN).is_valid()
         if BROADCAST not in batch.schema.names and PHASE not in batch.schema.names:
-            # The usual case: one source, and all rows are records but for the marker of a subtask without any.
+            # The usual case: one source, and every row is a record, except the marker of a subtask without records.
             rows = batch if batch.column(MAIN).null_count == 0 else batch.filter(is_main)
             if rows.num_rows:
                 yield Part(AFTER_WATERMARK, False, rows)
@@ -101,9 +101,9 @@ class SubtaskInput:
         yield from _runs(rows)
 
     def records(self, part: Part) -> Iterator[Record]:
-        """Yield the records of a part of the main input; those of a key follow each other unless order was asked for.
+        """Yield the records of a part of the main input, grouped by key unless the job asked for an order.
 
-        Then a key's state is looked up while it is still at hand: memory far away is what costs a keyed function most.
+        Grouped records find their key's state in the CPU's cache: memory access costs a keyed function most.
         """
         spec = self._spec
         if spec.key_fields and not spec.ordered:
@@ -119,8 +119,8 @@ class SubtaskInput:
         times, newest = self._main.times(part.rows, records)
         self.rows += part.rows.num_rows
         self.late_rows += self._main.late(records, self._watermark_ms)
-        self.max_event_time_ms = _later(self.max_event_time_ms, newest)
-        keys_of, values = self._main.taken(records)
+        self.max_event_time_ms = _newer(self.max_event_time_ms, newest)
+        keys_of, values = self._main.keys_and_values(records)
         if self._encode is None:
             return zip(repeat(()), repeat(-1), values, times)
         groups = part.rows.column(KEY_GROUP).to_pylist()
@@ -135,7 +135,7 @@ class SubtaskInput:
         if spec.event_time is not None:
             if self._watermark_ms is not None:
                 self.late_rows += pc.sum(pc.less_equal(times, self._watermark_ms)).as_py() or 0
-            self.max_event_time_ms = _later(self.max_event_time_ms, pc.max(times).as_py())
+            self.max_event_time_ms = _newer(self.max_event_time_ms, pc.max(times).as_py())
         if not spec.key_fields:
             return rows, None, times
         key_types = [field.type for field in spec.key_fields]
@@ -150,13 +150,13 @@ class SubtaskInput:
         times, newest = self._broadcast.times(part.rows, records)
         self.broadcast_rows += part.rows.num_rows
         self.late_broadcast_rows += self._broadcast.late(records, self._watermark_ms)
-        self.max_broadcast_event_time_ms = _later(self.max_broadcast_event_time_ms, newest)
-        _, values = self._broadcast.taken(records)
+        self.max_broadcast_event_time_ms = _newer(self.max_broadcast_event_time_ms, newest)
+        _, values = self._broadcast.keys_and_values(records)
         return zip(values, times, strict=False)
 
 
 class _Rows:
-    """Makes values of the rows of one input."""
+    """Converts the rows of one input to Python values."""
 
     def __init__(self, row_type: pa.StructType, event_time: str | None, keys: list[str]) -> None:
         names = [row_type.field(i).name for i in range(row_type.num_fields)]
@@ -164,12 +164,12 @@ class _Rows:
         self._keys = [names.index(key) for key in keys]
         self._event_time = None if event_time is None else names.index(event_time)
 
-    def taken(self, records: pa.StructArray) -> tuple[Iterator[tuple[Any, ...]], Iterator[Any]]:
+    def keys_and_values(self, records: pa.StructArray) -> tuple[Iterator[tuple[Any, ...]], Iterator[Any]]:
         columns = [from_arrow(column) for column in records.flatten()]
         return zip(*(columns[i] for i in self._keys), strict=True), map(self._make, zip(*columns, strict=True))
 
     def times(self, rows: pa.RecordBatch, records: pa.StructArray) -> tuple[Iterable[int | None], int | None]:
-        """Return the event time of each row in ms, and the newest of a source's."""
+        """Return the event time of each row in ms, and the newest one of a source."""
         if self._event_time is not None:
             # Rounding down is right before 1970, too.
             times = [None if us is None else us // 1000 for us in self._event_times_us(records).to_pylist()]
@@ -179,7 +179,7 @@ class _Rows:
         return repeat(None, rows.num_rows), None
 
     def late(self, records: pa.StructArray, watermark_ms: int | None) -> int:
-        """Return how many rows of a source have an event time that is not after the watermark."""
+        """Return how many rows of a source are not after the watermark."""
         if self._event_time is None or watermark_ms is None:
             return 0
         in_time_us = max((watermark_ms + 1) * 1000, -(2**63))
@@ -196,15 +196,15 @@ def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> It
     make = row_class(tuple(rows.schema.names))
 
     def records(start: int) -> Iterator[Record]:
-        taken = order[start : start + _AT_HAND]
-        positions = keys.index[taken]
-        own = pa.array(taken)
+        chunk = order[start : start + _CHUNK_ROWS]
+        positions = keys.index[chunk]
+        own = pa.array(chunk)
         values = map(make, zip(*map(from_arrow, rows.take(own).columns), strict=True))
-        at = repeat(None, len(taken)) if times is None else times.take(own).to_pylist()
+        at = repeat(None, len(chunk)) if times is None else times.take(own).to_pylist()
         scopes = map(keys.scopes.__getitem__, positions.tolist())
         return zip(scopes, keys.key_groups[positions].tolist(), values, at, strict=True)
 
-    return chain.from_iterable(map(records, range(0, rows.num_rows, _AT_HAND)))
+    return chain.from_iterable(map(records, range(0, rows.num_rows, _CHUNK_ROWS)))
 
 
 def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str | None) -> pa.Array | None:
@@ -228,5 +228,5 @@ def _runs(rows: pa.RecordBatch) -> Iterator[Part]:
         yield Part(int(phases[start]), bool(broadcast[start]), rows.slice(start, end - start))
 
 
-def _later(one: int | None, other: int | None) -> int | None:
+def _newer(one: int | None, other: int | None) -> int | None:
     return max((time for time in (one, other) if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""How close a Python worker is to the limit of its memory: state that outgrows it ends in a kill without a word."""
+"""Memory of a Python worker against its limit: state that exceeds it gets the worker killed without a message."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
 NEARLY_FULL = 0.8
-"""Share of its limit from which a worker is reported."""
+"""A worker above this share of its limit is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is used of what there is, in bytes."""
+    """Used memory and its limit, in bytes."""
 
     used: int
     limit: int
@@ -29,8 +29,8 @@ class Memory:
 def worker_memory() -> Memory:
     """Return the tightest of the limits on this process.
 
-    ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits all processes
-    in it together; else the machine does.
+    ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
+    processes; otherwise the machine is the limit.
     """
     found = [_machine(), *filter(None, (_address_space(), _container()))]
     return max(found, key=lambda memory: memory.share)
@@ -42,12 +42,12 @@ def _address_space() -> Memory | None:
 
 
 def _container() -> Memory | None:
-    """Return what the control group (version 2) allows; None without one, without a limit, or one that reads oddly."""
+    """Return what the control group (version 2) allows; None without one, without a limit, or in an unknown format."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        # Pages of files that nobody holds on to are given back before anybody is killed.
+        # The kernel frees unused file pages before it kills a process.
         return Memory(used - int(statistics["inactive_file"]), limit)
     except (OSError, ValueError, KeyError):
         # "max" is no number. No epoch fails because its memory cannot be measured.

@@ -1,4 +1,4 @@
-"""What a function yields, staged as Parquet until its epoch is committed and published.
+"""Stages the outputs of a function as Parquet, until its epoch is committed and published.
 
 ::
 
@@ -30,7 +30,7 @@ _NAME = re.compile(r"_staged/(\d+)-(\d+)-(.+)-\d+-[^-]+")
 
 
 class StagedName(NamedTuple):
-    """What the path of a staged file says."""
+    """The parts of a staged file's path."""
 
     lineage: int
     epoch: int
@@ -38,18 +38,18 @@ class StagedName(NamedTuple):
 
     @classmethod
     def parse(cls, path: str) -> StagedName | None:
-        """Read a path; None when it is no staged file's."""
+        """Parse a path; None for another file."""
         found = _NAME.fullmatch(path)
         return cls(int(found[1]), int(found[2]), found[3]) if found else None
 
 
 def published_name(path: str) -> str:
-    """Return the name that a staged file has when it is published: its epoch is in the folder's name then."""
+    """Return the name of a staged file once published; the folder's name then holds the epoch."""
     return path.rsplit("/", 1)[-1].split("-", 2)[-1]
 
 
 class Outputs:
-    """Collects outputs by tag and stages them as Parquet; what no sink takes is dropped."""
+    """Collects outputs by tag and stages them as Parquet; outputs without a sink are dropped."""
 
     def __init__(self, sinks: Iterable[StagedSink]) -> None:
         self._buffers = {sink.name: _OutputBuffer(sink) for sink in sinks}
@@ -59,12 +59,12 @@ class Outputs:
         self._main = self._by_tag.get(MAIN_OUTPUT, [])
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None = None) -> None:
-        """Take one output; sinks do not keep its event time."""
+        """Add one output; sinks do not keep its event time."""
         for buffer in self._by_tag.get(tag.name, ()):
             buffer.add_all((value,))
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
-        """Take outputs of the main one."""
+        """Add outputs of the main output."""
         if len(self._main) == 1:
             # Without a further call: this is done for every record.
             buffer = self._main[0]
@@ -73,17 +73,17 @@ class Outputs:
                 buffer.flush()
         else:
             # Taken also when there is no sink: a generator works only while somebody asks.
-            taken = list(values)
+            rows = list(values)
             for buffer in self._main:
-                buffer.add_all(taken)
+                buffer.add_all(rows)
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        """Take many outputs as columns."""
+        """Add many outputs as columns."""
         for buffer in self._main if tag is None else self._by_tag.get(tag.name, ()):
             buffer.add_batch(rows)
 
     def stage(self, epoch: str, attempt: str) -> Iterator[StagedOutput]:
-        """Write one file per sink that got rows.
+        """Write one file per sink with rows.
 
         Args:
             epoch: ``<lineage>-<epoch>``.

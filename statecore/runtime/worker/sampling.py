@@ -1,4 +1,4 @@
-"""When to count what costs a little: now and then."""
+"""Paces measurements that are too expensive for every epoch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ INTERVAL_S = 30.0
 
 
 class Sampling:
-    """Due at once, and then no oftener than every so many seconds."""
+    """Due at once, and then at most every ``INTERVAL_S`` seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic()
 
     def due(self) -> bool:
-        """Tell whether it is time; asking when it is puts off the next time."""
+        """Tell whether a measurement is due, and if so schedule the next."""
         now = time.monotonic()
         if now < self._next:
             return False

@@ -1,4 +1,4 @@
-"""The worker's side of an epoch: one subtask takes its records, runs the function, writes what changed.
+"""The worker's side of an epoch: one subtask reads its records, runs the function and writes the changes.
 
 Runs inside ``mapInArrow``. What a subtask writes carries its attempt's token and counts only when the epoch's manifest
 names it.
@@ -31,10 +31,10 @@ from statecore.runtime.messages import (
 from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
-from statecore.runtime.worker.gathering import Gathering
 from statecore.runtime.worker.input import Part, SubtaskInput
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
+from statecore.runtime.worker.part_buffer import PartBuffer
 from statecore.runtime.worker.writing import StateWriter
 from statecore.snapshot.live_rows import count_rows, count_state
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
@@ -50,7 +50,7 @@ class EpochClock:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return it."""
+        """Return the time."""
         return self._now_ms
 
 
@@ -82,7 +82,7 @@ def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]
 
 
 class _Attempt:
-    """One try of a subtask at an epoch; its token is in the name of all it writes."""
+    """One attempt of a subtask at an epoch; its token is in the name of every file it writes."""
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int) -> None:
         self._spec, self._epoch, self._subtask = spec, epoch, subtask
@@ -94,8 +94,8 @@ class _Attempt:
         self._operator, self._old_files = self._loader.operator()
         self._outputs = Outputs(spec.sinks)
         self._crossing = CrossingRows(spec, subtask, self._number)
-        self._taken = SubtaskInput(spec, epoch.watermark_ms)
-        self._gathering = Gathering(spec)
+        self._input = SubtaskInput(spec, epoch.watermark_ms)
+        self._buffer = PartBuffer(spec)
         self._advanced = False
         self._process = ProcessOperator(
             spec.function,
@@ -133,19 +133,19 @@ class _Attempt:
             raise named.with_traceback(error.__traceback__) from error
 
     def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the function over the epoch's rows; yield what goes on to other operators."""
+        """Run the function over the epoch's rows; yield the rows for other operators."""
         spec, process = self._spec, self._process
         try:
             process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
             if not spec.reads_operator:
                 yield from self._advance()
             for batch in batches:
-                passed = self._taken.commits(batch)
+                passed = self._input.commits(batch)
                 if passed:
                     yield self._crossing.commits(passed)
-                for part in self._gathering.add(self._taken.parts(batch)):
+                for part in self._buffer.add(self._input.parts(batch)):
                     yield from self._process_part(part)
-            for part in self._gathering.rest():
+            for part in self._buffer.flush():
                 yield from self._process_part(part)
             if not self._advanced:
                 yield from self._advance()
@@ -155,7 +155,7 @@ class _Attempt:
         self._processed = time.monotonic()
 
     def commit(self) -> pa.RecordBatch:
-        """Write what changed, keep the state in memory, and return the commit."""
+        """Write the changes, keep the state in memory, and return the commit."""
         spec, epoch, keyed = self._spec, self._epoch, self._keyed
         writer = StateWriter(spec, epoch, self._subtask)
         moves_in = epoch.foreign_store is not None
@@ -176,24 +176,24 @@ class _Attempt:
         if changed or not operator_token:
             operator_token = writer.token
         staged = self._outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{self._subtask:05d}-{writer.token}")
-        memory, taken = worker_memory(), self._taken
+        memory, read = worker_memory(), self._input
         commit = SubtaskCommit(
             uid=spec.uid,
             subtask=self._subtask,
             attempt=self._number,
-            read_from=tuple(sorted(taken.read_from)),
+            read_from=tuple(sorted(read.read_from)),
             keyed=tuple(keyed_files),
             replaces=replaces,
             operator=operator_files if changed or moves_in else None,
             operator_token=operator_token,
             states=tuple(_schemas(keyed, held)),
             outputs=tuple(staged),
-            rows=taken.rows,
-            broadcast_rows=taken.broadcast_rows,
-            late_rows=taken.late_rows,
-            late_broadcast_rows=taken.late_broadcast_rows,
-            max_event_time_ms=taken.max_event_time_ms,
-            max_broadcast_event_time_ms=taken.max_broadcast_event_time_ms,
+            rows=read.rows,
+            broadcast_rows=read.broadcast_rows,
+            late_rows=read.late_rows,
+            late_broadcast_rows=read.late_broadcast_rows,
+            max_event_time_ms=read.max_event_time_ms,
+            max_broadcast_event_time_ms=read.max_broadcast_event_time_ms,
             next_event_timer_ms=self._process.next_event_timer_ms,
             next_processing_timer_ms=self._process.next_processing_timer_ms,
             key_groups=0 if keyed is None else len(keyed.key_groups),
@@ -220,16 +220,16 @@ class _Attempt:
             # All that other operators made before their watermark went on has been dealt with.
             yield from self._advance()
         if isinstance(self._spec.function, BatchProcessFunction):
-            self._process.process_batch(*self._taken.batch(part))
+            self._process.process_batch(*self._input.batch(part))
         elif part.broadcast:
-            for value, timestamp in self._taken.broadcast_records(part):
+            for value, timestamp in self._input.broadcast_records(part):
                 self._process.process_broadcast(value, timestamp)
         else:
-            self._process.process(self._taken.records(part))
+            self._process.process(self._input.records(part))
         yield from self._crossing.batches(part.phase)
 
     def _advance(self) -> Iterator[pa.RecordBatch]:
-        """Let event time go on and fire timers.
+        """Advance the watermark and fire timers.
 
         The epoch before ends here: only now is it known how far event time went in all subtasks.
         """
@@ -241,7 +241,7 @@ class _Attempt:
 
 
 class _WithCrossing:
-    """Gives every output to sinks and to other operators."""
+    """Sends every output to sinks and to other operators."""
 
     def __init__(self, outputs: Outputs, crossing: CrossingRows) -> None:
         self._outputs, self._crossing = outputs, crossing
@@ -251,9 +251,9 @@ class _WithCrossing:
         self._crossing.emit(tag, value, timestamp_ms)
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        taken = list(values)
-        self._outputs.emit_all(taken, timestamp_ms)
-        self._crossing.emit_all(taken, timestamp_ms)
+        outputs = list(values)
+        self._outputs.emit_all(outputs, timestamp_ms)
+        self._crossing.emit_all(outputs, timestamp_ms)
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
         self._outputs.emit_batch(tag, rows, timestamps_ms)

@@ -108,7 +108,7 @@ def test_a_roll_back_puts_back_all_that_the_lease_noted_and_ends_the_driver_of_t
 def test_a_roll_back_ends_a_driver_that_took_another_parallelism_up(catalog: Catalog, running: str) -> None:
     catalog.heartbeat(running, 1)
     asked = catalog.request(running, "rescale", {"parallelism": 4}, "k")
-    assert catalog.take_up_parallelism(running, 1, 4, asked.id, {})
+    assert catalog.apply_parallelism(running, 1, 4, asked.id, {})
     catalog.roll_back(running, "run-1", 9_000, "why")
     assert catalog.job(running).parallelism == 2
     assert not catalog.heartbeat(running, 1)

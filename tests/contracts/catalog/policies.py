@@ -15,7 +15,7 @@ SETTINGS = {"max_parallelism": 8}
 def reach(catalog: Catalog, job: str, *, memory: dict[str, Any] | None = None) -> DecisionRecord | None:
     seen = catalog.policy(job)
     assert seen is not None
-    return catalog.reach_decision(
+    return catalog.record_decision(
         seen,
         memory or {"decided_ms": 7},
         from_parallelism=2,
@@ -32,7 +32,7 @@ def test_settings_change_and_memory_stays(catalog: Catalog, job: str, clock) -> 
     assert catalog.policy(job) is None
     made = catalog.set_policy(job, SETTINGS)
     assert (made.enabled, made.settings, made.memory, made.finding) == (True, SETTINGS, {}, None)
-    assert catalog.remember(made, {"slack_since_ms": 5}, "nothing to do")
+    assert catalog.save_memory(made, {"slack_since_ms": 5}, "nothing to do")
     clock.advance(10)
     changed = catalog.set_policy(job, {"max_parallelism": 16}, enabled=False)
     assert (changed.enabled, changed.settings, changed.memory) == (
@@ -60,15 +60,15 @@ def test_of_two_who_read_the_same_memory_one_decides(catalog: Catalog, catalog_u
             "reason": "r",
             "figures": {},
         }
-        made = catalog.reach_decision(first, {"decided_ms": 1}, **values)
-        assert made is not None and other.reach_decision(second, {"decided_ms": 1}, **values) is None
-        assert not other.remember(second, {}, "late")
+        made = catalog.record_decision(first, {"decided_ms": 1}, **values)
+        assert made is not None and other.record_decision(second, {"decided_ms": 1}, **values) is None
+        assert not other.save_memory(second, {}, "late")
         assert other.decisions(job) == [made]
         # Settings that were changed meanwhile were not decided by.
         seen = catalog.policy(job)
         assert seen is not None
         other.set_policy(job, {"max_parallelism": 2})
-        assert catalog.reach_decision(seen, {}, **values) is None
+        assert catalog.record_decision(seen, {}, **values) is None
 
 
 def test_a_decision_is_taken_up_once_and_ends_once(catalog: Catalog, job: str) -> None:
@@ -76,8 +76,8 @@ def test_a_decision_is_taken_up_once_and_ends_once(catalog: Catalog, job: str) -
     made = reach(catalog, job)
     assert made is not None and (made.state, made.run_id) == ("open", None)
     assert catalog.open_decisions() == [made]
-    assert catalog.take_decision(made.id, "run-1").run_id == "run-1"
-    assert catalog.take_decision(made.id, "run-2").run_id == "run-1"
+    assert catalog.claim_decision(made.id, "run-1").run_id == "run-1"
+    assert catalog.claim_decision(made.id, "run-2").run_id == "run-1"
     assert catalog.open_decisions() == []
     assert catalog.end_decision(made.id, "failed", "no room").state == "failed"
     ended = catalog.end_decision(made.id, "done")
@@ -92,10 +92,10 @@ def test_an_open_decision_is_announced_again_by_one(catalog: Catalog, job: str, 
     made = reach(catalog, job)
     assert made is not None
     clock.advance(1_000)
-    assert catalog.announce_again(made) and not catalog.announce_again(made)
+    assert catalog.reannounce(made) and not catalog.reannounce(made)
     assert catalog.decision(made.id).announced_ms == clock.now_ms()
-    catalog.take_decision(made.id, "run-1")
-    assert not catalog.announce_again(catalog.decision(made.id))
+    catalog.claim_decision(made.id, "run-1")
+    assert not catalog.reannounce(catalog.decision(made.id))
 
 
 def test_old_decisions_leave_and_those_of_other_jobs_stay(

@@ -79,24 +79,24 @@ def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job:
     assert catalog.job(job).desired_state == "stopped"
 
 
-def test_a_parallelism_is_not_taken_up_by_a_job_that_was_stopped_meanwhile(catalog: Catalog, job: str, overlap) -> None:
+def test_a_parallelism_is_not_applied_to_a_job_that_was_stopped_meanwhile(catalog: Catalog, job: str, overlap) -> None:
     catalog.set_desired(job, state="running")
     catalog.claim_generation(job, log_path="/1")
     asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
-    taken_up = overlap(
-        lambda c: c.set_desired(job, state="stopped"), lambda c: c.take_up_parallelism(job, 1, 4, asked, {})
+    applied = overlap(
+        lambda c: c.set_desired(job, state="stopped"), lambda c: c.apply_parallelism(job, 1, 4, asked, {})
     )
-    assert taken_up is False
+    assert applied is False
     assert (catalog.job(job).parallelism, catalog.get_request(asked).state) == (2, "pending")
 
 
-def test_one_parallelism_is_taken_up_once(catalog: Catalog, job: str, overlap) -> None:
+def test_one_parallelism_is_applied_once(catalog: Catalog, job: str, overlap) -> None:
     catalog.set_desired(job, state="running")
     catalog.claim_generation(job, log_path="/1")
     asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
     assert not overlap(
-        lambda c: c.take_up_parallelism(job, 1, 4, asked, {"by": 1}),
-        lambda c: c.take_up_parallelism(job, 1, 3, asked, {"by": 2}),
+        lambda c: c.apply_parallelism(job, 1, 4, asked, {"by": 1}),
+        lambda c: c.apply_parallelism(job, 1, 3, asked, {"by": 2}),
     )
     assert (catalog.job(job).parallelism, catalog.get_request(asked).result) == (4, {"by": 1})
 

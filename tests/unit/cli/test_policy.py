@@ -35,7 +35,7 @@ def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> Non
     assert "policy set orders" in run("policy", "show", job).stdout
     seen = catalog.set_policy(job, {"max_parallelism": 8})
     assert "never; is the DAG autoscale on?" in run("policy", "show", job).stdout
-    catalog.remember(seen, {}, "40 rows wait [x]")
+    catalog.save_memory(seen, {}, "40 rows wait [x]")
     shown = run("policy", "show", job).stdout
     shown = " ".join(shown.split())
     for part in (
@@ -53,7 +53,7 @@ def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> Non
 def test_decisions_are_listed_with_what_came_of_them(catalog: Catalog, job: str) -> None:
     for workers in (None, 2):
         seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})
-        made = catalog.reach_decision(
+        made = catalog.record_decision(
             seen,
             {},
             from_parallelism=2,

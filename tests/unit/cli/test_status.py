@@ -14,6 +14,7 @@ from statecore.catalog import (
     Catalog,
     EpochRecord,
     GenerationRecord,
+    JobBefore,
     LeaseRecord,
     RescaleRunRecord,
     SourceBacklog,
@@ -47,7 +48,7 @@ def busy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     made: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
     policy = catalog.set_policy(job, {"max_parallelism": 8})
-    catalog.remember(policy, {}, "120 rows/s [of all] arrive")
+    catalog.save_memory(policy, {}, "120 rows/s [of all] arrive")
     catalog.acquire_lease(job, "manual__1", 59_000)
     sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
     catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)
@@ -215,8 +216,23 @@ def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:
     assert advice(later(healthy, 0, job=stopped, alive=False)) == []
 
 
+BEFORE = JobBefore(
+    "running",
+    "/jobs/orders.py",
+    2,
+    16,
+    None,
+    0,
+    False,
+    False,
+    workers=None,
+    generation=1,
+    allow_non_restored_state=False,
+)
+
+
 def test_a_lease_is_left_alone_until_it_expires(healthy: Standing) -> None:
-    lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10)
+    lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10, BEFORE)
     assert "run-1 is changing the job" in advice(later(healthy, 9, lease=lease))[0]
     assert "has expired: the supervisor takes it back" in advice(later(healthy, 10, lease=lease))[0]
 

@@ -10,7 +10,13 @@ import pytest
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
-from statecore.operations.autoscaling import ANNOUNCE_EVERY_MS, LAPSES_AFTER_MS, figures_of, look, unheard
+from statecore.operations.autoscaling import (
+    ANNOUNCE_EVERY_MS,
+    LAPSES_AFTER_MS,
+    decisions_to_announce,
+    evaluate,
+    figures_of,
+)
 from statecore.operations.backlog import rows_per_file
 from statecore.testing import ManualClock
 
@@ -166,7 +172,7 @@ def test_what_hinders_a_decision_is_said(catalog: Catalog, clock: ManualClock, s
     else:
         catalog.heartbeat(JOB, 1)
     policy = catalog.set_policy(JOB, SETTINGS)
-    assert look(catalog, policy, clock.now_ms()) is None
+    assert evaluate(catalog, policy, clock.now_ms()) is None
     seen = catalog.policy(JOB)
     assert seen is not None and said in (seen.finding or "")
 
@@ -174,7 +180,7 @@ def test_what_hinders_a_decision_is_said(catalog: Catalog, clock: ManualClock, s
 def reached(catalog: Catalog, clock: ManualClock) -> DecisionRecord | None:
     policy = catalog.policy(JOB)
     assert policy is not None
-    return look(catalog, policy, clock.now_ms())
+    return evaluate(catalog, policy, clock.now_ms())
 
 
 def pile(catalog: Catalog, clock: ManualClock) -> Driver:
@@ -226,7 +232,7 @@ def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: Manual
     driver.run(10, arriving=1, reading=2)
     policy = catalog.policy(JOB)
     assert policy is not None
-    made = [look(catalog, policy, clock.now_ms()) for _ in range(2)]
+    made = [evaluate(catalog, policy, clock.now_ms()) for _ in range(2)]
     assert made[0] is not None and made[1] is None
     assert len(catalog.decisions(JOB)) == 1
 
@@ -239,17 +245,17 @@ def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_
     driver.run(10, arriving=1, reading=2)
     decision = reached(catalog, clock)
     assert decision is not None
-    assert list(unheard(catalog, clock.now_ms())) == []
+    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
     clock.advance(ANNOUNCE_EVERY_MS)
-    assert [each.id for each in unheard(catalog, clock.now_ms())] == [decision.id]
-    assert list(unheard(catalog, clock.now_ms())) == []
+    assert [each.id for each in decisions_to_announce(catalog, clock.now_ms())] == [decision.id]
+    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
     clock.advance(LAPSES_AFTER_MS)
-    assert list(unheard(catalog, clock.now_ms())) == []
+    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
     ended = catalog.decision(decision.id)
-    assert ended.state == "failed" and "see whether it is paused" in (ended.outcome or "")
+    assert ended.state == "failed" and "check whether it is paused" in (ended.outcome or "")
 
 
 def test_settings_that_do_not_fit_are_said_to_whoever_looks(catalog: Catalog, clock: ManualClock) -> None:
     policy = catalog.set_policy(JOB, {"max_paralelism": 8})
     with pytest.raises(ConfigurationError, match="max_paralelism"):
-        look(catalog, policy, clock.now_ms())
+        evaluate(catalog, policy, clock.now_ms())

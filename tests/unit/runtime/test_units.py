@@ -133,6 +133,7 @@ class TestResumePoint:
 
 
 ONE = QuerySources(("in",), ticks=False)
+ONE_POSITION = (SourcePositions(name="in", positions=()),)
 
 
 class TestProgress:
@@ -186,7 +187,7 @@ class TestProgress:
         directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
         before = {entry.path for entry in store.files.list("progress")}
 
-        second = capture_progress(directory, 8, store, manifest(progress=first), "000001", ONE)
+        second = capture_progress(directory, 8, store, manifest(progress=first, sources=ONE_POSITION), "000001", ONE)
 
         written = {entry.path for entry in store.files.list("progress")} - before
         assert written == {f"progress/000001/spark/{name}" for name in ("offsets/8", "commits/7", "sources/0/8")}
@@ -207,7 +208,7 @@ class TestProgress:
         progress = capture_progress(directory, 8, store, None, "000001", ONE)
         fresh = tmp_path / "fresh"
 
-        lay_down_progress(manifest(epoch=8, progress=progress), store, fresh, ONE)
+        lay_down_progress(manifest(epoch=8, progress=progress, sources=ONE_POSITION), store, fresh, ONE)
 
         found = {file.relative_to(fresh).as_posix() for file in fresh.rglob("*") if file.is_file()}
         assert found == {item.name for item in progress} | {"commits/8"}
@@ -219,7 +220,9 @@ class TestProgress:
         progress = capture_progress(self.spark_directory(tmp_path, 8), 8, store, None, "000001", ONE)
         store.files.write(progress[1].file.path, b"v1\n{}")
         with pytest.raises(CorruptFileError, match=progress[1].file.path):
-            lay_down_progress(manifest(epoch=8, progress=progress), store, tmp_path / "fresh", ONE)
+            lay_down_progress(
+                manifest(epoch=8, progress=progress, sources=ONE_POSITION), store, tmp_path / "fresh", ONE
+            )
 
     def test_the_time_of_an_epoch_is_the_one_that_spark_recorded(self, tmp_path: Path) -> None:
         assert batch_timestamp_ms(self.spark_directory(tmp_path, 8), 8) == 8000
@@ -283,10 +286,10 @@ class TestProgress:
 
     def test_offsets_that_no_source_is_known_of_are_refused(self, store: CheckpointStore, tmp_path: Path) -> None:
         directory, three = self.three_sources(tmp_path, ticks=False), QuerySources(("a", "b", "c"), ticks=False)
-        older = manifest(epoch=8, progress=capture_progress(directory, 8, store, None, "000001", three))
-        lay_down_progress(older, store, tmp_path / "same", three)
+        progress = capture_progress(directory, 8, store, None, "000001", three)
+        odd = manifest(epoch=8, progress=progress, sources=ONE_POSITION)
         with pytest.raises(ManifestError, match=r"offsets of 3 sources .* expected one of each of 1, \['in'\]; resume"):
-            lay_down_progress(older, store, tmp_path / "other", ONE)
+            lay_down_progress(odd, store, tmp_path / "fresh", three)
 
     @pytest.mark.parametrize("text", ["v1", "v1\n{}", "v1\nnot json", ""])
     def test_an_offset_log_that_reads_otherwise_is_refused_by_its_path(self, tmp_path: Path, text: str) -> None:

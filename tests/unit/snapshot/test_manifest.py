@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import ManifestError, UnsafePathError
-from statecore.model import DistributionMode, StateKind, StateVisibility, UpdateType
+from statecore.model import DistributionMode, StateVisibility, UpdateType
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import (
     Artifact,
@@ -24,7 +24,6 @@ from statecore.snapshot.manifest import (
     SavepointInfo,
     SourcePositions,
     StagedOutput,
-    StateSchema,
     SubtaskState,
     TtlRef,
     decode_manifest,
@@ -36,71 +35,19 @@ from tests.support.handmade import file_ref, manifest, written
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 DATA = Path(__file__).parent / "data"
-VERSION_1 = DATA / "manifest-v1.json"
-VERSION_2 = DATA / "manifest-v2.json"
-GOLDEN = DATA / "manifest-v3.json"
+GOLDEN = DATA / "manifest.json"
 
 
-def test_the_manifest_of_version_1_in_the_repository_stays_readable() -> None:
-    read = decode_manifest(VERSION_1.read_bytes(), "golden")
-
-    assert (read.version, read.watermark_ms) == (3, None)
-    assert (read.job, read.lineage, read.epoch, read.generation) == ("flight_delays", 2, 42, 3)
-    assert (read.parallelism, read.max_parallelism, read.rows, read.rows_total) == (2, 128, 10, 4200)
-    assert (read.root, read.parent) == ("../..", "manifests/000001-000000000041.json")
-    assert (read.batch_timestamp_ms, read.committed_ms) == (1_700_000_000_000, 1_700_000_000_500)
-    (operator,) = read.operators
-    assert (operator.uid, operator.key_fields[0].name, operator.key_fields[0].type) == ("delays", "tailnum", "string")
-    assert operator.states == (
-        StateSchema(name="total", scope="keyed", kind=StateKind.VALUE, type="struct<flights:bigint,minutes:bigint>"),
-        StateSchema(
-            name="rejects",
-            scope="operator",
-            kind=StateKind.LIST,
-            type="string",
-            strategy="contiguous",
-            mode=DistributionMode.SPLIT,
-        ),
-    )
-    first, second = operator.subtasks
-    assert [(k.kind, k.token, k.key_groups, k.rows) for k in first.keyed] == [
-        (FileKind.BASE, "aa", (0, 63), 100),
-        (FileKind.CHANGELOG, "bb", (0, 63), 5),
-    ]
-    assert first.keyed[0].file == FileRef(
-        path="state/delays/000001-000000000040/00000-aa-total.parquet", size=1234, sha256="a" * 64
-    )
-    assert first.operator[0].partitions.mode is DistributionMode.SPLIT
-    assert first.operator[0].partitions.offsets == (0, 1, 4)
-    assert (first.operator_token, second) == ("bb", SubtaskState())
-    assert [(o.sink, o.rows) for o in read.outputs] == [("alerts", 3)]
-    assert [p.name for p in read.progress] == ["offsets/42"]
-    assert read.savepoint == SavepointInfo(name="before-outage", reason="storage is down", created_ms=1_700_000_001_000)
-
-
-def test_the_manifest_of_version_2_in_the_repository_stays_readable() -> None:
-    read = decode_manifest(VERSION_2.read_bytes(), "golden")
-
-    assert (read.version, read.watermark_ms, read.artifact, read.sources) == (3, 1_699_999_999_000, None, ())
-    assert [(s.name, str(s.kind), s.stamped, s.windowed, s.mode) for s in read.operators[0].states] == [
-        ("total", "value", False, False, None),
-        ("routes", "map", True, True, None),
-        ("__event_timers", "timers", False, True, None),
-        ("rejects", "list", False, False, DistributionMode.SPLIT),
-        ("offsets", "list", False, False, DistributionMode.UNION),
-        ("rules", "map", False, False, DistributionMode.BROADCAST),
-    ]
-    assert [item.partitions.mode for item in read.operators[0].subtasks[0].operator] == [
-        DistributionMode.SPLIT,
-        DistributionMode.UNION,
-        DistributionMode.BROADCAST,
-    ]
-
-
-def test_the_manifest_of_version_3_in_the_repository_stays_readable() -> None:
+def test_the_manifest_in_the_repository_stays_readable() -> None:
     read = decode_manifest(GOLDEN.read_bytes(), "golden")
 
-    assert (read.version, read.root, read.watermark_before_ms) == (3, "../..", 1_699_999_998_000)
+    assert (read.version, read.checksum, read.root, read.parent) == (
+        1, "", "../..", "manifests/000001-000000000041.json",
+    )  # fmt: skip
+    assert (read.job, read.lineage, read.epoch, read.generation) == ("flight_delays", 2, 42, 3)
+    assert (read.parallelism, read.max_parallelism, read.rows, read.rows_total) == (2, 128, 10, 4200)
+    assert (read.batch_timestamp_ms, read.committed_ms) == (1_700_000_000_000, 1_700_000_000_500)
+    assert (read.watermark_ms, read.watermark_before_ms) == (1_699_999_999_000, 1_699_999_998_000)
     assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (1_700_000_060_000, 1_700_000_005_000)
     assert read.artifact == Artifact(
         name="flight_delays.py", file=FileRef(path=f"artifacts/{'9' * 64}/flight_delays.py", size=77, sha256="9" * 64)
@@ -108,36 +55,49 @@ def test_the_manifest_of_version_3_in_the_repository_stays_readable() -> None:
     assert read.sources == (
         SourcePositions(name="flights", positions=('{"logOffset":42}',), max_event_time_ms=1_699_999_999_001),
     )
-    assert read.operators[0].states[1].ttl == TtlRef(
+    assert [(o.sink, o.rows) for o in read.outputs] == [("alerts", 3)]
+    assert "offsets/42" in [p.name for p in read.progress]
+    assert read.savepoint == SavepointInfo(name="before-outage", reason="storage is down", created_ms=1_700_000_001_000)
+
+
+def test_the_state_in_the_golden_manifest_stays_readable() -> None:
+    (operator,) = decode_manifest(GOLDEN.read_bytes(), "golden").operators
+
+    assert (operator.uid, operator.key_fields[0].name, operator.key_fields[0].type) == ("delays", "tailnum", "string")
+    assert [(s.name, s.scope, str(s.kind), s.stamped, s.windowed, s.mode) for s in operator.states] == [
+        ("total", "keyed", "value", False, False, None),
+        ("routes", "keyed", "map", True, True, None),
+        ("__event_timers", "keyed", "timers", False, True, None),
+        ("rejects", "operator", "list", False, False, DistributionMode.SPLIT),
+        ("offsets", "operator", "list", False, False, DistributionMode.UNION),
+        ("rules", "operator", "map", False, False, DistributionMode.BROADCAST),
+    ]
+    assert operator.states[1].ttl == TtlRef(
         ttl_ms=60_000,
         update_type=UpdateType.ON_READ_AND_WRITE,
         visibility=StateVisibility.NEVER_RETURN_EXPIRED,
         cleanup_full_snapshot=True,
         cleanup_incremental=(10, False),
     )
-
-
-@pytest.mark.parametrize("older", [VERSION_1, VERSION_2])
-def test_a_manifest_of_an_older_version_is_written_as_version_3(older: Path) -> None:
-    read = decode_manifest(older.read_bytes(), "golden")
-    assert json.loads(encode_manifest(read))["version"] == 3
-    assert decode_manifest(encode_manifest(read), "x") == read
+    first, second = operator.subtasks
+    assert [(k.kind, k.token, k.key_groups, k.rows) for k in first.keyed[:2]] == [
+        (FileKind.BASE, "aa", (0, 63), 100),
+        (FileKind.CHANGELOG, "bb", (0, 63), 5),
+    ]
+    assert first.keyed[0].file == FileRef(
+        path="state/delays/000001-000000000040/00000-aa-total.parquet", size=1234, sha256="a" * 64
+    )
+    assert [item.partitions.mode for item in first.operator] == [
+        DistributionMode.SPLIT,
+        DistributionMode.UNION,
+        DistributionMode.BROADCAST,
+    ]
+    assert first.operator[0].partitions.offsets == (0, 1, 4)
+    assert (first.operator_token, second) == ("bb", SubtaskState())
 
 
 def test_what_is_written_today_is_the_golden_file_byte_for_byte() -> None:
     assert encode_manifest(decode_manifest(GOLDEN.read_bytes(), "golden")) == GOLDEN.read_bytes()
-
-
-def test_a_manifest_that_says_nothing_of_timers_is_read_as_one_without_any() -> None:
-    fields = json.loads(GOLDEN.read_bytes())
-    for name in ("next_event_timer_ms", "next_processing_timer_ms"):
-        del fields[name]
-    unsigned = json.dumps({**fields, "checksum": "0" * 64}).encode()
-    signed = unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode(), 1)
-
-    read = decode_manifest(signed, "older")
-
-    assert (read.next_event_timer_ms, read.next_processing_timer_ms) == (None, None)
 
 
 def test_a_manifest_is_read_back_equal(tmp_path: Path) -> None:
@@ -152,10 +112,16 @@ def test_files_names_each_file_once_and_no_staged_output() -> None:
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
     """Return a changed manifest with a checksum that fits, as a program that errs would write it."""
-    raw = json.loads(GOLDEN.read_text())
-    raw["checksum"] = "0" * 64
+    raw = json.loads(unsigned())
     change(raw)
-    data = json.dumps(raw).encode()
+    return signed(json.dumps(raw).encode())
+
+
+def unsigned() -> bytes:
+    return GOLDEN.read_bytes().replace(json.loads(GOLDEN.read_bytes())["checksum"].encode(), b"0" * 64)
+
+
+def signed(data: bytes) -> bytes:
     return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
 
 
@@ -176,8 +142,8 @@ def _keyed(raw: dict[str, Any]) -> dict[str, Any]:
 
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "newer version": (
-        lambda m: m.update(version=4),
-        r"manifest version 4 in NAME; expected version 1 or 2 or 3; read it with",
+        lambda m: m.update(version=2),
+        r"manifest version 2 in NAME; expected version 1; read it with",
     ),
     "version that is no number": (lambda m: m.update(version="1"), r"found NAME, which is no manifest .*\$\.version"),
     "no version": (lambda m: m.pop("version"), r"manifest version 0 in NAME"),
@@ -253,7 +219,7 @@ def test_a_manifest_that_names_a_file_outside_of_its_root_is_refused(case: str) 
         b"null",
         b"[]",
         b'{"x":' + b"[" * 100_000,
-        VERSION_2.read_bytes().replace(b"storage", b"st\xff"),
+        signed(unsigned().replace(b"storage", b"st\xff")),
     ],
     ids=["empty", "brace", "truncated", "pickle", "null", "array", "nesting without end", "byte that is no text"],
 )

@@ -16,7 +16,7 @@ from statecore.model import key_group_range
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
-from statecore.snapshot.manifest import Manifest, ProgressFile, SavepointInfo, encode_manifest
+from statecore.snapshot.manifest import Manifest, ProgressFile, SavepointInfo, SourcePositions, encode_manifest
 from statecore.snapshot.restore import apply_keyed_files, operator_snapshots
 from statecore.snapshot.verify import verify, verify_presence
 from statecore.state import HeapKeyedStateBackend
@@ -36,6 +36,7 @@ def with_everything(store: CheckpointStore, parallelism: int = 2) -> Manifest:
         store,
         parallelism,
         progress=tuple(progress),
+        sources=(SourcePositions(name="in", positions=()),),
         artifact=store.keep_artifact("orders.py", b"def build(job): ...\n"),
         watermark_ms=1_700_000_000_000,
     )

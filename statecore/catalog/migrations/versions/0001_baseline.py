@@ -1,6 +1,6 @@
-"""The tables of the first release with revisions; catalogs from before that are brought up to them.
+"""The tables of the first release.
 
-Frozen: what is changed from here on is a revision of its own, and ``tables.py`` goes its own way.
+Frozen: every later change of ``tables.py`` is a revision of its own.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-
-from statecore.errors import CatalogSchemaError
 
 revision = "0001"
 down_revision = None
@@ -174,6 +172,7 @@ sa.Table(
     sa.Column("acquired_ms", sa.BigInteger, nullable=False),
     sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Column("before", sa.JSON, nullable=False),
 )
 
 sa.Table(
@@ -197,66 +196,42 @@ sa.Table(
     sa.Index(None, "job", "created_ms"),
 )
 
+sa.Table(
+    "policies",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("memory", sa.JSON, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("finding", sa.Text),
+    sa.Column("looked_ms", sa.BigInteger),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
 
-# What rows from before a column get in it.
-_FILLS: dict[str, dict[str, Any]] = {
-    "jobs": {
-        "roll_back": False,
-        "allow_non_restored_state": False,
-        # Any generation is later: a wish of then to start from a savepoint counts as taken up, and the newest epoch
-        # goes on. Otherwise a roll-back that was done would be done again, and outputs be published twice.
-        "start_after_generation": 0,
-        "claims_savepoint": False,
-    },
-    "epochs": {"backlog": [], "memory_share": None, "late_rows": {}},
-}
+sa.Table(
+    "decisions",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    _job(),
+    sa.Column("decided_ms", sa.BigInteger, nullable=False),
+    sa.Column("from_parallelism", sa.Integer, nullable=False),
+    sa.Column("to_parallelism", sa.Integer, nullable=False),
+    sa.Column("from_workers", sa.Integer),
+    sa.Column("to_workers", sa.Integer),
+    sa.Column("method", sa.String(20), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("figures", sa.JSON, nullable=False),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("run_id", sa.String(500)),
+    sa.Column("outcome", sa.Text),
+    sa.Column("announced_ms", sa.BigInteger, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.Index(None, "job", "decided_ms"),
+    sa.Index(None, "state"),
+)
 
 
 def upgrade() -> None:
-    """Create the tables; those that are there get the columns that they lack."""
-    connection = op.get_bind()
-    there = set(sa.inspect(connection).get_table_names())
-    if "jobs" in there:
-        _require_ours(connection)
-    metadata.create_all(connection)
-    for name in sorted(there & _FILLS.keys()):
-        _bring_up(connection, metadata.tables[name])
-
-
-def _require_ours(connection: sa.Connection) -> None:
-    found = {column["name"] for column in sa.inspect(connection).get_columns("jobs")}
-    if not {"name", "artifact", "store", "desired_state"} <= found:
-        raise CatalogSchemaError(
-            f"found a table jobs with the columns {', '.join(sorted(found))}; expected none, or that of a catalog; "
-            "give the catalog a database of its own"
-        )
-
-
-def _bring_up(connection: sa.Connection, table: sa.Table) -> None:
-    found = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    missing = {name: value for name, value in _FILLS[table.name].items() if name not in found}
-    gone = found - set(table.columns.keys())
-    if missing:
-        with op.batch_alter_table(table.name) as batch:
-            for name in missing:
-                batch.add_column(sa.Column(name, table.columns[name].type))
-        connection.execute(sa.update(table).values(missing))
-    if "backlog_rows" in gone:
-        _take_over_backlog(connection, table)
-    if missing or gone:
-        with op.batch_alter_table(table.name) as batch:
-            for name in missing:
-                batch.alter_column(name, nullable=table.columns[name].nullable, existing_type=table.columns[name].type)
-            for name in gone:
-                batch.drop_column(name)
-
-
-def _take_over_backlog(connection: sa.Connection, epochs: sa.Table) -> None:
-    """Keep what once was one number over all sources, which have a name each now."""
-    rows = sa.column("backlog_rows", sa.BigInteger)
-    keys = list(epochs.primary_key)
-    waited = connection.execute(sa.select(*keys, rows).select_from(epochs).where(rows.is_not(None))).all()
-    for *key, records in waited:
-        which = [column == value for column, value in zip(keys, key, strict=True)]
-        backlog = [{"name": "", "records": records}]
-        connection.execute(sa.update(epochs).where(*which).values(backlog=backlog))
+    """Create the tables."""
+    metadata.create_all(op.get_bind(), checkfirst=False)

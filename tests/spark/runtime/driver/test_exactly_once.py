@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from statecore.errors import CommitConflictError, MissingFileError
-from statecore.runtime.driver.control import Control
 from statecore.runtime.driver.generation import run_generation
+from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.snapshot.manifest import encode_manifest
 from tests.support.bench import JOB, Bench
 from tests.support.waiting import wait
@@ -90,28 +90,26 @@ def test_a_second_driver_of_the_same_generation_is_refused_and_the_first_runs_on
     bench.assert_exact(spark)
 
 
-def test_commits_are_forbidden_once_the_job_is_stopping(bench: Bench) -> None:
-    bench.catalog.set_desired(JOB, state="running")
-    generation = bench.catalog.claim_generation(JOB, log_path="")
-    control = Control(bench.catalog, JOB, generation.generation)
+def test_commits_are_forbidden_once_the_job_is_stopping() -> None:
+    lifecycle = Lifecycle()
     inside, leave = threading.Event(), threading.Event()
 
     def commit() -> None:
-        with control.committing():
+        with lifecycle.committing():
             inside.set()
             leave.wait(10)
 
     committer = threading.Thread(target=commit)
     committer.start()
     inside.wait(10)
-    stopper = threading.Thread(target=control._stop, args=("a test asks",))
+    stopper = threading.Thread(target=lifecycle.close, args=("a test asks",))
     stopper.start()
     stopper.join(0.3)
     assert stopper.is_alive(), "a stop waits for the manifest that is being written"
     leave.set()
     committer.join(10)
     stopper.join(10)
-    with pytest.raises(Exception, match="a test asks"), control.committing():
+    with pytest.raises(Exception, match="a test asks"), lifecycle.committing():
         pass
 
 

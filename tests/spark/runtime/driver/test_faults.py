@@ -20,7 +20,7 @@ from tests.support.alone import ARTIFACT, assert_as_alone
 from tests.support.bench import JOB, Bench
 from tests.support.waiting import wait
 
-_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_TAKEN_UP)
+_RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)
 _SAVEPOINT = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)
 _ASKED_FOR = (*_SAVEPOINT, *_RESCALE)
 _UNASKED = tuple(point for point in FaultPoint if point not in _ASKED_FOR)
@@ -75,7 +75,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
                 return [point for point in left if (hits / point).exists()]
 
             wait(lambda: met() or bench.catalog.get_request(asked.id).state == "failed", "a kill")
-            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_TAKEN_UP else old) for point in met())
+            rescales.extend((point, killed, new if point == FaultPoint.RESCALE_APPLIED else old) for point in met())
         return not left
 
     try:

@@ -56,7 +56,7 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
     assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
 
 
-def test_it_is_taken_up_while_state_files_are_laid_together(
+def test_it_is_applied_while_state_files_are_laid_together(
     spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
@@ -87,7 +87,7 @@ def test_it_is_taken_up_while_state_files_are_laid_together(
     assert_as_alone(spark, bench)
 
 
-def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> None:
+def test_it_is_applied_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> None:
     for _ in range(8):
         bench.feed()
     with bench.running(1):
@@ -112,18 +112,18 @@ def test_it_is_taken_up_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> 
     bench.assert_exact(spark)
 
 
-@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "not noted"])
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "not recorded"])
 def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_lost(
-    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
 ) -> None:
-    take_up = Catalog.take_up_parallelism
+    apply = Catalog.apply_parallelism
 
     def lost(*args: Any) -> bool:
-        if is_noted:
-            take_up(*args)
+        if is_recorded:
+            apply(*args)
         raise CatalogError("the connection was closed")
 
-    monkeypatch.setattr(Catalog, "take_up_parallelism", lost)
+    monkeypatch.setattr(Catalog, "apply_parallelism", lost)
     with bench.running(2):
         bench.feed()
         bench.wait_done()
@@ -133,8 +133,8 @@ def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_los
         bench.wait_done()
         bench.feed()
         bench.wait_done()
-    assert answer.state == ("done" if is_noted else "failed")
-    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_noted else 2)
+    assert answer.state == ("done" if is_recorded else "failed")
+    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_recorded else 2)
     bench.assert_exact(spark)
 
 
@@ -143,7 +143,7 @@ def test_a_request_that_is_gone_is_not_asked_after_for_ever(bench: Bench) -> Non
     gone = dataclasses.replace(asked, id=asked.id + 1)
     nothing: Any = None
     rescaler = LiveRescaler(bench.catalog, JOB, 1, nothing, nothing, SideJobs(nothing))
-    assert not rescaler._was_noted(gone, CatalogError("the connection was closed"))
+    assert not rescaler._was_recorded(gone, CatalogError("the connection was closed"))
 
 
 @pytest.mark.parametrize("parallelism", [0, 129])

@@ -106,13 +106,13 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
     monkeypatch.setattr(savepoints, "copy_savepoint", copy)
     request = bench.catalog.request("totals", "savepoint", {"name": "now", "target": "/nowhere"}, "now")
     side_jobs = SideJobs(spark)
-    taker = savepoints.SavepointTaker(bench.catalog, "totals", bench.checkpoints, spark, side_jobs)
-    taker.take(request, manifest(job="totals"))
+    writer = savepoints.SavepointWriter(bench.catalog, "totals", bench.checkpoints, spark, side_jobs)
+    writer.write(request, manifest(job="totals"))
     begun.wait()
     assert side_jobs.under_way() == {request.id}
     side_jobs.close()
     assert not finished.is_set(), "nobody broke it off"
-    taker.take(request, manifest(job="totals"))
+    writer.write(request, manifest(job="totals"))
     assert side_jobs.under_way() == set()
     assert bench.catalog.get_request(request.id).state == "pending"
 

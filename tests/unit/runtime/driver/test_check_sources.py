@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statecore.errors import StateMigrationError
-from statecore.runtime.driver.generation import check_sources
+from statecore.runtime.driver.checks import check_sources
 from statecore.snapshot.manifest import SourcePositions
 from tests.support.handmade import manifest
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.runtime import Job
-from statecore.runtime.driver.control import Control
+from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.epoch.runner import EpochRunner, ResumePoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
@@ -32,14 +30,12 @@ def theirs(store: CheckpointStore) -> Manifest:
 
 
 @pytest.fixture
-def control(tmp_path: Path, theirs: Manifest) -> Iterator[Control]:
-    """The line to the catalog of a driver that runs."""
-    with Catalog(f"sqlite:///{tmp_path / 'catalog.db'}") as catalog:
-        yield Control(catalog, theirs.job, theirs.generation + 1)
+def lifecycle() -> Lifecycle:
+    return Lifecycle()
 
 
 @pytest.fixture
-def runner(store: CheckpointStore, theirs: Manifest, control: Control, tmp_path: Path) -> EpochRunner:
+def runner(store: CheckpointStore, theirs: Manifest, lifecycle: Lifecycle, tmp_path: Path) -> EpochRunner:
     return EpochRunner(
         job=theirs.job,
         plan=Job(),
@@ -50,11 +46,12 @@ def runner(store: CheckpointStore, theirs: Manifest, control: Control, tmp_path:
         max_parallelism=theirs.max_parallelism,
         generation=theirs.generation + 1,
         checkpoint_directory=tmp_path,
-        gate=control,
+        gate=lifecycle,
+        recorder=cast(Any, None),
         upkeep=cast(Any, None),
         sources=cast(Any, None),
         ticks=None,
-        taken_up=lambda: None,
+        on_first_commit=lambda: None,
     )
 
 
@@ -66,16 +63,18 @@ def test_an_epoch_that_another_generation_committed_is_no_replay(runner: EpochRu
     assert f"committed by generation {theirs.generation}" in str(runner.failure)
 
 
-def test_no_epoch_begins_once_the_job_is_asked_to_stop(runner: EpochRunner, theirs: Manifest, control: Control) -> None:
-    control.request = RequestRecord(1, theirs.job, "stop_with_savepoint", {}, "k", "pending", None, None, 0, 0)
-    with pytest.raises(CommitForbiddenError, match="the job is stopping: this epoch is not begun"):
+def test_no_epoch_begins_once_the_job_is_asked_to_stop(
+    runner: EpochRunner, theirs: Manifest, lifecycle: Lifecycle
+) -> None:
+    lifecycle.drain()
+    with pytest.raises(CommitForbiddenError, match="the job is stopping: the next driver runs this epoch first"):
         runner(cast(Any, None), theirs.epoch)
     assert runner.failure is None
 
 
 def test_no_epoch_begins_once_a_newer_driver_runs_the_job(
-    runner: EpochRunner, theirs: Manifest, control: Control
+    runner: EpochRunner, theirs: Manifest, lifecycle: Lifecycle
 ) -> None:
-    control._stop("a newer generation runs the job")
-    with pytest.raises(CommitForbiddenError, match="the job is stopping: this epoch is not begun"):
+    lifecycle.supersede()
+    with pytest.raises(CommitForbiddenError, match="the job is stopping: the next driver runs this epoch first"):
         runner(cast(Any, None), theirs.epoch)

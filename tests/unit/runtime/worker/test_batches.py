@@ -33,7 +33,7 @@ from statecore.runtime.messages import (
     SubtaskCommit,
     SubtaskSpec,
 )
-from statecore.runtime.worker import gathering
+from statecore.runtime.worker import part_buffer
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.manifest import FieldRef
 from statecore.storage import open_store
@@ -139,7 +139,7 @@ def test_an_epoch_is_one_batch_whatever_its_rows_came_in(worker: Worker) -> None
 
 
 def test_a_large_epoch_is_cut_and_keeps_its_sums(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_BATCH", (20, 2**30))
+    monkeypatch.setattr(part_buffer, "_BATCH", (20, 2**30))
     _, commit = worker.run(Totals(), [from_spark(ROWS[:10]), from_spark(ROWS[10:20]), from_spark(ROWS[20:])])
     last = dict(worker.staged(commit, "main"))
     assert (len(worker.staged(commit, "main")), last) == (6, {"k0": 135, "k1": 145, "k2": 155})

@@ -178,14 +178,14 @@ def test_a_held_lease_refuses_a_decision_before_or_after_its_run_began_and_is_no
     assert (refused.state, refused.outcome) == ("refused", "manual-7 has the lease on the job")
     catalog.release_lease(policy, "manual-7")
     second = decide(catalog, policy)
-    catalog.take_decision(second.id, run_of(second))
+    catalog.claim_decision(second.id, run_of(second))
     end(second, "failed")
     assert catalog.decision(second.id).state == "refused"
 
 
 def test_a_rescale_that_fails_is_an_error_and_both_are_kept(catalog: Catalog, policy: str) -> None:
     decision = decide(catalog, policy)
-    catalog.take_decision(decision.id, run_of(decision))
+    catalog.claim_decision(decision.id, run_of(decision))
     catalog.start_rescale_run(run_of(decision), policy, from_parallelism=2, to_parallelism=4)
     catalog.finish_rescale_run(run_of(decision), error="no room for 2 workers")
     with pytest.raises(AirflowFailException, match="no room for 2 workers"):

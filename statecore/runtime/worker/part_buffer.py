@@ -1,7 +1,7 @@
-"""Puts neighbouring parts of a subtask's input together; Spark hands rows over some thousand at a time.
+"""Concatenates neighbouring parts of a subtask's input; Spark hands rows over some thousand at a time.
 
-A function over batches gets the epoch's as one, whatever they came in, so that its outputs do not depend on that. For
-one over records they are gathered to be grouped by key.
+A batch function gets the rows of an epoch as one batch, so its outputs do not depend on Spark's batches. For a function
+over records, larger parts can be grouped by key.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _BATCH = (4 * 1024**2, 1024**3)
 _TO_GROUP = (256 * 1024, 128 * 1024**2)
 
 
-class Gathering:
-    """Holds parts back until others follow that they must not be mixed with, or until they are large."""
+class PartBuffer:
+    """Buffers parts until one of another kind follows, or until they are large."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         takes_batches = isinstance(spec.function, BatchProcessFunction)
@@ -31,25 +31,25 @@ class Gathering:
         self._bytes = 0
 
     def add(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """Take parts, and yield what does not go together with later ones any more."""
+        """Add parts; yield those that are complete."""
         for part in parts:
             if self._passes:
                 yield part
                 continue
-            if not self._takes(part):
-                yield from self.rest()
+            if not self._fits(part):
+                yield from self.flush()
             self._parts.append(part)
             self._rows += part.rows.num_rows
             self._bytes += part.rows.nbytes
 
-    def rest(self) -> Iterator[Part]:
-        """Yield what is held back."""
+    def flush(self) -> Iterator[Part]:
+        """Yield the buffered parts as one."""
         if self._parts:
             first = self._parts[0]
             yield Part(first.phase, first.broadcast, pa.concat_batches([part.rows for part in self._parts]))
         self._parts, self._rows, self._bytes = [], 0, 0
 
-    def _takes(self, part: Part) -> bool:
+    def _fits(self, part: Part) -> bool:
         if not self._parts:
             return True
         first = self._parts[0]

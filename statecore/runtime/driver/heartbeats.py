@@ -1,0 +1,52 @@
+"""Heartbeats of a driver to the catalog."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statecore.catalog import Catalog
+from statecore.runtime.driver.lifecycle import Lifecycle
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+
+
+@contextmanager
+def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> Iterator[None]:
+    """Send heartbeats while the context is open; close the lifecycle when a newer generation runs the job.
+
+    A thread sends them: Spark does not call foreachBatch while no data arrives, and a request may take long.
+    """
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(INTERVAL_S):
+            try:
+                if not _beat(catalog, job, generation, lifecycle):
+                    lifecycle.supersede()
+            except Exception:
+                # The stream goes on without the catalog; the supervisor judges the missing heartbeats.
+                log.exception("the heartbeat could not be written to the catalog; the next one follows")
+
+    thread = threading.Thread(target=send, name="statecore-heartbeats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:
+    newest = lifecycle.newest
+    return catalog.heartbeat(
+        job,
+        generation,
+        state="running" if lifecycle.running else "launching",
+        lineage=None if newest is None else newest.lineage,
+        epoch=None if newest is None else newest.epoch,
+    )

@@ -1,0 +1,100 @@
+"""Builds the objects of one generation."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statecore.catalog import Catalog, GenerationRecord
+from statecore.runtime.backlog.detection import source_meters
+from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
+from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.live import LiveRescaler
+from statecore.runtime.driver.resume import Resumed
+from statecore.runtime.driver.savepoints import SavepointWriter
+from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.driver.upkeep import BackgroundUpkeep
+from statecore.runtime.epoch.dataflow import read_sources
+from statecore.runtime.epoch.metrics import EpochRecorder
+from statecore.runtime.epoch.runner import EpochRunner
+from statecore.runtime.epoch.ticks import Ticks
+from statecore.runtime.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """A generation that is ready to run.
+
+    Attributes:
+        records: What the query reads.
+        runner: Runs its epochs.
+        backlog: Measures the sources once it is started.
+        savepoints: Carries out requests for savepoints.
+        rescales: Carries out requests for another parallelism.
+        side_jobs: The requests under way.
+
+    """
+
+    records: DataFrame
+    runner: EpochRunner
+    backlog: BacklogMonitor
+    savepoints: SavepointWriter
+    rescales: LiveRescaler
+    side_jobs: SideJobs
+
+
+def wire(
+    catalog: Catalog,
+    resumed: Resumed,
+    generation: GenerationRecord,
+    lifecycle: Lifecycle,
+    spark: SparkSession,
+    stack: ExitStack,
+) -> Wired:
+    """Build a generation; what needs an end is ended by the stack."""
+    job, store, number = resumed.job, resumed.store, generation.generation
+    ticks = _ticks(resumed, spark, stack)
+    upkeep = BackgroundUpkeep(spark, store, RuntimeSettings.from_conf(job.conf))
+    stack.callback(upkeep.close)
+    side_jobs = SideJobs(spark)
+    stack.callback(side_jobs.close)
+    records = read_sources(spark, resumed.plan.sources, None if ticks is None else ticks.rows)
+    progress = QueryProgress(spark, job.name)
+    meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
+    backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
+    stack.callback(backlog.close)
+    runner = EpochRunner(
+        job=job.name,
+        plan=resumed.plan,
+        artifact=store.keep_artifact(resumed.artifact.name, resumed.artifact.read_bytes()),
+        store=store,
+        resume=resumed.point,
+        parallelism=generation.parallelism,
+        max_parallelism=job.max_parallelism,
+        generation=number,
+        checkpoint_directory=resumed.checkpoint_directory,
+        gate=lifecycle,
+        recorder=EpochRecorder(catalog, backlog),
+        upkeep=upkeep,
+        sources=resumed.sources,
+        ticks=ticks,
+        on_first_commit=resumed.on_first_commit,
+        allow_non_restored_state=job.allow_non_restored_state,
+    )
+    savepoints = SavepointWriter(catalog, job.name, store, spark, side_jobs)
+    rescales = LiveRescaler(catalog, job.name, number, runner, spark, side_jobs)
+    return Wired(records, runner, backlog, savepoints, rescales, side_jobs)
+
+
+def _ticks(resumed: Resumed, spark: SparkSession, stack: ExitStack) -> Ticks | None:
+    if not resumed.sources.ticks:
+        return None
+    ticks = Ticks(spark)
+    stack.callback(ticks.close)
+    if resumed.point.manifest is not None:
+        ticks.committed(resumed.point.manifest)
+    return ticks
