@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import subprocess
-import time
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from tests.support.processes import naming
+from tests.support.waiting import wait
 from tests.support.wheel import REPO, Installed, build, install
 from tests.unit.docs.test_readme import block
 
@@ -89,14 +89,6 @@ def published(folder: Path) -> Counter[tuple[str, int, int]]:
         return Counter()
     table = ds.dataset(files, format="parquet").to_table(columns=["customer", "orders", "cents"])
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def wait(condition: Callable[[], Any], what: str, timeout_s: float = 120.0) -> None:
-    """Wait for a condition, but not for ever."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.3)
 
 
 @pytest.fixture

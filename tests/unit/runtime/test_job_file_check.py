@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from statecore.operations import job_file_check
 from statecore.operations.job_file_check import check_job_file
 from statecore.operations.job_file_checks import JobFileChecks
 from statecore.runtime import job_file_check as child
+from tests.support.waiting import wait
 
 SOUND = """
 import os
@@ -106,10 +106,13 @@ def answer(catalog: Catalog, path: Path, key: str) -> RequestRecord:
     request = catalog.request("j", "check_job_file", {"artifact": str(path)}, key).id
     # It is the supervisor's; a driver would take what it does not know for a request to stop.
     assert catalog.next_request("j") is None
-    checks, deadline = JobFileChecks(catalog), time.monotonic() + 60
-    while time.monotonic() < deadline and catalog.get_request(request).state == "pending":
+    checks = JobFileChecks(catalog)
+
+    def is_answered() -> bool:
         checks.answer()
-        time.sleep(0.05)
+        return catalog.get_request(request).state != "pending"
+
+    wait(is_answered, "the answer")
     return catalog.get_request(request)
 
 
