@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import REPO, Installed, install
+from tests.support.paths import REPO
+from tests.support.wheel import Installed, install
 
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 PLUGINS = """

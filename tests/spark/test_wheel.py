@@ -18,9 +18,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from statecore.catalog import Catalog
+from tests.support.paths import REPO
 from tests.support.processes import naming
 from tests.support.waiting import wait
-from tests.support.wheel import REPO, Installed, build, install
+from tests.support.wheel import Installed, build, install
 from tests.unit.docs.test_readme import block
 
 JOB = "orders"
