@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
 
 @pytest.mark.parametrize("package", ["boto3", "psycopg", "pyspark"])
 def test_what_needs_an_extra_asks_for_it(package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    uses = {
+    uses: dict[str, list[Callable[[], object]]] = {
         "boto3": [
             lambda: open_store("s3://bucket/x"),
             lambda: cluster_for(EC2),

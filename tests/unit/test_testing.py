@@ -314,7 +314,7 @@ class TestOutputs:
             def process_element(self, record: Any, ctx: Any) -> Iterator[Any]:
                 yield value
 
-        cases = (
+        cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
             (Aside(), {}, "side output 'audit'"),
             (Main(), {"output": TestOutputs.TAG.value_type}, "the main output"),
         )

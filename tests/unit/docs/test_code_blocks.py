@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -93,11 +92,12 @@ def test_no_import_is_without_use(block: Block) -> None:
         assert any(re.search(rf"\b{name}\b", example) for example in examples), name
 
 
-def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """Return the command that the words begin with, and the other words."""
-    command, rest = SHELL, list(words)
+    command: Any = SHELL
+    rest = list(words)
     while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
+        command = command.commands[rest.pop(0)]
     return command, rest
 
 

@@ -43,7 +43,7 @@ def planned(stack: Stack) -> dict[str, Any]:
     user, password = stack.airflow_login
     with httpx.Client(base_url=stack.airflow_url, timeout=60) as http:
         token = http.post("/auth/token", json={"username": user, "password": password}).json()["access_token"]
-        asked = {"name": JOB, "parallelism": 4, "workers": 2}
+        asked: dict[str, str | int] = {"name": JOB, "parallelism": 4, "workers": 2}
         answer = http.get("/statecore/api/plan", params=asked, headers={"Authorization": f"Bearer {token}"})
     answer.raise_for_status()
     found: dict[str, Any] = answer.json()
