@@ -219,6 +219,6 @@ class StepFailedError(StatecoreError):
 
     """
 
-    def __init__(self, message: str, *, is_retryable: bool) -> None:
+    def __init__(self, message: str, *, is_retryable: bool = False) -> None:
         super().__init__(message)
         self.is_retryable = is_retryable

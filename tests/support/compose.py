@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 import yaml
@@ -11,15 +10,9 @@ import yaml
 from tests.support.paths import REPO
 
 RAW = (REPO / "docker-compose.yaml").read_text()
-
-
 COMPOSE: dict[str, Any] = yaml.safe_load(RAW)
-
-
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-
-
-OURS = f"statecore:{metadata.version('statecore')}"
+OURS = "statecore:local"
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:

@@ -28,6 +28,7 @@ from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, SourcePositions
 from tests.support.handmade import written
+from tests.support.waiting import wait
 
 LONG_POSITION = json.dumps({"flights": {str(partition): 10**9 for partition in range(40)}})
 
@@ -109,6 +110,7 @@ class Driver:
         query: Any = self
         self._control = Control(self.catalog, self._job, query, self._lifecycle, wired)
         self._thread.start()
+        wait(lambda: self.catalog.newest_generation(self._job).state == "running", "the first heartbeat")  # type: ignore[union-attr]
         return self
 
     def __exit__(

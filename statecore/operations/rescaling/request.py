@@ -59,7 +59,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it at "
                 f"the new parallelism: `statecore start {job.name} --parallelism {self.parallelism}`, or the DAG start"
             )
-        if self.method == "live" and not self._driver_runs(catalog):
+        if self.method == "live" and not catalog.is_alive(catalog.newest_generation(self.job)):
             raise RequestFailedError(
                 f"found no live driver of job {job.name!r}; expected one to adopt parallelism {self.parallelism}; "
                 "choose the method by_reference, which needs none"
@@ -67,8 +67,11 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return job
 
     def _driver_runs(self, catalog: Catalog) -> bool:
-        newest = catalog.newest_generation(self.job)
-        return newest is not None and newest.state == "running" and catalog.is_alive(newest)
+        generations = catalog.generations(self.job, limit=2)
+        if not generations or not catalog.is_alive(generations[0]):
+            return False
+        # A driver that is launching will run, unless it is the next one in a crash loop.
+        return generations[0].state == "running" or generations[-1].state != "failed"
 
     def _check_sizes(self, job: JobRecord) -> None:
         groups = job.max_parallelism if self.max_parallelism is None else self.max_parallelism

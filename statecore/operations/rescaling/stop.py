@@ -48,7 +48,7 @@ class StopWithSavepoint(Step):
         if self._earlier() is not None or self._is_stopped_for_good():
             return Finding(Status.DONE, "stopped by an earlier attempt")
         request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
-        is_awaited = request.state != "failed" or self.for_good
+        is_awaited = request.state != "failed" or (self.for_good and self.change.store().newest() is None)
         if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
             return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
         return Finding(Status.DONE, f"request {request.state}, no live driver")

@@ -195,8 +195,8 @@ def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
     path = tmp_path / "wrong.py"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(AirflowFailException, match=message):
-        upgrade(job, str(path))
     with pytest.raises(AirflowFailException, match="expected an absolute path or a URL"):
         upgrade(job, "wrong.py")
+    with pytest.raises(AirflowFailException, match=message):
+        upgrade(job, str(path))
     assert catalog.lease(job) is None and catalog.job(job).desired_state == "running"
