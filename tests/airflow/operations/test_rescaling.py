@@ -120,7 +120,7 @@ def by_reference(**more: Any) -> dict[str, Any]:
     return {"method": "by_reference", **more}
 
 
-BACK = {"state": "failed", "size": (2, 1)}
+BACK: dict[str, Any] = {"state": "failed", "size": (2, 1)}
 REFUSED: dict[str, Any] = {"state": None, "size": (2, 1), "steps": ()}
 SCENARIOS: dict[str, Scenario] = {
     "auto is live while a driver runs": Scenario(),
