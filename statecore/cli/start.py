@@ -59,7 +59,7 @@ def start_job(
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}
         if start_from is not None:
-            wishes = {**_beginning(job, start_from, roll_back), "claims_savepoint": claim}
+            wishes = {**_beginning(job, start_from, roll_back, claim), "claims_savepoint": claim}
         wanted = opened.set_desired(
             name,
             state="running",
@@ -81,16 +81,22 @@ def start_job(
     print(f"{name} is to run{beginning}; the supervisor starts its driver")
 
 
-def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, Any]:
-    """Return what to wish for to start a job from a savepoint.
+def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:
+    """Return what the catalog has to record for a start from a savepoint.
 
     Raises:
-        ConfigurationError: Epochs were committed that it does not hold, and nobody said to leave them behind.
+        ConfigurationError: Epochs newer than the savepoint would be left behind without --roll-back, or a checkpoint
+            is claimed, which belongs to its job.
 
     """
     own = CheckpointStore.at(job.store)
-    # Where it lies is settled here, by the directory of whoever asked.
+    # A relative path is resolved here, against the directory of this shell.
     store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
+    if claim and asked.savepoint is None:
+        raise ConfigurationError(
+            f"found a checkpoint at {store.describe(path)}; expected a savepoint with --claim, because a checkpoint "
+            f"belongs to job {asked.job!r}; leave --claim out, or take a savepoint"
+        )
     newest = own.newest()
     if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
         raise ConfigurationError(
