@@ -214,7 +214,7 @@ def fail(world: World, fault: str, conf: dict[str, object]) -> None:
     step = fault.partition("@")[0]
     world.arm(fault)
     world.feed(2)
-    run = world.trigger("rescale", f"fails-at-{step}", **conf)
+    run = world.trigger("rescale", f"fails-at-{step}-{conf['method']}", **conf)
     ended = world.end_of("rescale", run)
     assert world.was_hit(fault)
     assert (ended.state, [task.task_id for task in ended.failed_tasks]) == ("failed", [step])
