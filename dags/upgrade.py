@@ -1,7 +1,7 @@
 """Replace a job's file, from a savepoint.
 
-The supervisor checks the new file before anything is stopped. If the job does not become healthy with it, the upgrade is
-rolled back: the job resumes with its old file, from its newest committed epoch.
+The supervisor checks the new file before anything is stopped. If the job does not become healthy with it, the upgrade
+is rolled back: the job resumes with its old file, from its newest committed epoch.
 """
 
 from __future__ import annotations
