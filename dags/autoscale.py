@@ -1,12 +1,12 @@
-"""Take jobs to another size when their policies say so.
+"""Rescale jobs when their policies say so.
 
-One loop in the triggerer looks at every job that has a policy (`statecore policy set`): how fast rows arrive,
-how many wait, how far event time lags, what an epoch costs. A decision that a policy reaches becomes one run of the DAG
-`rescale`, with the figures in its reason. Several decisions may come in one run; a decision whose job somebody else is
-changing is refused, which is no error.
+One loop in the triggerer evaluates every job that has a policy (`statecore policy set`): how fast rows arrive, how many
+wait, how far event time lags, what an epoch costs. Each decision becomes one run of the DAG `rescale`, with the figures
+in its reason. One run of this DAG may carry several decisions. A decision for a job that another run is changing is
+refused; that is no error.
 
-Pause this DAG, and nothing is looked at and nothing decided once Airflow has read this file again, which it does every
-half a minute. What was decided, and why: `statecore policy decisions JOB`.
+Pausing this DAG stops the loop as soon as Airflow has read this file again, every half a minute. To see what was
+decided, and why: `statecore policy decisions JOB`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DECISIONS = Asset("statecore_decisions", watchers=[AssetWatcher(name="policies",
 
 with DAG(
     dag_id="autoscale",
-    description="Take jobs to another size when their policies say so",
+    description="Rescale jobs when their policies say so",
     doc_md=__doc__,
     schedule=[DECISIONS],
     catchup=False,

@@ -1,9 +1,9 @@
 """Drain a backlog with a larger cluster, and go back.
 
-First the estimate: how long the backlog takes to drain as the job is now, and at the size to drain with. Then the job
-is taken to that size by a run of the DAG `rescale`; nothing is held while its backlog drains. Once backlog and
-event-time lag have stayed under their limits, the job is taken back to the size it had. It is taken back, too, when it
-was not drained in time or something failed: the run then ends failed, and the reason of the second rescale says so.
+The run first estimates how long the backlog takes to drain, at the present size and at the size to drain with. Then it
+has the DAG `rescale` take the job to that size. It holds no lease while the backlog drains. Once backlog and event-time
+lag have stayed under their limits, it takes the job back to its old size. It also takes the job back when the backlog
+did not drain in time or a step failed: the run then fails, and the reason of the second rescale says why.
 """
 
 from __future__ import annotations
@@ -34,59 +34,59 @@ with DAG(
             minimum=1,
             maximum=32768,
             title="Parallelism",
-            description="Number of subtasks to drain with; empty takes as many as drain in time, within the limits of "
-            "the job's policy; the most where nothing can be estimated.",
+            description="Number of subtasks to drain with. Empty: as many as drain in time, within the limits of the "
+            "job's policy; its upper limit if nothing can be estimated.",
         ),
         "workers": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Workers",
-            description="Number of Spark workers to drain with; empty has as many subtasks on each as the job's policy "
-            "says, or as there are now.",
+            description="Number of Spark workers to drain with. Empty: as many as the job's policy needs for the "
+            "subtasks, or in proportion to now.",
         ),
         "within_minutes": Param(
             15,
             type="number",
             exclusiveMinimum=0,
             title="Within minutes",
-            description="In how long to drain, when no parallelism is given.",
+            description="How long draining may take, if no parallelism is given.",
         ),
         "backlog": Param(
             10_000,
             type="integer",
             minimum=0,
             title="Backlog",
-            description="Rows that may wait when it is drained: about what arrives during an epoch. Of files, as many "
-            "as they are estimated to hold.",
+            description="The backlog counts as drained below this number of rows: about what arrives during an epoch. "
+            "For files, the estimated number of their rows.",
         ),
         "lag_minutes": Param(
             None,
             type=["null", "number"],
             minimum=0,
             title="Event-time lag in minutes",
-            description="How far event time may be behind then; empty where it says nothing.",
+            description="The backlog counts as drained below this lag. Empty: lag does not matter.",
         ),
         "hold_seconds": Param(
             60,
             type="number",
             minimum=0,
             title="Hold seconds",
-            description="How long both have to stay under their limits.",
+            description="How long backlog and lag must stay under their limits.",
         ),
         "timeout_minutes": Param(
             240,
             type="number",
             exclusiveMinimum=0,
             title="Timeout in minutes",
-            description="How long to wait for that, before the job is taken back all the same.",
+            description="The job is taken back after this time, drained or not.",
         ),
         "method": Param(
             "auto",
             type="string",
             enum=["auto", "by_reference", "live"],
             title="Method",
-            description="How the rescales are done.",
+            description="Rescale method.",
         ),
         "reason": reason_param(),
     },

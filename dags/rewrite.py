@@ -17,7 +17,7 @@ ARGUMENTS = (
 
 with DAG(
     dag_id="rewrite",
-    description="Write a savepoint anew with Spark, for another parallelism or max parallelism",
+    description="Rewrite a savepoint with Spark, for another parallelism or max parallelism",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -46,7 +46,7 @@ with DAG(
             minimum=1,
             maximum=32768,
             title="Max parallelism",
-            description="Number of key groups of the new savepoint; empty keeps that of the old one.",
+            description="Number of key groups of the new savepoint. Empty: as in the old one.",
         ),
     },
 ) as dag:

@@ -1,7 +1,7 @@
-"""Every hour a savepoint of each job that runs, or by hand of one: taken, read through, and old ones dropped.
+"""Take a savepoint of every running job each hour, verify it, and drop old ones; or of one job by hand.
 
-At most so many are kept, and none longer than so many days; but never is the newest one dropped, nor one that somebody
-reads or that a job is to start from, and none at all while the new one is not whole. Savepoints that people took stay.
+The newest savepoint is never dropped, nor one that is being read or that a job is to start from. Nothing is dropped
+until the new savepoint is verified. Savepoints that people took stay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Start a job that was stopped, from its newest epoch.
 
-A start that fails is not taken back: the supervisor goes on trying, as it does after a crash; the DAG `stop` ends that.
+A start that fails is not undone: the supervisor goes on trying, as after a crash. The DAG `stop` ends that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stop a job with a savepoint.
 
-The driver commits no further epoch, publishes what it has committed, and ends; the path of the savepoint is the task's
-result. A stop that fails is rolled back: the job goes on.
+The driver commits no further epoch, publishes what it has committed, and ends. The task returns the path of the
+savepoint. A stop that fails is rolled back: the job keeps running.
 """
 
 from __future__ import annotations

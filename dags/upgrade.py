@@ -1,7 +1,7 @@
-"""Have a job go on with a new job file, from a savepoint.
+"""Replace a job's file, from a savepoint.
 
-The new file is checked before anything is stopped. When the job does not become healthy with it, the upgrade is rolled
-back: the job goes on with its old file, from its newest committed epoch.
+The supervisor checks the new file before anything is stopped. If the job does not become healthy with it, the upgrade
+is rolled back: the job resumes with its old file, from its newest committed epoch.
 """
 
 from __future__ import annotations
