@@ -29,16 +29,7 @@ _JOIN_TIMEOUT_S = 2.0
 
 
 class BacklogMonitor:
-    """Measures every source at intervals and writes the backlog to the catalog.
-
-    Args:
-        catalog: Receives the measurements.
-        job: Name of the job.
-        generation: The driver's generation.
-        meters: Meters by source name.
-        resumed: The manifest from which the driver resumes; None for a new job.
-
-    """
+    """Measures every source at intervals and writes the backlog to the catalog."""
 
     def __init__(
         self,

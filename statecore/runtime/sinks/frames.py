@@ -19,15 +19,7 @@ _BATCH_ROWS = 64 * 1024
 def rows_of(
     spark: SparkSession, files: Sequence[T], read: Callable[[T], pa.Table], fields: Sequence[Field]
 ) -> DataFrame:
-    """Return a lazy DataFrame of the rows of files; workers read the files one by one.
-
-    Args:
-        spark: The session.
-        files: Arguments of ``read``, one per file.
-        read: Returns a file's rows with the columns of ``fields``; it is pickled and sent to the workers.
-        fields: Columns of the DataFrame.
-
-    """
+    """Return a lazy DataFrame of the rows of files; workers, to which ``read`` is pickled, read them one by one."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
