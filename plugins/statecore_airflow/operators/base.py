@@ -20,6 +20,21 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.triggers.catalog import POLL_S, CatalogTrigger
 
 
+class CatalogWideOperator(BaseOperator):
+    """An operator that is not about one job.
+
+    Args:
+        conn_id: Airflow connection of the catalog.
+        **kwargs: Passed on to Airflow.
+
+    """
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+
 class CatalogOperator(BaseOperator):
     """An operator on one job.
 
@@ -137,8 +152,3 @@ def airflow_errors() -> Iterator[None]:
 def event_finding(event: dict[str, str]) -> Finding:
     """Return what a trigger has found."""
     return Finding(Status(event["status"]), event["message"])
-
-
-def run_id(context: Context) -> str:
-    """Return Airflow's id of the DAG run."""
-    return str(context["run_id"])

@@ -17,10 +17,6 @@ class LeaseOperator(StepOperator):
     """Takes the lease; of several runs on one job, all but the first are refused, with the first one's run id.
 
     Wire it as the setup of a ``RollbackOperator``.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
     """
 
     kind: ClassVar[type[Step]] = TakeLease
@@ -68,12 +64,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
 
 
 class BeginUpgradeOperator(LeaseOperator):
-    """Checks the new job file, takes the lease, and records a run that keeps parallelism and workers.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
-    """
+    """Checks the new job file, takes the lease, and records a run that keeps parallelism and workers."""
 
     kind = BeginUpgrade
 

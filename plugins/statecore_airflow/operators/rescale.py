@@ -119,10 +119,6 @@ class RollbackOperator(StepOperator):
 
     Airflow runs it whatever became of the steps in between, also when a person marks the run failed. Returns what
     failed and what was done about it.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
     """
 
     kind = Rollback

@@ -61,12 +61,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         return [f"{context['run_id']}__{self.task_id}-{number}" for number in range(1, context["ti"].try_number + 1)]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
-        """Judge a run that has ended.
-
-        Args:
-            context: Of this task.
-            run_id: Of the rescale.
-            state: Its state, as Airflow says.
+        """Judge a rescale that has ended, by its state as Airflow says.
 
         Raises:
             AirflowException: It has failed.
