@@ -42,15 +42,9 @@ def give_up(context: Context) -> None:
 
 
 class CarryOutOperator(TriggerRescaleOperator):
-    """Has one decision carried out by a run of the DAG ``rescale``, and records what has become of it.
+    """Has one decision of ``TakeDecisionsOperator`` carried out by the DAG ``rescale``, and records what became of it.
 
     To be refused is no error: somebody else is changing the job, and the policy will look again.
-
-    Args:
-        decision: As ``TakeDecisionsOperator`` returns it.
-        conn_id: Airflow connection of the catalog.
-        **kwargs: Passed on to Airflow.
-
     """
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:

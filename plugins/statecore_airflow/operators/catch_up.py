@@ -56,13 +56,7 @@ class EstimateDrainOperator(CatalogOperator):
 
 
 class ScaleOperator(TriggerRescaleOperator):
-    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size.
-
-    Args:
-        conn_id: Airflow connection of the catalog.
-        **kwargs: See ``TriggerRescaleOperator``.
-
-    """
+    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size."""
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -83,10 +77,7 @@ class ScaleOperator(TriggerRescaleOperator):
 class ScaleBackOperator(ScaleOperator):
     """Takes the job back to the size it had, also when it was not drained; a teardown of the estimate.
 
-    Args:
-        drained: Task that waits for the backlog; what became of it goes into the reason.
-        **kwargs: See ``ScaleOperator``.
-
+    What became of the task ``drained``, which waits for the backlog, goes into the reason.
     """
 
     def __init__(self, *, drained: str, **kwargs: Any) -> None:

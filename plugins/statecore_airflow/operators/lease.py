@@ -30,12 +30,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
     """Takes the lease for a rescale, and records the rescale run that the parameters ask for.
 
     It skips the steps that this run does not need. Each would skip itself, but only once it has a process, and the job
-    stands still meanwhile.
-
-    Args:
-        method: The rescale method that was planned.
-        **kwargs: See ``StepOperator``.
-
+    stands still meanwhile. If a person approved the plan, its ``method`` replaces that of the parameters.
     """
 
     kind = BeginRescale

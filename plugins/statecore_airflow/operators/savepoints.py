@@ -88,13 +88,7 @@ class TakeSavepointOperator(CatalogOperator):
 
 
 class VerifySavepointOperator(CatalogOperator):
-    """Reads every file of a savepoint and compares it with size and checksum in the manifest; returns its address.
-
-    Args:
-        savepoint: Its address.
-        **kwargs: See ``CatalogOperator``.
-
-    """
+    """Compares every file of a savepoint with size and checksum in its manifest; takes and returns the address."""
 
     template_fields = (*CatalogOperator.template_fields, "savepoint")
 
@@ -122,11 +116,6 @@ class RetainSavepointsOperator(CatalogOperator):
 
     The one that was verified stays, so the last good one is never among them, also when a rescale has left a newer one
     meanwhile. Those that somebody reads or that a job is to start from stay. Savepoints that people took are theirs.
-
-    Args:
-        verified: Address of the one that was verified.
-        **kwargs: See ``CatalogOperator``.
-
     """
 
     template_fields = (*CatalogOperator.template_fields, "verified")

@@ -24,12 +24,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
     """Triggers a run of the DAG ``rescale`` and waits, deferred, until it has ended.
 
     A task that is tried again goes on with the run that it has triggered before. Whether one that has ended is followed
-    by another, ``run_ids`` says.
-
-    Args:
-        job: Name of the job.
-        **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
-
+    by another, ``run_ids`` says. Airflow's ``conf`` are the parameters of the run.
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "job")

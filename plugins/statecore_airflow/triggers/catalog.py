@@ -137,15 +137,7 @@ class RequestTrigger(CatalogTrigger):
 
 
 class StepTrigger(CatalogTrigger):
-    """Goes on waiting for a step of a change.
-
-    Args:
-        run: Id of the change.
-        step: Name of the step.
-        fields: What makes the step again; see ``Step.fields``.
-        **common: See ``CatalogTrigger``.
-
-    """
+    """Goes on waiting for a step of a change; ``Step.fields`` makes the step again."""
 
     def __init__(self, *, run: str, step: str, fields: dict[str, Any], **common: Any) -> None:
         super().__init__(**common)

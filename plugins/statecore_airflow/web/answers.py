@@ -182,12 +182,7 @@ class Decision(Change):
 
 
 class JobAnswer(Answer):
-    """Everything on a job's page except the charts; lists have the newest first.
-
-    Attributes:
-        is_rescaler: Whether the user may trigger a rescale.
-
-    """
+    """Everything on a job's page except the charts, and whether the user may rescale; lists have the newest first."""
 
     now_ms: int
     is_rescaler: bool
@@ -212,12 +207,8 @@ class SeriesAnswer(Answer):
     """Series for charts; every list except ``marks`` has one item per time in ``at_ms``.
 
     Attributes:
-        since_ms: Start of the charts.
-        until_ms: End of the charts: now.
-        step_ms: Length of a time step.
         rows_per_second: None after the newest commit, while the next epoch runs.
         phases: Name of a consecutive phase → mean milliseconds per epoch.
-        marks: Rescales and decisions.
 
     """
 
@@ -299,13 +290,7 @@ class PlanAnswer(Answer):
 
 
 class LogAnswer(Answer):
-    """The end of a driver's log.
-
-    Attributes:
-        generations: Generations with a log, newest first.
-        missing_bytes: Bytes of the file before ``text``.
-
-    """
+    """The end of a driver's log, after ``missing_bytes``, and the generations with a log, newest first."""
 
     now_ms: int
     generation: int

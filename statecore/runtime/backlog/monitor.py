@@ -5,6 +5,7 @@ It has its own thread, because listing a folder can take longer than the heartbe
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -114,14 +115,8 @@ class BacklogMonitor:
                 pending = meter.pending()
             except Exception:
                 log.exception("cannot read the backlog that source %s reports", name)
-        return SourceBacklog(
-            name=name,
-            records=pending.records,
-            bytes=pending.bytes,
-            files=pending.files,
-            event_time_lag_ms=None if newest_ms is None else int(time.time() * 1000) - newest_ms,
-            files_read=pending.files_read,
-        )
+        lag_ms = None if newest_ms is None else int(time.time() * 1000) - newest_ms
+        return SourceBacklog(name, event_time_lag_ms=lag_ms, **dataclasses.asdict(pending))
 
 
 class QueryProgress:
