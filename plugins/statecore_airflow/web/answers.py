@@ -283,7 +283,6 @@ class PlanAnswer(Answer):
     rows: int
     bytes: int
     bytes_written: int
-    average_rows: float
     skew: float
     downtime: Downtime | None
     refusal: str | None

@@ -58,7 +58,6 @@ def get_plan(
         bytes=state.bytes,
         # plan_rescale does not count a rewrite at the same max parallelism, which writes all state as well.
         bytes_written=state.bytes_written or (state.bytes if planned.method == "rewrite" else 0),
-        average_rows=state.rows / len(state.subtasks),
         skew=state.skew,
         downtime=planned.downtime,
         refusal=_refusal(catalog, request),
