@@ -51,11 +51,6 @@ UNDER_WAY_MS = 3_600_000
 def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     """Return the figures of a job that the policy decides by.
 
-    Args:
-        catalog: Holds its epochs and its backlog.
-        job: Name of the job.
-        now_ms: The catalog's present time.
-
     Raises:
         UnknownJobError: The job is not registered.
 
@@ -88,14 +83,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class CurrentBacklog:
-    """The backlog of a job's sources.
-
-    Attributes:
-        rows: Over all sources, estimated where they count in files; None where none can tell.
-        lag_ms: Event-time lag, the longest; None where none has event time.
-        measured_ms: When it was measured.
-
-    """
+    """Rows that wait in all sources, estimated where these count files, and the longest event-time lag, if known."""
 
     rows: int | None
     lag_ms: int | None
@@ -116,12 +104,7 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
 
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
-    """Evaluate the policy of a job once; return the decision if this call recorded one.
-
-    Args:
-        catalog: Holds the job.
-        policy: The job's, as it was just read.
-        now_ms: The catalog's present time.
+    """Evaluate a policy, as it was just read, once; return the decision if this call recorded one.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -160,13 +143,7 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
 
 
 def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
-    """Yield the open decisions to announce again, each to one caller; fail those that are too old.
-
-    Args:
-        catalog: Holds the decisions.
-        now_ms: The catalog's present time.
-
-    """
+    """Yield the open decisions to announce again, each to one caller; fail those that are too old."""
     for decision in catalog.open_decisions():
         if now_ms - decision.decided_ms >= LAPSES_AFTER_MS:
             catalog.end_decision(

@@ -13,15 +13,7 @@ _FIRST, _LAST = "stop_with_savepoint", "restart"
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
-    """Milliseconds without an epoch, over earlier runs.
-
-    Attributes:
-        median_ms: Of all of them.
-        shortest_ms: Of the quickest.
-        longest_ms: Of the slowest.
-        runs: How many there were.
-
-    """
+    """Milliseconds without an epoch, over earlier runs."""
 
     median_ms: int
     shortest_ms: int

@@ -29,11 +29,7 @@ _TIMEOUT_S = 45.0
 def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
-    It is fetched here, and run in a child process without the environment's credentials.
-
-    Args:
-        artifact: Path or URL of the job file.
-        settings: What the file reads as ``job.settings``.
+    It is fetched here, from a path or a URL, and run in a child process without the environment's credentials.
 
     Returns:
         What could not be checked, because a package or a variable is missing here; None when all was.

@@ -14,12 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class JobFileChecks:
-    """Answers requests to check job files, each in a thread: a check takes seconds, and drivers must not wait for it.
-
-    Args:
-        catalog: Where requests come from and answers go.
-
-    """
+    """Answers requests to check job files, each in a thread: drivers must not wait for the seconds that it takes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

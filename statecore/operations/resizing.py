@@ -30,11 +30,7 @@ class Resizing:
         self._complaints: set[int] = set()
 
     def is_done(self, cluster: ClusterRecord, workers: int) -> bool:
-        """Tell whether the cluster has the wanted size.
-
-        Args:
-            cluster: As the supervisor reported it last.
-            workers: The wanted size.
+        """Tell whether the cluster, as the supervisor reported it last, has the wanted size.
 
         Raises:
             ClusterError: The supervisor has complained for a while that it cannot get there.

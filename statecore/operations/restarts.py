@@ -13,12 +13,7 @@ HISTORY = 10
 
 
 def next_start_ms(history: Sequence[GenerationRecord]) -> int:
-    """Return when the next driver may start; 0 for at once.
-
-    Args:
-        history: The job's newest generations, newest first, all ended.
-
-    """
+    """Return when the next driver may start after these generations, newest first, all ended; 0 for at once."""
     failures = 0
     for index, generation in enumerate(history):
         if generation.state != "failed" or progressed(generation, history[index + 1 :]):

@@ -32,20 +32,9 @@ _SETTLED_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job with everything around it.
+    """A job with everything around it at one time: generations newest first, the newest savepoint and rescale run.
 
-    Attributes:
-        job: Its definition and desired state.
-        generations: The newest ones, newest first.
-        alive: Whether the newest of them runs.
-        figures: Throughput, newest epoch and backlog.
-        cluster: The cluster that grows and shrinks with the job, if any.
-        lease: The lease of the run that changes the job, if any.
-        savepoint: The newest one.
-        rescale: The newest rescale run.
-        policy: The policy that sizes the job, if any.
-        now_ms: When all this was looked up.
-
+    ``alive`` says whether the newest generation runs.
     """
 
     job: JobRecord

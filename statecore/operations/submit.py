@@ -42,13 +42,7 @@ class SparkSubmit:
 
 
 def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str) -> list[str]:
-    """Return the command that runs a program on a job's Spark, with the job's configuration.
-
-    Args:
-        job: The job.
-        name: What Spark calls the application.
-        entry_point: The program.
-        arguments: Its arguments.
+    """Return the command that runs a program on a job's Spark, with its configuration, as the application ``name``.
 
     Raises:
         ConfigurationError: The job wants another deploy mode, Spark is missing, or pyspark-client is installed.

@@ -46,15 +46,6 @@ class Verification:
     """Looks at a job again and again, until it does well at its new parallelism; ``health`` says what that is.
 
     Only what was heard since the first look counts, so it is begun anew by whoever goes on for somebody else.
-
-    Args:
-        job: Name of the job.
-        run_id: Id of the rescale run, which holds the lease on the job.
-        parallelism: What the job is to run at.
-
-    Attributes:
-        found: What the last look found, in words.
-
     """
 
     def __init__(self, job: str, run_id: str, parallelism: int) -> None:
@@ -63,7 +54,6 @@ class Verification:
         self._parallelism = parallelism
         self._generation = 0
         self._heartbeats: set[int] = set()
-        self.found = "nothing yet"
 
     def look(self, catalog: Catalog) -> Health:
         """Look at the newest generation, the epochs it has committed, and what waits.
@@ -73,11 +63,6 @@ class Verification:
             UnknownRecordError: There is no such run.
 
         """
-        health = self._look(catalog)
-        self.found = health.found
-        return health
-
-    def _look(self, catalog: Catalog) -> Health:
         failed = failed_drivers(catalog, self._job)
         if len(failed) >= RESTART_LOOP:
             numbers = ", ".join(str(each.generation) for each in reversed(failed))

@@ -17,21 +17,15 @@ _SHORTEST_MS = 15_000
 # A backlog of at least a minute's arrivals is a pile from an outage.
 _PILE_S = 60
 
+Arrived = Sequence[tuple[int, float]]
+"""(time in ms, rows arrived until then, read or waiting), in order of time."""
 
-def arriving(
-    arrived: Sequence[tuple[int, float]], epochs: Sequence[EpochCost], waiting: int | None, now_ms: int
-) -> float | None:
+
+def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> float | None:
     """Return the rows that arrive per second; None before there are enough measurements.
 
     After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
     best estimate.
-
-    Args:
-        arrived: (time in ms, rows arrived until then, read or waiting), in order of time.
-        epochs: Epochs with rows, in commit order.
-        waiting: Rows in the backlog now.
-        now_ms: The current time.
-
     """
     lately = arrival_rate(arrived, now_ms)
     if lately != 0 or not waiting:
@@ -43,16 +37,11 @@ def arriving(
     return before if before is not None and waiting >= before * _PILE_S else lately
 
 
-def arrival_rate(arrived: Sequence[tuple[int, float]], now_ms: int) -> float | None:
+def arrival_rate(arrived: Arrived, now_ms: int) -> float | None:
     """Return the rows that arrive per second: the median over spans of the last ten minutes; None before the first.
 
     The median ignores a pile that arrives at once after an outage: it counts as backlog. So a source that delivers a
     pile now and then may have a rate of 0.
-
-    Args:
-        arrived: (time in ms, rows arrived until then, read or waiting), in order of time.
-        now_ms: Latest end of the last span.
-
     """
     points = [(at_ms, rows) for at_ms, rows in arrived if at_ms >= now_ms - WINDOW_MS]
     if not points or points[-1][0] - points[0][0] < _SHORTEST_MS:
@@ -65,7 +54,7 @@ def arrival_rate(arrived: Sequence[tuple[int, float]], now_ms: int) -> float | N
     return median_low(max(0.0, after - before) / seconds for before, after in pairwise(totals))
 
 
-def _at(points: Sequence[tuple[int, float]], at_ms: float) -> float:
+def _at(points: Arrived, at_ms: float) -> float:
     """Return the rows arrived at a time, interpolated between the points around it."""
     after = min(bisect_left(points, at_ms, key=itemgetter(0)), len(points) - 1)
     (to_ms, to_rows), (from_ms, from_rows) = points[after], points[max(0, after - 1)]

@@ -53,16 +53,7 @@ class PolicyMemory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a job.
-
-    Attributes:
-        action: Scale out, scale in, or stay.
-        parallelism: Parallelism to run with.
-        workers: Workers its cluster should have; None for a job without a cluster.
-        reason: The reason, with figures, for people.
-        memory: Memory to pass to the next call.
-
-    """
+    """A decision about a job: the size to run with, the reason in figures, and the memory to pass to the next call."""
 
     action: Action
     parallelism: int

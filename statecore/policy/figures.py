@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochCost:
-    """Size and duration of an epoch.
-
-    Attributes:
-        committed_ms: Time of the commit.
-        parallelism: Parallelism of the epoch.
-        rows: Rows it read.
-        duration_ms: Duration, including publishing.
-
-    """
+    """Rows that an epoch read, and its duration, including publishing."""
 
     committed_ms: int
     parallelism: int

@@ -44,13 +44,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     method: Literal["live", "by_reference"] = "live"
 
     def sizes(self, key_groups: int, *, by_worker: bool) -> list[int]:
-        """Return the allowed parallelisms, ascending; at least one.
-
-        Args:
-            key_groups: The job's max parallelism.
-            by_worker: Whether the job scales by whole workers.
-
-        """
+        """Return the allowed parallelisms, ascending, at least one; those of whole workers for ``by_worker``."""
         step = self.subtasks_per_worker if by_worker else 1
         highest = min(self.max_parallelism, key_groups)
         lowest = min(self.min_parallelism, highest)

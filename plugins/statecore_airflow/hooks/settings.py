@@ -17,12 +17,7 @@ WEBHOOK_CONNECTION = "statecore_webhook"
 
 @dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    """Settings of the catalog.
-
-    Attributes:
-        url: SQLAlchemy URL of the catalog's database.
-
-    """
+    """SQLAlchemy URL of the catalog's database."""
 
     url: str
 
@@ -65,12 +60,7 @@ class CatalogSettings:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Settings of the webhook that receives messages.
-
-    Attributes:
-        url: Address of the webhook. It is a secret (knowing it is enough to post), so never log it.
-
-    """
+    """Address of the webhook that receives messages: a secret (knowing it is enough to post), so never log it."""
 
     url: str
 

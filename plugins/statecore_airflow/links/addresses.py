@@ -37,12 +37,7 @@ def run_page(dag: str, run: str) -> str:
 
 
 def change_path(change: str) -> str | None:
-    """Return the path of a change's DAG run below Airflow's address; None for a change made from a shell.
-
-    Args:
-        change: Id of a rescale run or of a lease's owner; see ``step.change_id``.
-
-    """
+    """Return the path below Airflow's address of a change's DAG run, see ``step.change_id``; None for a shell's."""
     if change.startswith(_SHELL):
         return None
     found = _OF_ANOTHER_DAG.fullmatch(change)

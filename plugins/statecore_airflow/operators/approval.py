@@ -16,13 +16,8 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 class ApprovalWhenAskedOperator(ApprovalOperator):
     """Waits for approval, and skips all that follows when it is refused; skipped unless ``approval`` was asked for.
 
-    Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards.
-
-    Args:
-        job: Name of the job.
-        response_timeout: How long to wait for an answer; without one the run fails, and nothing has changed.
-        **kwargs: Passed on to Airflow.
-
+    Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards. Without an answer
+    within ``response_timeout`` the run fails, and nothing has changed.
     """
 
     template_fields = (*ApprovalOperator.template_fields, "job")

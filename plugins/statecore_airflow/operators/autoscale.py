@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import DagRunState
 
@@ -13,24 +13,13 @@ from statecore.operations.autoscaling import LAPSES_AFTER_MS
 from statecore.operations.rescaling import find_run, now_ms
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.operators.base import open_catalog
+from statecore_airflow.operators.base import CatalogWideOperator, open_catalog
 from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
 from statecore_airflow.triggers.autoscale import payload_of
 
 
-class TakeDecisionsOperator(BaseOperator):
-    """Returns the decisions that the run was triggered for; by hand, those that nobody has taken up yet.
-
-    Args:
-        conn_id: Airflow connection of the catalog.
-        **kwargs: Passed on to Airflow.
-
-    """
-
-    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
-        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
-        super().__init__(**kwargs)
-        self.conn_id = conn_id
+class TakeDecisionsOperator(CatalogWideOperator):
+    """Returns the decisions that the run was triggered for; by hand, those that nobody has taken up yet."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the events; several may have come together, and one decision may have been announced twice."""
@@ -53,15 +42,9 @@ def give_up(context: Context) -> None:
 
 
 class CarryOutOperator(TriggerRescaleOperator):
-    """Has one decision carried out by a run of the DAG ``rescale``, and records what has become of it.
+    """Has one decision of ``TakeDecisionsOperator`` carried out by the DAG ``rescale``, and records what became of it.
 
     To be refused is no error: somebody else is changing the job, and the policy will look again.
-
-    Args:
-        decision: As ``TakeDecisionsOperator`` returns it.
-        conn_id: Airflow connection of the catalog.
-        **kwargs: Passed on to Airflow.
-
     """
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:

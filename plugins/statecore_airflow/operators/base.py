@@ -20,6 +20,15 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.triggers.catalog import POLL_S, CatalogTrigger
 
 
+class CatalogWideOperator(BaseOperator):
+    """An operator that is not about one job; ``conn_id`` is the Airflow connection of the catalog."""
+
+    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
+        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+
 class CatalogOperator(BaseOperator):
     """An operator on one job.
 
@@ -66,14 +75,8 @@ class CatalogOperator(BaseOperator):
         """Return when the trigger finds what it waits for: look in the worker for a moment, then defer.
 
         A deferral costs Airflow ten seconds and more, in which the job may stand still, and most steps take less: a
-        driver starts in twenty seconds. After a deferral the operator goes on in ``execute_complete``.
-
-        Args:
-            catalog: Where to look.
-            trigger: What to wait for.
-            owner: Owner of the lease to renew meanwhile; None for no lease.
-            at_least_ms: How long to wait, if that is longer than ``timeout``.
-            arguments: Of the trigger.
+        driver starts in twenty seconds. After a deferral the operator goes on in ``execute_complete``. Meanwhile the
+        lease of ``owner``, if any, is renewed. ``at_least_ms`` applies where it is longer than ``timeout``.
 
         Raises:
             StepFailedError: The trigger found a failure, or the time is up.
@@ -137,8 +140,3 @@ def airflow_errors() -> Iterator[None]:
 def event_finding(event: dict[str, str]) -> Finding:
     """Return what a trigger has found."""
     return Finding(Status(event["status"]), event["message"])
-
-
-def run_id(context: Context) -> str:
-    """Return Airflow's id of the DAG run."""
-    return str(context["run_id"])

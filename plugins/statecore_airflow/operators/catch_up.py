@@ -15,7 +15,7 @@ from statecore.operations.autoscaling import figures_of
 from statecore.operations.rescaling import now_ms, require_free
 from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
-from statecore_airflow.operators.base import CatalogOperator, open_catalog, run_id
+from statecore_airflow.operators.base import CatalogOperator, open_catalog
 from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
 from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, present_size
 
@@ -25,10 +25,6 @@ class EstimateDrainOperator(CatalogOperator):
 
     Returns both sizes and both estimates; under the keys ``scale_out`` and ``scale_back`` it leaves what the rescales
     are to be given, nothing when the job has the size already.
-
-    Args:
-        **kwargs: See ``CatalogOperator``.
-
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -36,7 +32,7 @@ class EstimateDrainOperator(CatalogOperator):
         request = CatchUpRequest.of(context["params"])
         with self.catalog() as catalog:
             # How the job is while another run changes it is nothing to go back to.
-            require_free(catalog, self.job, run_id(context))
+            require_free(catalog, self.job, context["run_id"])
             figures = figures_of(catalog, self.job, now_ms())
             present, after = present_size(catalog, self.job), request.size(catalog, figures)
             before = _size_before(catalog, self.job, context["run_id"])
@@ -44,8 +40,8 @@ class EstimateDrainOperator(CatalogOperator):
         for title, size, estimate in (("now", present, now), ("to drain with", after, then)):
             self.log.info("%s", describe(title, size, estimate))
         why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
-        out = _conf(request, after, f"catch_up {run_id(context)}: {why}; {then.based_on}")
-        back = _conf(request, before, f"catch_up {run_id(context)}")
+        out = _conf(request, after, f"catch_up {context['run_id']}: {why}; {then.based_on}")
+        back = _conf(request, before, f"catch_up {context['run_id']}")
         if after == before:
             self.log.info("The job has that size already; nothing is scaled")
             # Whoever gives it another size meanwhile, such as another catch_up that goes back, has the last word.
@@ -60,13 +56,7 @@ class EstimateDrainOperator(CatalogOperator):
 
 
 class ScaleOperator(TriggerRescaleOperator):
-    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size.
-
-    Args:
-        conn_id: Airflow connection of the catalog.
-        **kwargs: See ``TriggerRescaleOperator``.
-
-    """
+    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size."""
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -87,10 +77,7 @@ class ScaleOperator(TriggerRescaleOperator):
 class ScaleBackOperator(ScaleOperator):
     """Takes the job back to the size it had, also when it was not drained; a teardown of the estimate.
 
-    Args:
-        drained: Task that waits for the backlog; what became of it goes into the reason.
-        **kwargs: See ``ScaleOperator``.
-
+    What became of the task ``drained``, which waits for the backlog, goes into the reason.
     """
 
     def __init__(self, *, drained: str, **kwargs: Any) -> None:
@@ -100,7 +87,7 @@ class ScaleBackOperator(ScaleOperator):
     def execute(self, context: Context) -> None:
         """Say whether the backlog is drained, and go back in any case."""
         if self.conf:
-            run = run_id(context)
+            run = context["run_id"]
             states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])
             state = states.get(run, {}).get(self.drained)
             done = state == TaskInstanceState.SUCCESS

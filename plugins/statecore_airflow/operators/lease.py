@@ -17,10 +17,6 @@ class LeaseOperator(StepOperator):
     """Takes the lease; of several runs on one job, all but the first are refused, with the first one's run id.
 
     Wire it as the setup of a ``RollbackOperator``.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
     """
 
     kind: ClassVar[type[Step]] = TakeLease
@@ -34,12 +30,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
     """Takes the lease for a rescale, and records the rescale run that the parameters ask for.
 
     It skips the steps that this run does not need. Each would skip itself, but only once it has a process, and the job
-    stands still meanwhile.
-
-    Args:
-        method: The rescale method that was planned.
-        **kwargs: See ``StepOperator``.
-
+    stands still meanwhile. If a person approved the plan, its ``method`` replaces that of the parameters.
     """
 
     kind = BeginRescale
@@ -68,12 +59,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
 
 
 class BeginUpgradeOperator(LeaseOperator):
-    """Checks the new job file, takes the lease, and records a run that keeps parallelism and workers.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
-    """
+    """Checks the new job file, takes the lease, and records a run that keeps parallelism and workers."""
 
     kind = BeginUpgrade
 

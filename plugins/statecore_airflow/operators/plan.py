@@ -21,10 +21,6 @@ class PlanOperator(CatalogOperator, SkipMixin):
 
     Returns ``{"text": Markdown, "method": …, "plan": RescalePlan, "rows": …, "skew": …, "downtime_ms": … or None}``;
     ``plan`` is None for a live rescale of a job that has not committed an epoch yet.
-
-    Args:
-        **kwargs: See ``CatalogOperator``.
-
     """
 
     inherits_from_skipmixin = True

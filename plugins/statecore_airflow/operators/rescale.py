@@ -52,13 +52,7 @@ class GrowClusterOperator(StepOperator):
 
 
 class RescaleStateOperator(StepOperator):
-    """Gets state to its new subtasks by the run's method; returns the path of the new manifest in the job's store.
-
-    Args:
-        rewrite_timeout: How long a rewrite may take.
-        **kwargs: See ``StepOperator``.
-
-    """
+    """Gets state to its new subtasks by the run's method; returns the path of the new manifest in the job's store."""
 
     kind = RescaleState
 
@@ -119,10 +113,6 @@ class RollbackOperator(StepOperator):
 
     Airflow runs it whatever became of the steps in between, also when a person marks the run failed. Returns what
     failed and what was done about it.
-
-    Args:
-        **kwargs: See ``StepOperator``.
-
     """
 
     kind = Rollback

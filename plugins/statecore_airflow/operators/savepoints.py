@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
@@ -17,28 +17,15 @@ from statecore.operations.rescaling import now_ms, savepoint_name
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
-from statecore_airflow.hooks.settings import CATALOG_CONNECTION
-from statecore_airflow.notifications.job import Event, JobNotifier
-from statecore_airflow.operators.base import CatalogOperator, event_finding, open_catalog, run_id
+from statecore_airflow.operators.base import CatalogOperator, CatalogWideOperator, event_finding, open_catalog
 from statecore_airflow.triggers.catalog import RequestTrigger
 
 _PREFIX = "airflow-"
 _REASON = "taken by the DAG savepoints"
 
 
-class RunningJobsOperator(BaseOperator):
-    """Returns the names of the jobs to take savepoints of: the one that was asked for, or all that are wanted running.
-
-    Args:
-        conn_id: Airflow connection of the catalog.
-        **kwargs: Passed on to Airflow.
-
-    """
-
-    def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
-        kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=None))
-        super().__init__(**kwargs)
-        self.conn_id = conn_id
+class RunningJobsOperator(CatalogWideOperator):
+    """Returns the names of the jobs to take savepoints of: the one that was asked for, or all that are to run."""
 
     def execute(self, context: Context) -> list[str]:
         """Look into the catalog."""
@@ -50,17 +37,12 @@ class RunningJobsOperator(BaseOperator):
 
 
 class TakeSavepointOperator(CatalogOperator):
-    """Takes a savepoint of a running job, which runs on; returns its address.
-
-    Args:
-        **kwargs: See ``CatalogOperator``.
-
-    """
+    """Takes a savepoint of a running job, which runs on; returns its address."""
 
     def execute(self, context: Context) -> str:
         """Ask the driver, and wait."""
         with self.catalog() as catalog:
-            request = self._request(catalog, run_id(context))
+            request = self._request(catalog, context["run_id"])
             if request.state in ("pending", "taken") and not catalog.is_alive(catalog.newest_generation(self.job)):
                 self._withdraw(catalog, request)
                 # In the middle of a rescale it has none for a moment.
@@ -69,7 +51,7 @@ class TakeSavepointOperator(CatalogOperator):
                     "kept anyhow; look at why it does not run"
                 )
             self.wait(catalog, RequestTrigger, request_id=request.id)
-            return self._taken(catalog, run_id(context))
+            return self._taken(catalog, context["run_id"])
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str:
         """Go on after the trigger has fired."""
@@ -79,9 +61,9 @@ class TakeSavepointOperator(CatalogOperator):
             except StepFailedError as error:
                 if not error.is_retryable:
                     # A driver that comes back later must not take a savepoint that no task waits for.
-                    self._withdraw(catalog, self._request(catalog, run_id(context)))
+                    self._withdraw(catalog, self._request(catalog, context["run_id"]))
                 raise
-            return self._taken(catalog, run_id(context))
+            return self._taken(catalog, context["run_id"])
 
     def _request(self, catalog: Catalog, run: str) -> RequestRecord:
         """Return the first request of this run that has not failed."""
@@ -106,13 +88,7 @@ class TakeSavepointOperator(CatalogOperator):
 
 
 class VerifySavepointOperator(CatalogOperator):
-    """Reads every file of a savepoint and compares it with size and checksum in the manifest; returns its address.
-
-    Args:
-        savepoint: Its address.
-        **kwargs: See ``CatalogOperator``.
-
-    """
+    """Compares every file of a savepoint with size and checksum in its manifest; takes and returns the address."""
 
     template_fields = (*CatalogOperator.template_fields, "savepoint")
 
@@ -140,11 +116,6 @@ class RetainSavepointsOperator(CatalogOperator):
 
     The one that was verified stays, so the last good one is never among them, also when a rescale has left a newer one
     meanwhile. Those that somebody reads or that a job is to start from stay. Savepoints that people took are theirs.
-
-    Args:
-        verified: Address of the one that was verified.
-        **kwargs: See ``CatalogOperator``.
-
     """
 
     template_fields = (*CatalogOperator.template_fields, "verified")

@@ -19,12 +19,7 @@ from statecore_airflow.triggers.catalog import StepTrigger
 
 
 class StepOperator(CatalogOperator):
-    """Runs one step of a change: asks, waits, defers if that takes long, and finishes.
-
-    Args:
-        **kwargs: See ``CatalogOperator``.
-
-    """
+    """Runs one step of a change: asks, waits, defers if that takes long, and finishes."""
 
     kind: ClassVar[type[Step]]
 

@@ -24,12 +24,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
     """Triggers a run of the DAG ``rescale`` and waits, deferred, until it has ended.
 
     A task that is tried again goes on with the run that it has triggered before. Whether one that has ended is followed
-    by another, ``run_ids`` says.
-
-    Args:
-        job: Name of the job.
-        **kwargs: Passed on to Airflow; ``conf`` are the parameters of the run.
-
+    by another, ``run_ids`` says. Airflow's ``conf`` are the parameters of the run.
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "job")
@@ -61,12 +56,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         return [f"{context['run_id']}__{self.task_id}-{number}" for number in range(1, context["ti"].try_number + 1)]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
-        """Judge a run that has ended.
-
-        Args:
-            context: Of this task.
-            run_id: Of the rescale.
-            state: Its state, as Airflow says.
+        """Judge a rescale that has ended, by its state as Airflow says.
 
         Raises:
             AirflowException: It has failed.

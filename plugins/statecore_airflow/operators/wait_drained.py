@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog
 from statecore.operations.autoscaling import CurrentBacklog, current_backlog
-from statecore.operations.rescaling import Finding, Status
+from statecore.operations.rescaling import Finding, Status, now_ms
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogOperator, airflow_errors, event_finding
 from statecore_airflow.params.catch_up import CatchUpRequest
@@ -46,9 +45,8 @@ class DrainedTrigger(CatalogTrigger):
 
     def look(self, catalog: Catalog) -> Finding:
         """Look at what was last measured."""
-        now_ms = time.time_ns() // 1_000_000
         found = current_backlog(catalog, self.job)
-        if found is None or now_ms - found.measured_ms > _OUT_OF_DATE_MS:
+        if found is None or now_ms() - found.measured_ms > _OUT_OF_DATE_MS:
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
         if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
@@ -73,12 +71,7 @@ class DrainedTrigger(CatalogTrigger):
 
 
 class WaitDrainedOperator(CatalogOperator):
-    """Waits until the backlog is drained, as the parameters of the run say.
-
-    Args:
-        **kwargs: See ``CatalogOperator``.
-
-    """
+    """Waits until the backlog is drained, as the parameters of the run say."""
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         kwargs.setdefault("on_success_callback", JobNotifier(Event.DRAINED, job=job))

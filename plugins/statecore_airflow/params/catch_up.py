@@ -15,13 +15,7 @@ from statecore_airflow.params.base import DagParams
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Desired size of a job.
-
-    Attributes:
-        parallelism: Number of subtasks.
-        workers: Number of workers of its cluster; None for a job without a cluster.
-
-    """
+    """Desired size of a job; the workers of its cluster are None if it has no cluster."""
 
     parallelism: int
     workers: int | None

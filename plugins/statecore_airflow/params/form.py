@@ -10,29 +10,12 @@ from statecore.catalog.job_names import job_names_file, read_job_names
 
 
 def job_param(*, optional: bool = False) -> Param:
-    """Return the parameter ``job``; it suggests the job names from the supervisor's file.
-
-    Args:
-        optional: Whether the field may be empty, for all jobs.
-
-    """
-    names = read_job_names(job_names_file())
-    suggestions: dict[str, Any] = {"examples": names} if names else {}
+    """Return the parameter ``job``, empty for all jobs if ``optional``; it suggests names of the supervisor's file."""
+    names, name = read_job_names(job_names_file()), "Name of the job, as registered in the catalog"
+    shared: dict[str, Any] = {"title": "Job", "examples": names} if names else {"title": "Job"}
     if optional:
-        return Param(
-            None,
-            type=["null", "string"],
-            title="Job",
-            description="Name of the job, as registered in the catalog; empty for all running jobs.",
-            **suggestions,
-        )
-    return Param(
-        type="string",
-        minLength=1,
-        title="Job",
-        description="Name of the job, as registered in the catalog.",
-        **suggestions,
-    )
+        return Param(None, type=["null", "string"], description=f"{name}; empty for all running jobs.", **shared)
+    return Param(type="string", minLength=1, description=f"{name}.", **shared)
 
 
 def reason_param() -> Param:

@@ -7,13 +7,7 @@ from statecore_airflow.params.base import DagParams
 
 
 class RescaleParams(DagParams, RescaleRequest, frozen=True, kw_only=True):
-    """A wanted rescale, and how the DAG goes about it.
-
-    Attributes:
-        dry_run: Whether to show the plan and change nothing.
-        approval: Whether a person has to approve the plan first.
-
-    """
+    """A wanted rescale, and whether only to show its plan (``dry_run``) or to have a person approve that first."""
 
     dry_run: bool = False
     approval: bool = False

@@ -22,10 +22,6 @@ class DecisionTrigger(BaseEventTrigger):
 
     It remembers nothing itself: since when more has been needed, and what was decided, is in the catalog, so a restart
     loses nothing and two at once decide nothing twice. Never ends: an error is logged, and it looks again.
-
-    Args:
-        conn_id: Airflow connection of the catalog.
-
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION) -> None:

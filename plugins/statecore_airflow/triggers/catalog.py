@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, SystemClock
 from statecore.errors import CatalogError, StatecoreError
 from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, is_retryable, look_at_request
 from statecore_airflow.hooks.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
@@ -90,9 +90,9 @@ class CatalogTrigger(BaseTrigger):
         renewed_ms, message = 0, ""
         while True:
             try:
-                if self.owner is not None and _now_ms() - renewed_ms >= lease_renewal_ms():
+                if self.owner is not None and SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
                     await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, lease_ttl_ms())
-                    renewed_ms = _now_ms()
+                    renewed_ms = SystemClock().now_ms()
                 finding = await asyncio.to_thread(self.look, catalog)
             except CatalogError as error:
                 if type(error) is not CatalogError:
@@ -104,7 +104,7 @@ class CatalogTrigger(BaseTrigger):
             if finding.message != message:
                 message = finding.message
                 self.log.info("Waiting: %s", message)
-            if _now_ms() >= self.deadline_ms:
+            if SystemClock().now_ms() >= self.deadline_ms:
                 return await asyncio.to_thread(self.timed_out, finding)
             await asyncio.sleep(POLL_S)
 
@@ -137,15 +137,7 @@ class RequestTrigger(CatalogTrigger):
 
 
 class StepTrigger(CatalogTrigger):
-    """Goes on waiting for a step of a change.
-
-    Args:
-        run: Id of the change.
-        step: Name of the step.
-        fields: What makes the step again; see ``Step.fields``.
-        **common: See ``CatalogTrigger``.
-
-    """
+    """Goes on waiting for a step of a change; ``Step.fields`` makes the step again."""
 
     def __init__(self, *, run: str, step: str, fields: dict[str, Any], **common: Any) -> None:
         super().__init__(**common)
@@ -169,7 +161,3 @@ class StepTrigger(CatalogTrigger):
         """Return what it means that the step still waits."""
         # The catalog was away all the time; another attempt may find it.
         return Finding(Status.FAILED, last.message) if self._made is None else self._made.timed_out(last)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

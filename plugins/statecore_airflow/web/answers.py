@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field, field_validator
 
-from statecore.catalog import DecisionState, GenerationState, RescaleMethod, RescaleState
+from statecore.catalog import DecisionState, GenerationState, RescaleMethod, RescaleState, StepTimes
+from statecore.operations.downtime import Downtime
+from statecore.snapshot.plan import OperatorPlan, SubtaskPlan
+from statecore_airflow.links.addresses import change_path
 
 
 class Answer(BaseModel):
@@ -77,7 +81,6 @@ class JobSummary(Answer):
     """A job's row in the list of jobs.
 
     Attributes:
-        condition: Condition of the job.
         error: Why its driver ended although the job should run.
         advice: What to do, most urgent first; empty when nothing is wrong.
         backlog_ms: Time of the backlog's measurement.
@@ -116,22 +119,38 @@ class Step(Answer):
     ended_ms: int | None
 
 
-class RescaleRun(Answer):
-    """A rescale run; ``page`` is the path of its DAG run in Airflow, None for a run from a shell."""
+class Change(Answer):
+    """What a rescale run and a decision have in common; a decision that was not carried out has no run."""
 
-    run_id: str
-    page: str | None
+    run_id: str | None
     from_parallelism: int
     to_parallelism: int
     from_workers: int | None
     to_workers: int | None
     method: RescaleMethod
     reason: str
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated properties
+    @property
+    def page(self) -> str | None:
+        """Path of the DAG run in Airflow; None for a run from a shell."""
+        return None if self.run_id is None else change_path(self.run_id)
+
+
+class RescaleRun(Change):
+    """A rescale run, with its steps in order of their start."""
+
     state: RescaleState
     error: str | None
     created_ms: int
     updated_ms: int
     steps: list[Step]
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _by_start(cls, steps: Mapping[str, StepTimes]) -> list[Step]:
+        made = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in steps.items()]
+        return sorted(made, key=lambda step: (step.started_ms is None, step.started_ms))
 
 
 class Generation(Answer):
@@ -154,36 +173,16 @@ class Policy(Answer):
     looked_ms: int | None
 
 
-class Decision(Answer):
-    """A decision of a policy to rescale the job.
-
-    Attributes:
-        run_id: Rescale run that carries it out.
-        page: Path of that run in Airflow.
-        outcome: Why it was refused or failed.
-
-    """
+class Decision(Change):
+    """A decision of a policy to rescale the job; ``outcome`` is why it was refused or failed."""
 
     decided_ms: int
-    from_parallelism: int
-    to_parallelism: int
-    from_workers: int | None
-    to_workers: int | None
-    method: RescaleMethod
-    reason: str
     state: DecisionState
-    run_id: str | None
-    page: str | None
     outcome: str | None
 
 
 class JobAnswer(Answer):
-    """Everything on a job's page except the charts; lists have the newest first.
-
-    Attributes:
-        is_rescaler: Whether the user may trigger a rescale.
-
-    """
+    """Everything on a job's page except the charts, and whether the user may rescale; lists have the newest first."""
 
     now_ms: int
     is_rescaler: bool
@@ -208,12 +207,8 @@ class SeriesAnswer(Answer):
     """Series for charts; every list except ``marks`` has one item per time in ``at_ms``.
 
     Attributes:
-        since_ms: Start of the charts.
-        until_ms: End of the charts: now.
-        step_ms: Length of a time step.
         rows_per_second: None after the newest commit, while the next epoch runs.
         phases: Name of a consecutive phase → mean milliseconds per epoch.
-        marks: Rescales and decisions.
 
     """
 
@@ -237,7 +232,6 @@ class Spread(Answer):
     """Distribution of an operator's keyed state over key groups and subtasks.
 
     Attributes:
-        uid: The operator's uid.
         measured_ms: Time of the count.
         max_parallelism: Number of key groups.
         groups_per_bin: Key groups per bin; the last bin may have fewer.
@@ -265,39 +259,11 @@ class SpreadAnswer(Answer):
     operators: list[Spread]
 
 
-class SubtaskShare(Answer):
-    """The state that a subtask will own."""
-
-    subtask: int
-    key_groups: tuple[int, int]
-    files: int
-    rows: int
-    bytes: int
-
-
-class OperatorShare(Answer):
-    """The state of an operator."""
-
-    uid: str
-    rows: int
-    bytes: int
-
-
-class DowntimeRange(Answer):
-    """Downtime of earlier rescales."""
-
-    median_ms: int
-    shortest_ms: int
-    longest_ms: int
-    runs: int
-
-
 class PlanAnswer(Answer):
     """Plan of a rescale.
 
     Attributes:
         subtasks: The first subtasks of ``to_parallelism``.
-        average_rows: Average rows per subtask.
         downtime: None before the first rescale by this method.
         refusal: Why the rescale would be refused now; None when it would not.
 
@@ -311,26 +277,19 @@ class PlanAnswer(Answer):
     to_parallelism: int
     from_max_parallelism: int
     to_max_parallelism: int
-    subtasks: list[SubtaskShare]
-    operators: list[OperatorShare]
+    subtasks: tuple[SubtaskPlan, ...]
+    operators: tuple[OperatorPlan, ...]
     fixed: dict[str, int]
     rows: int
     bytes: int
     bytes_written: int
-    average_rows: float
     skew: float
-    downtime: DowntimeRange | None
+    downtime: Downtime | None
     refusal: str | None
 
 
 class LogAnswer(Answer):
-    """The end of a driver's log.
-
-    Attributes:
-        generations: Generations with a log, newest first.
-        missing_bytes: Bytes of the file before ``text``.
-
-    """
+    """The end of a driver's log, after ``missing_bytes``, and the generations with a log, newest first."""
 
     now_ms: int
     generation: int
@@ -339,9 +298,3 @@ class LogAnswer(Answer):
     path: str
     text: str
     missing_bytes: int
-
-
-class ErrorAnswer(Answer):
-    """An error: what was found, what was expected, what to do."""
-
-    detail: str

@@ -20,7 +20,6 @@ from statecore.errors import (
 from statecore.storage.urls import without_credentials
 from statecore_airflow.web import charts, files, jobs, logs, plans
 from statecore_airflow.web.access import may_read
-from statecore_airflow.web.answers import ErrorAnswer
 
 _STATUS: dict[type[StatecoreError], int] = {
     UnknownJobError: status.HTTP_404_NOT_FOUND,
@@ -64,8 +63,7 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer with the error's message, without passwords in URLs."""
     code = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), status.HTTP_409_CONFLICT)
-    answer = ErrorAnswer(detail=without_credentials(str(error)))
-    return JSONResponse(answer.model_dump(), status_code=code)
+    return JSONResponse({"detail": without_credentials(str(error))}, status_code=code)
 
 
 async def _not_logged_in(request: Request, error: Exception) -> Response:

@@ -9,9 +9,18 @@ from fastapi import APIRouter, Query
 from statecore.catalog import SystemClock
 from statecore.operations.standing import standing
 from statecore_airflow.web.access import IsRescaler
-from statecore_airflow.web.answers import Backlog, Generation, JobAnswer, JobsAnswer, Policy, Savepoint
+from statecore_airflow.web.answers import (
+    Backlog,
+    Decision,
+    Generation,
+    JobAnswer,
+    JobsAnswer,
+    Policy,
+    RescaleRun,
+    Savepoint,
+)
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.overview import decision, rescale_run, summaries, summary
+from statecore_airflow.web.overview import summaries, summary
 
 router = APIRouter()
 
@@ -37,8 +46,8 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobA
         job=summary(found),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
-        rescales=[rescale_run(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
+        rescales=[RescaleRun.model_validate(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
-        decisions=[decision(each) for each in catalog.decisions(name, limit=_LISTED)],
+        decisions=[Decision.model_validate(each) for each in catalog.decisions(name, limit=_LISTED)],
         generations=[Generation.model_validate(each) for each in found.generations],
     )

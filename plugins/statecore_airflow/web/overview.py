@@ -1,23 +1,12 @@
-"""Converts the catalog's view of jobs, runs and decisions to answers."""
+"""Converts the catalog's view of jobs to answers."""
 
 from __future__ import annotations
 
-from statecore.catalog import Catalog, DecisionRecord, RescaleRunRecord
+from statecore.catalog import Catalog
 from statecore.operations.advice import advice
 from statecore.operations.standing import DriverState, Standing, standing
 from statecore_airflow.links.addresses import change_path
-from statecore_airflow.web.answers import (
-    Backlog,
-    Condition,
-    Decision,
-    Epoch,
-    JobSummary,
-    Lease,
-    RescaleRun,
-    Savepoint,
-    Step,
-    Workers,
-)
+from statecore_airflow.web.answers import Backlog, Condition, Epoch, JobSummary, Lease, Savepoint, Workers
 
 _ORDER = {condition: place for place, condition in enumerate(Condition)}
 _WANTED: dict[DriverState, Condition] = {
@@ -65,43 +54,6 @@ def summary(found: Standing) -> JobSummary:
         epoch=None if figures.epoch is None else Epoch.model_validate(figures.epoch),
         savepoint=None if found.savepoint is None else Savepoint.model_validate(found.savepoint),
         lease=_lease(found),
-    )
-
-
-def rescale_run(run: RescaleRunRecord) -> RescaleRun:
-    """Return a rescale run with its steps in order of their start."""
-    steps = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in run.steps.items()]
-    return RescaleRun(
-        run_id=run.run_id,
-        page=change_path(run.run_id),
-        from_parallelism=run.from_parallelism,
-        to_parallelism=run.to_parallelism,
-        from_workers=run.from_workers,
-        to_workers=run.to_workers,
-        method=run.method,
-        reason=run.reason,
-        state=run.state,
-        error=run.error,
-        created_ms=run.created_ms,
-        updated_ms=run.updated_ms,
-        steps=sorted(steps, key=lambda step: step.started_ms or run.updated_ms),
-    )
-
-
-def decision(made: DecisionRecord) -> Decision:
-    """Return a decision of the policy."""
-    return Decision(
-        decided_ms=made.decided_ms,
-        from_parallelism=made.from_parallelism,
-        to_parallelism=made.to_parallelism,
-        from_workers=made.from_workers,
-        to_workers=made.to_workers,
-        method=made.method,
-        reason=made.reason,
-        state=made.state,
-        run_id=made.run_id,
-        page=None if made.run_id is None else change_path(made.run_id),
-        outcome=made.outcome,
     )
 
 

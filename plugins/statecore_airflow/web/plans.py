@@ -11,7 +11,7 @@ from statecore.catalog import Catalog, SystemClock
 from statecore.errors import MissingFileError, StatecoreError
 from statecore.operations.rescaling import Plan, RescaleRequest, WantedMethod, plan, require_free
 from statecore_airflow.web.access import may_rescale
-from statecore_airflow.web.answers import DowntimeRange, OperatorShare, PlanAnswer, SubtaskShare
+from statecore_airflow.web.answers import PlanAnswer
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.jobs import JobName
 
@@ -51,16 +51,15 @@ def get_plan(
         to_parallelism=state.to_parallelism,
         from_max_parallelism=state.from_max_parallelism,
         to_max_parallelism=state.to_max_parallelism,
-        subtasks=[SubtaskShare.model_validate(each) for each in state.subtasks[:_SHOWN]],
-        operators=[OperatorShare.model_validate(each) for each in state.operators],
+        subtasks=state.subtasks[:_SHOWN],
+        operators=state.operators,
         fixed=dict(state.fixed),
         rows=state.rows,
         bytes=state.bytes,
         # plan_rescale does not count a rewrite at the same max parallelism, which writes all state as well.
         bytes_written=state.bytes_written or (state.bytes if planned.method == "rewrite" else 0),
-        average_rows=state.rows / len(state.subtasks),
         skew=state.skew,
-        downtime=None if planned.downtime is None else DowntimeRange.model_validate(planned.downtime),
+        downtime=planned.downtime,
         refusal=_refusal(catalog, request),
     )
 

@@ -24,14 +24,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look showed.
-
-    Attributes:
-        status: Where the step stands.
-        message: What was seen, for a log.
-        result: What the step came to in an earlier attempt.
-
-    """
+    """What one look showed, with a message for a log and, if an earlier attempt had ended the step, its result."""
 
     status: Status
     message: str

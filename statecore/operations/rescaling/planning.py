@@ -67,11 +67,7 @@ class Plan:
 def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Plan:
     """Plan a rescale from the job's newest epoch; nothing is changed.
 
-    Args:
-        catalog: Where the job is.
-        request: What is asked for.
-        check: Whether to refuse what is not possible; a rescale that has begun was checked, and may have stopped the
-            job.
+    Do not ``check`` a rescale that has begun: it was checked, and may have stopped the job.
 
     Raises:
         StatecoreError: The rescale is not possible; see ``RescaleRequest.checked``.

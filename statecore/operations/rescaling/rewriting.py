@@ -20,18 +20,10 @@ _END_S = 10.0
 
 
 class Rewrite:
-    """Submits the rewrite of a savepoint with the job's master and Spark configuration.
+    """Submits the rewrite of a savepoint, given by its URL, with the job's master and Spark configuration.
 
     The job's driver has stopped, so its executors are free. A rewrite whose caller was killed may still succeed: its
-    savepoint is then found by its name.
-
-    Args:
-        job: The job.
-        savepoint: URL of the savepoint to read.
-        name: Name of the savepoint to write, in the same store.
-        parallelism: Subtasks of the new savepoint.
-        max_parallelism: Its key groups.
-
+    savepoint, in the same store, is then found by its name.
     """
 
     def __init__(self, job: JobRecord, savepoint: str, name: str, parallelism: int, max_parallelism: int) -> None:

@@ -15,13 +15,7 @@ from statecore.operations.rescaling.stop import StopWithSavepoint
 
 @dataclass(kw_only=True)
 class BeginUpgrade(TakeLease):
-    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked.
-
-    Attributes:
-        artifact: The new job file: an absolute path or a URL.
-        reason: Why, for the history.
-
-    """
+    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked."""
 
     expected = "the supervisor to check the job file"
 
@@ -66,12 +60,7 @@ class BeginUpgrade(TakeLease):
 
 @dataclass(kw_only=True)
 class ReplaceArtifact(Step):
-    """Has the stopped job run the new job file from its savepoint on.
-
-    Attributes:
-        artifact: The new job file.
-
-    """
+    """Has the stopped job run the new job file from its savepoint on."""
 
     name = "replace_artifact"
 

@@ -24,15 +24,7 @@ Progress = Callable[[], Mapping[str, Any] | None]
 
 
 def source_meters(df: DataFrame, sources: Sequence[str], directory: Path, progress: Progress) -> dict[str, SourceMeter]:
-    """Return a meter for each source.
-
-    Args:
-        df: The query's input: all named sources, perhaps followed by others.
-        sources: Names of the sources, in the order in which the query reads them.
-        directory: Spark's checkpoint directory.
-        progress: Returns the query's newest progress.
-
-    """
+    """Return a meter for each source, named in the order in which the query reads them; it may read others after."""
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     streaming = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
     return {

@@ -54,14 +54,7 @@ class FileSourceOptions:
 
 
 class FileMeter:
-    """Meters a file source.
-
-    Args:
-        listing: Returns the files in the source's folder by their path as Hadoop writes it.
-        options: The source's options.
-        log: The source's folder in Spark's checkpoint directory.
-
-    """
+    """Meters a file source by a listing, with paths as Hadoop writes them, and by its log in Spark's checkpoint."""
 
     def __init__(self, listing: Callable[[], Mapping[str, ListedFile]], options: FileSourceOptions, log: Path) -> None:
         self._listing = listing
@@ -123,11 +116,6 @@ class FileMeter:
 def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]:
     """Yield the files in a source's log from offset ``after`` (exclusive) to ``up_to`` (inclusive).
 
-    Args:
-        log: Folder of the log.
-        after: -1 for all.
-        up_to: The newest offset.
-
     Yields:
         Path as Hadoop writes it, and modification time in ms; newest offset first; a file may come twice.
 
@@ -148,10 +136,7 @@ def _is_entry(file: Path) -> bool:
 
 
 def parsed_listing(text: str) -> dict[str, ListedFile]:
-    """Parse a listing into files by path.
-
-    Args:
-        text: Hadoop's ``FileStatus.toString()`` of each file, separated by NUL.
+    """Parse a listing, Hadoop's ``FileStatus.toString()`` of each file separated by NUL, into files by path.
 
     Raises:
         StorageError: An entry has an unknown format.

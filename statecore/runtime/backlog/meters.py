@@ -43,13 +43,7 @@ class SourceMeter(Protocol):
 
 
 class RateMeter:
-    """Meters a ``rate`` source, which produces a fixed number of records per second from its start.
-
-    Args:
-        rows_per_second: The source's option.
-        log: The source's folder in Spark's checkpoint directory; it holds the start time.
-
-    """
+    """Meters a ``rate`` source: a fixed number of records per second from the start that its log has."""
 
     def __init__(self, rows_per_second: int, log: Path) -> None:
         self._rows_per_second = rows_per_second
@@ -76,12 +70,7 @@ class RateMeter:
 
 
 class ProgressMeter:
-    """Meters a source that reports its backlog in the query's progress, as Kafka does; other sources stay unknown.
-
-    Args:
-        progress: Returns the source's part of the query's newest progress; None before the first epoch.
-
-    """
+    """Meters a source that reports its backlog in the query's progress, as Kafka does; other sources stay unknown."""
 
     def __init__(self, progress: Callable[[], Mapping[str, Any] | None]) -> None:
         self._progress = progress
@@ -106,11 +95,6 @@ def _reported(progress: Mapping[str, Any], position: str | None) -> Pending:
 
     Kafka: newest offsets minus committed offsets, over all partitions. Table formats: ``numBytesOutstanding`` and
     ``numFilesOutstanding``.
-
-    Args:
-        progress: The source's entry under ``sources`` in Spark's ``StreamingQueryProgress``.
-        position: Committed offset as Spark writes it; None before the first.
-
     """
     metrics = progress.get("metrics") or {}
     if "maxOffsetsBehindLatest" in metrics:

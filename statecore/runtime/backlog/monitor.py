@@ -5,6 +5,7 @@ It has its own thread, because listing a folder can take longer than the heartbe
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -29,16 +30,7 @@ _JOIN_TIMEOUT_S = 2.0
 
 
 class BacklogMonitor:
-    """Measures every source at intervals and writes the backlog to the catalog.
-
-    Args:
-        catalog: Receives the measurements.
-        job: Name of the job.
-        generation: The driver's generation.
-        meters: Meters by source name.
-        resumed: The manifest from which the driver resumes; None for a new job.
-
-    """
+    """Measures every source at intervals and writes the backlog to the catalog."""
 
     def __init__(
         self,
@@ -123,14 +115,8 @@ class BacklogMonitor:
                 pending = meter.pending()
             except Exception:
                 log.exception("cannot read the backlog that source %s reports", name)
-        return SourceBacklog(
-            name=name,
-            records=pending.records,
-            bytes=pending.bytes,
-            files=pending.files,
-            event_time_lag_ms=None if newest_ms is None else int(time.time() * 1000) - newest_ms,
-            files_read=pending.files_read,
-        )
+        lag_ms = None if newest_ms is None else int(time.time() * 1000) - newest_ms
+        return SourceBacklog(name, event_time_lag_ms=lag_ms, **dataclasses.asdict(pending))
 
 
 class QueryProgress:

@@ -19,13 +19,7 @@ _MERGED = msgspec.json.Decoder(Merged)
 
 
 def carry_out_all(spark: SparkSession, store: CheckpointStore, merges: Sequence[Merge], folder: str) -> list[Merged]:
-    """Carry out merges, one task each, and return their results in no particular order.
-
-    Args:
-        spark: A session whose workers reach the store.
-        store: The store of the files.
-        merges: The merges.
-        folder: Folder for the merged files, below ``state/<uid>/``.
+    """Carry out merges into ``state/<uid>/<folder>/``, one task each; return their results in no particular order.
 
     Raises:
         MissingFileError, CorruptFileError: An input file is missing or differs from the manifest.

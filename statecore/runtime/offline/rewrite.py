@@ -157,17 +157,7 @@ def write_bases(
     max_parallelism: int,
     parallelism: int,
 ) -> list[tuple[int, KeyedFile]]:
-    """Write the rows of one state as a base per subtask.
-
-    Args:
-        store: Takes the files.
-        placed: Key columns and the columns of a base, partitioned by ``place``.
-        folder: Path in the store for the files.
-        token: Version of the state after these files.
-        state: Schema of the state.
-        keys: Names of the key columns.
-        max_parallelism: Number of key groups.
-        parallelism: Number of subtasks.
+    """Write the rows of one state, partitioned by ``place``, as a base per subtask.
 
     Returns:
         (subtask, file) for each subtask that has rows.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from statecore.model import DataType, Field, StructType, key_group_range, parse_type
 from statecore.runtime.placement import column
+from statecore.runtime.sinks.frames import rows_of
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.compaction import base_tables, whole_bases
 from statecore.snapshot.keyed_files import (
@@ -31,7 +32,6 @@ from statecore.state import HeapKeyedStateBackend, TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_BATCH_ROWS = 64 * 1024
 _SUBTASK = "subtask"
 
 
@@ -64,7 +64,7 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
         return elements.select(_SUBTASK, *_value_columns(ELEMENT, parse_type(schema.type), [_SUBTASK]))
     form = one_row_schema(table_schema(schema))
     reader = keyed_reader(store.files.url, manifest, operator, schema)
-    rows = _per_subtask(spark, len(operator.subtasks), reader, _columns(operator, form))
+    rows = _per_subtask(spark, operator, reader, _columns(operator, form))
     keys = [field.name for field in operator.key_fields]
     columns = {KEY_GROUP: "key_group", WINDOW_START: "window_start", WINDOW_END: "window_end"}
     named = [F.col(name).alias(alias) for name, alias in columns.items() if name in rows.columns]
@@ -78,7 +78,7 @@ def keyed_rows(
 ) -> DataFrame:
     """Return a keyed state as a DataFrame with the columns of a base file."""
     read = base_reader(store.files.url, manifest, operator, schema)
-    return _per_subtask(spark, len(operator.subtasks), read, _columns(operator, table_schema(schema)))
+    return _per_subtask(spark, operator, read, _columns(operator, table_schema(schema)))
 
 
 def _columns(operator: OperatorState, form: TableSchema) -> list[Field]:
@@ -88,14 +88,9 @@ def _columns(operator: OperatorState, form: TableSchema) -> list[Field]:
 _Reader = Callable[[int], pa.Table]
 
 
-def _per_subtask(spark: SparkSession, parallelism: int, read: _Reader, fields: Sequence[Field]) -> DataFrame:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for subtask in batch.column(0).to_pylist():
-                yield from read(subtask).to_batches(max_chunksize=_BATCH_ROWS)
-
-    subtasks = spark.range(0, parallelism, 1, parallelism)
-    return subtasks.mapInArrow(run, ", ".join(field.ddl() for field in fields))
+def _per_subtask(spark: SparkSession, operator: OperatorState, read: _Reader, fields: Sequence[Field]) -> DataFrame:
+    subtasks = range(len(operator.subtasks))
+    return rows_of(spark, subtasks, read, fields, tasks=len(subtasks))
 
 
 class _NoClock:
@@ -151,7 +146,7 @@ def _elements(spark: SparkSession, store: CheckpointStore, operator: OperatorSta
         return table.add_column(0, _SUBTASK, pa.array([subtask] * len(elements), pa.int32()))
 
     fields = [Field(_SUBTASK, parse_type("int")), Field(ELEMENT, element_type)]
-    return _per_subtask(spark, len(operator.subtasks), read, fields)
+    return _per_subtask(spark, operator, read, fields)
 
 
 def _value_columns(name: str, value_type: DataType, taken: Sequence[str]) -> list[Column]:

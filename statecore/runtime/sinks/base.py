@@ -86,12 +86,7 @@ class Sink(Protocol):
     """Publishes the rows of committed epochs."""
 
     def staging(self, job_store: FileStore) -> FileStore:
-        """Return the store in which workers stage this sink's rows.
-
-        Args:
-            job_store: The job's own store; a sink returns it unless publishing is cheaper from elsewhere.
-
-        """
+        """Return where workers stage this sink's rows: the job's own store, unless publishing is cheaper elsewhere."""
 
     def publish(self, staged: StagedEpoch) -> None:
         """Make an epoch's rows visible.

@@ -17,21 +17,17 @@ _BATCH_ROWS = 64 * 1024
 
 
 def rows_of(
-    spark: SparkSession, files: Sequence[T], read: Callable[[T], pa.Table], fields: Sequence[Field]
+    spark: SparkSession,
+    files: Sequence[T],
+    read: Callable[[T], pa.Table],
+    fields: Sequence[Field],
+    tasks: int | None = None,
 ) -> DataFrame:
-    """Return a lazy DataFrame of the rows of files; workers read the files one by one.
-
-    Args:
-        spark: The session.
-        files: Arguments of ``read``, one per file.
-        read: Returns a file's rows with the columns of ``fields``; it is pickled and sent to the workers.
-        fields: Columns of the DataFrame.
-
-    """
+    """Return a lazy DataFrame of the rows of files; workers, to which ``read`` is pickled, read them one by one."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield from read(files[index]).to_batches(max_chunksize=_BATCH_ROWS)
 
-    return spark.range(len(files)).mapInArrow(run, ", ".join(field.ddl() for field in fields))
+    return spark.range(0, len(files), 1, tasks).mapInArrow(run, ", ".join(field.ddl() for field in fields))

@@ -234,8 +234,7 @@ def _schema(cursor: psycopg.Cursor, table: tuple[str, ...], dsn: Dsn) -> str:
             f"found no schema for the table {'.'.join(table)!r} in {dsn}; expected an existing schema; create it, or "
             "correct the table's name or the user's search_path"
         )
-    schema: str = found[0]
-    return schema
+    return str(found[0])
 
 
 def _values(batch: pa.RecordBatch, fields: tuple[Field, ...]) -> list[Any]:

@@ -6,8 +6,10 @@ const PHASES = ["run", "commit", "publish"];
 const BRIDGED_MS = 60_000; // a longer gap in the data breaks the line
 const LABEL_PX = 58;
 
+/** Return a colour of the page's theme; a property itself is only the text of both themes' colours. */
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  document.head.style.color = `var(--${name})`;
+  return getComputedStyle(document.head).color;
 }
 
 function axis() {
@@ -72,7 +74,7 @@ function grouped(marks, apartMs) {
 // Plotly renders some HTML in texts.
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
-const markColour = (mark) => (mark.kind.endsWith("failed") ? "bad" : mark.kind.startsWith("rescale") ? "mark" : "mark-2");
+const markColour = (mark) => (mark.kind.endsWith("failed") ? "bad" : mark.kind.startsWith("rescale") ? "mark" : "faint");
 
 /** Return the steps to draw: those with a value, and one empty step in each gap that breaks the line. */
 function drawn(series, values) {

@@ -24,8 +24,8 @@ byId("name").textContent = name;
 byId("log").href = `log?${query}`;
 document.title = name;
 
-function tile(title, value, note, isOld = false) {
-  return make("div", { class: isOld ? "tile old" : "tile" }, make("h3", {}, title), make("p", { class: "value" }, value), make("p", { class: "note" }, note ?? ""));
+function tile(title, value, note) {
+  return make("div", { class: "tile" }, make("h3", {}, title), make("p", { class: "value" }, value), make("p", { class: "note" }, note ?? ""));
 }
 
 function tiles({ job, sources }) {

@@ -124,21 +124,20 @@ export function setClock(nowMs) {
 
 export const nowMs = () => Date.now() + aheadMs;
 
-/** An age that updates itself, followed by the text `after`. */
-export function age(atMs, after = " ago") {
+/** An age that updates itself. */
+export function age(atMs) {
   const element = make("time", {
     dateTime: new Date(atMs).toISOString(),
     title: utc(atMs),
     "data-at-ms": String(atMs),
-    "data-after": after,
   });
-  element.textContent = since(nowMs() - atMs) + after;
+  element.textContent = `${since(nowMs() - atMs)} ago`;
   return element;
 }
 
 function tick() {
   for (const element of document.querySelectorAll("time[data-at-ms]")) {
-    const text = since(nowMs() - Number(element.dataset.atMs)) + element.dataset.after;
+    const text = `${since(nowMs() - Number(element.dataset.atMs))} ago`;
     if (element.textContent !== text) element.textContent = text;
   }
 }
