@@ -1,7 +1,8 @@
 """Keyed state without a time to live: what ``get_*_state`` returns.
 
-A write converts the value to its stored form. It refuses a value that does not fit, and stores a copy that the caller
-cannot change; a read returns a copy where the value can be changed in place.
+A write converts the value to its stored form, a copy that the caller cannot change; a read returns a copy where the
+value can be changed in place. A value that does not fit raises StateTypeError, None in a list or a ``put_all`` of no
+mapping StateError; a write that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -69,12 +70,7 @@ class HeapState:
             self._written[backend.key_group].append(scope)
 
     def batch(self) -> BatchKeys:
-        """Return the keys of the batch at work.
-
-        Raises:
-            StateError: No batch is processed.
-
-        """
+        """Return the keys of the batch at work; StateError without one."""
         keys = self._backend.batch
         if keys is None:
             raise StateError(
@@ -161,12 +157,7 @@ class HeapValueState(HeapState):
         return stored if self._copy is None else self._copy(stored)
 
     def update(self, value: Any) -> None:
-        """Replace the value of the current key; None clears it.
-
-        Raises:
-            StateTypeError: The value does not fit; the old one is kept.
-
-        """
+        """Replace the value of the current key; None clears it."""
         backend = self._backend
         scope = backend.scope
         if scope is None:
@@ -202,34 +193,16 @@ class HeapListState(HeapState):
         return iter([self._given(element) for element in stored])
 
     def add(self, value: Any) -> None:
-        """Append one element.
-
-        Raises:
-            StateError: The element is None.
-            StateTypeError: It does not fit; nothing is added.
-
-        """
+        """Append one element."""
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit.
-
-        """
+        """Append elements; none of them when one is refused."""
         self._scope()
         self._append(self._elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements; no elements clear the list.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit; the old ones are kept.
-
-        """
+        """Replace all elements; no elements clear the list."""
         self._scope()
         replaced = self._elements(values)
         if replaced:
@@ -268,23 +241,12 @@ class HeapMapState(HeapState):
         return self._given(self._entries().get(self._user_key(key)))
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a user key; the value may be None.
-
-        Raises:
-            StateTypeError: Key or value do not fit; the old value is kept.
-
-        """
+        """Set the value of a user key; the value may be None."""
         self._scope()
         self._put({self._user_key(key): self._stored_form(value)})
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries; none of them when one is refused.
-
-        Raises:
-            StateError: It is no mapping.
-            StateTypeError: A key or value does not fit.
-
-        """
+        """Set several entries; none of them when one is refused."""
         self._scope()
         if not isinstance(entries, Mapping):
             raise StateError(
@@ -394,12 +356,7 @@ class HeapReducingState(HeapState):
         return self._given(self._groups[self._backend.key_group].get(self._scope()))
 
     def add(self, value: Any) -> None:
-        """Fold a value in; None clears.
-
-        Raises:
-            StateTypeError: The value, or what it was reduced to, does not fit; the old one is kept.
-
-        """
+        """Fold a value in; None clears."""
         scope = self._scope()
         if value is None:
             self.clear()
@@ -413,13 +370,7 @@ class HeapReducingState(HeapState):
             self._write(reduced)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then.
-
-        Raises:
-            StateError: No batch is processed, or it is no column of the batch's length.
-            StateTypeError: As for ``add``.
-
-        """
+        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then."""
         return reduce_column(self, values)
 
 
@@ -443,12 +394,7 @@ class HeapAggregatingState(HeapState):
         return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
-        """Fold a value in; None clears.
-
-        Raises:
-            StateTypeError: The accumulator does not fit its type; the old one is kept.
-
-        """
+        """Fold a value in; None clears."""
         scope = self._scope()
         if value is None:
             self.clear()
@@ -466,12 +412,7 @@ class HeapAggregatingState(HeapState):
         return aggregate_column(self, values)
 
     def replace(self, accumulator: Any) -> None:
-        """Store an accumulator under the current key; None clears.
-
-        Raises:
-            StateTypeError: It does not fit its type; the old one is kept.
-
-        """
+        """Store an accumulator under the current key; None clears."""
         stored = self._stored_form(accumulator)
         if stored is None:
             self.clear()

@@ -32,16 +32,13 @@ from statecore.state.contexts import (
     ElementContext,
     Emitter,
     InitializationContext,
-    KeyedElementContext,
-    KeyedReadOnlyBroadcastContext,
     KeyedTimers,
     Moment,
-    ReadOnlyBroadcastContext,
+    NoTimerService,
     SnapshotContext,
     SubtaskContext,
     TimerContext,
-    no_timer_service,
-    window_timer_service,
+    WindowTimerService,
 )
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
@@ -269,13 +266,13 @@ class ProcessOperator:
         """Find the timers that the function fires, and restored ones that it cannot fire."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
-            return no_timer_service(moment)
+            return NoTimerService(moment)
         service: TimerService
         if windows is None:
             service = timers = KeyedTimers(moment, keyed)
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
-            service = window_timer_service(moment)
+            service = WindowTimerService(moment)
             self._event_timers = windows.table
         self._foreign_timers = [
             table
@@ -286,15 +283,8 @@ class ProcessOperator:
 
     def _make_contexts(self, states: BroadcastStates, timers: TimerService) -> None:
         moment, emitter, keyed = self._moment, self._emitter, self._keyed
-        function = self._function
-        if isinstance(function, KeyedBroadcastProcessFunction) and keyed is not None:
-            self._element = KeyedReadOnlyBroadcastContext(moment, emitter, timers, keyed, states)
-        elif isinstance(function, BroadcastProcessFunction):
-            self._element = ReadOnlyBroadcastContext(moment, emitter, timers, states)
-        elif keyed is not None:
-            self._element = KeyedElementContext(moment, emitter, timers, keyed)
-        else:
-            self._element = ElementContext(moment, emitter, timers)
+        connected = isinstance(self._function, BroadcastProcessFunction | KeyedBroadcastProcessFunction)
+        self._element = ElementContext(moment, emitter, timers, keyed, states if connected else None)
         self._batch = BatchElementContext(moment, emitter, timers, keyed)
         self._broadcast = BroadcastElementContext(moment, emitter, states, keyed)
 
@@ -331,7 +321,6 @@ class ProcessOperator:
         keyed, function = self._keyed, self._function
         assert keyed is not None
         assert isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction | BatchProcessFunction)
-        assert isinstance(self._element, KeyedElementContext)
         context: Any = TimerContext(self._element, domain)
         try:
             while (timer := timers.pop_due(now_ms)) is not None:
