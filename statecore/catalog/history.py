@@ -7,7 +7,7 @@ import dataclasses
 from sqlalchemy import delete, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import Queries, one
 from statecore.catalog.records import SavepointRecord
 
 savepoints = tables.savepoints
@@ -40,9 +40,6 @@ class History(Queries):
             reason: Why it was taken.
             created_ms: When; None for now.
 
-        Raises:
-            UnknownJobError: The job is not registered.
-
         """
         with self._write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
@@ -71,5 +68,4 @@ class History(Queries):
         """Return the job's savepoints, newest first."""
         query = select(savepoints).where(savepoints.c.job == job)
         order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
-        with self._database.read() as connection:
-            return records(connection.execute(query.order_by(*order).limit(limit)).all(), SavepointRecord)
+        return self._all(query.order_by(*order).limit(limit), SavepointRecord)

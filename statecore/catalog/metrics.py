@@ -13,7 +13,7 @@ from operator import itemgetter
 from sqlalchemy import Connection, Table, delete, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import (
     BacklogRecord,
     EpochRecord,
@@ -59,9 +59,6 @@ class Metrics(Queries):
             operators: What its subtasks did.
             key_groups: Its keyed state, when it was sampled.
 
-        Raises:
-            UnknownJobError: The job is not registered.
-
         """
         with self._write_job(epoch.job) as connection:
             known = (
@@ -98,17 +95,13 @@ class Metrics(Queries):
         if until_ms is not None:
             query = query.where(epochs.c.committed_ms < until_ms)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(*order).limit(limit)).all()
-            return records(rows[::-1], EpochRecord)
+        return self._all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
 
     def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
         """Return the metrics of the job's subtasks in its newest epochs, in commit order."""
         query = select(subtasks).where(subtasks.c.job == job)
         order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(*order).limit(limit)).all()
-            return records(rows[::-1], SubtasksRecord)
+        return self._all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
 
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
         """Return the newest sample of keyed state per key group, of each keyed operator by uid."""
@@ -125,12 +118,7 @@ class Metrics(Queries):
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
-        """Record a measurement of the backlog; it is kept for a day.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Record a measurement of the backlog; it is kept for a day."""
         with self._write_job(job) as connection:
             made = BacklogRecord(job, self._clock.now_ms(), generation, tuple(sources))
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
@@ -143,8 +131,7 @@ class Metrics(Queries):
         query = select(backlogs).where(backlogs.c.job == job, backlogs.c.measured_ms >= since_ms)
         if until_ms is not None:
             query = query.where(backlogs.c.measured_ms < until_ms)
-        with self._database.read() as connection:
-            return records(connection.execute(query.order_by(backlogs.c.measured_ms)).all(), BacklogRecord)
+        return self._all(query.order_by(backlogs.c.measured_ms), BacklogRecord)
 
     def figures(self, job: str) -> JobFigures:
         """Return the current figures of a job."""
@@ -193,9 +180,7 @@ class Metrics(Queries):
 
     def _newest_backlog(self, job: str, epoch: EpochRecord | None) -> BacklogRecord | None:
         query = select(backlogs).where(backlogs.c.job == job).order_by(backlogs.c.measured_ms.desc()).limit(1)
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        between = None if row is None else record(row, BacklogRecord)
+        between = next(iter(self._all(query, BacklogRecord)), None)
         if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
             return between
         return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.queries import Queries, again_after_conflict, one, record
 from statecore.catalog.records import RequestKind, RequestRecord
 from statecore.errors import CatalogError, UnknownRecordError
 
@@ -21,23 +20,14 @@ _TO_SUPERVISOR: RequestKind = "check_job_file"
 class Requests(Queries):
     """Queries on requests."""
 
+    @again_after_conflict
     def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
         """Send a request to the job's driver; the same key again returns the same request, in any state.
 
         Raises:
-            UnknownJobError: The job is not registered.
             CatalogError: The key belongs to another request.
 
         """
-        try:
-            return self._request(job, kind, arguments, idempotency_key)
-        except IntegrityError:
-            # Another job used the key since the check; the second attempt finds and names it.
-            return self._request(job, kind, arguments, idempotency_key)
-
-    def _request(
-        self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str
-    ) -> RequestRecord:
         with self._write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
@@ -73,9 +63,6 @@ class Requests(Queries):
             job: Name of the job.
             under_way: Requests that the caller is carrying out; they are left out.
 
-        Raises:
-            UnknownJobError: The job is not registered.
-
         """
         unfinished = (
             select(requests)
@@ -105,8 +92,7 @@ class Requests(Queries):
     def requests_to_supervisor(self) -> list[RequestRecord]:
         """Return the unfinished requests to check a job file, of all jobs, oldest first."""
         unfinished = select(requests).where(requests.c.kind == _TO_SUPERVISOR, requests.c.state == "pending")
-        with self._database.read() as connection:
-            return records(connection.execute(unfinished.order_by(requests.c.id)).all(), RequestRecord)
+        return self._all(unfinished.order_by(requests.c.id), RequestRecord)
 
     def finish_request(
         self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None
@@ -120,7 +106,6 @@ class Requests(Queries):
 
         Raises:
             ValueError: Not exactly one of ``result`` and ``error`` is given.
-            UnknownRecordError: There is no such request.
 
         """
         if (result is None) == (error is None):
@@ -140,12 +125,7 @@ class Requests(Queries):
             return _get(connection, found.id)
 
     def get_request(self, request_id: int) -> RequestRecord:
-        """Return a request.
-
-        Raises:
-            UnknownRecordError: There is no such request.
-
-        """
+        """Return a request."""
         with self._database.read() as connection:
             return _get(connection, request_id)
 
