@@ -184,8 +184,7 @@ def _checked(index: int, field: _Field, value: object) -> object:
     except MisfitError as misfit:
         inside = "" if misfit.value is value else f" (in {reprlib.repr(value)})"
         raise StateTypeError(
-            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field "
-            f"{index}; "
+            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field {index}; "
             f"expected a value that fits {misfit.expected}, of the key type {field.ddl}. "
             "Convert the value, or declare the key with its real type."
         ) from None

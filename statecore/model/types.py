@@ -65,9 +65,9 @@ class DataType(ABC):
         """Return Spark's Arrow type for this type."""
 
     @property
-    @abstractmethod
     def key_problem(self) -> str | None:
         """Why the type cannot be a key, and what to do; None when it can."""
+        return None
 
     @property
     def is_key_type(self) -> bool:
@@ -94,11 +94,6 @@ class AtomicType(DataType):
         """Return the Arrow type; a timestamp counts microseconds, in UTC."""
         return _ARROW_ATOMS[self.name]
 
-    @property
-    def key_problem(self) -> str | None:
-        """None: every atomic type can be a key."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class DecimalType(DataType):
@@ -120,11 +115,6 @@ class DecimalType(DataType):
     def arrow(self) -> pa.DataType:
         """Return the 128-bit decimal."""
         return pa.decimal128(self.precision, self.scale)
-
-    @property
-    def key_problem(self) -> str | None:
-        """None: a decimal can be a key."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
