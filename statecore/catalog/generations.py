@@ -95,11 +95,8 @@ class Generations(Queries):
             newest = newest_generation(connection, job)
             if found.ended or newest is None or newest.generation > generation:
                 return False
-            values: dict[str, Any] = {"state": state, "heartbeat_ms": self._clock.now_ms()}
-            if lineage is not None:
-                values["lineage"] = lineage
-            if epoch is not None:
-                values["epoch"] = epoch
+            given = {"state": state, "heartbeat_ms": self._clock.now_ms(), "lineage": lineage, "epoch": epoch}
+            values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True
 

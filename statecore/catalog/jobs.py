@@ -118,11 +118,9 @@ class Jobs(Queries):
         """
         with self._write_job(job) as connection:
             found = get_job(connection, job)
-            values: dict[str, Any] = {"updated_ms": self._clock.now_ms()}
-            if state is not None:
-                values["desired_state"] = state
-            if artifact is not None:
-                values["artifact"] = artifact
+            given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
+            values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+            values["updated_ms"] = self._clock.now_ms()
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
@@ -134,8 +132,6 @@ class Jobs(Queries):
                 generations = tables.generations.c
                 newest = select(func.max(generations.generation)).where(generations.job == job)
                 values["start_after_generation"] = connection.execute(newest).scalar() or 0
-            if allow_non_restored_state is not None:
-                values["allow_non_restored_state"] = allow_non_restored_state
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
             return get_job(connection, job)
 

@@ -82,12 +82,7 @@ def start_job(
 
 
 def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, Any]:
-    """Return what to wish for to start a job from a savepoint.
-
-    Raises:
-        ConfigurationError: Epochs were committed that it does not hold, and nobody said to leave them behind.
-
-    """
+    """Return the wishes of a start from a savepoint; refuse to leave later epochs behind without a word."""
     own = CheckpointStore.at(job.store)
     # Where it lies is settled here, by the directory of whoever asked.
     store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)

@@ -1,7 +1,7 @@
 """Spark DDL types, parsed with sqlglot into a small tree.
 
 PySpark needs a running session to parse DDL; this module does not. Types that open files cannot store without loss
-(variant, void, intervals, time) are refused.
+(variant, void, intervals, time) are refused with UnsupportedTypeError, as is text that is no DDL.
 
 ::
 
@@ -240,32 +240,17 @@ class StructType(DataType):
 
 
 def parse_type(ddl: str) -> DataType:
-    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a type, or not one that state supports.
-
-    """
+    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``."""
     return _parse_type(_text(ddl))
 
 
 def parse_schema(ddl: str) -> tuple[Field, ...]:
-    """Parse the columns of a row, e.g. ``k string, total bigint``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a list of columns, or state does not support a type.
-
-    """
+    """Parse the columns of a row, e.g. ``k string, total bigint``."""
     return _parse_schema(_text(ddl))
 
 
 def parse_row(ddl: str) -> tuple[Field, ...]:
-    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is none of these, or state does not support a type.
-
-    """
+    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``."""
     return _parse_row(_text(ddl))
 
 

@@ -157,12 +157,7 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
         self.parallelism = parallelism
 
     def windowed(self) -> tuple[KeyedStateBackend, WindowTimers]:
-        """Return keyed state and timers for windows; a function that has windows has no other timers.
-
-        Raises:
-            StateError: The function has no keys.
-
-        """
+        """Return keyed state and timers for windows; a function that has windows has no other timers."""
         backend = self._backend
         self.windows = WindowTimers(backend)
         return backend, self.windows

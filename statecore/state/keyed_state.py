@@ -338,12 +338,7 @@ class HeapMapState(HeapState):
 
 
 class HeapReducingState(HeapState):
-    """One value per key, into which every added one is folded.
-
-    Attributes:
-        reduce: The function that folds.
-
-    """
+    """One value per key, into which every added one is folded."""
 
     __slots__ = ("reduce",)
 
@@ -375,12 +370,7 @@ class HeapReducingState(HeapState):
 
 
 class HeapAggregatingState(HeapState):
-    """One accumulator per key, into which every added value is folded.
-
-    Attributes:
-        aggregate: The function that folds.
-
-    """
+    """One accumulator per key, into which every added value is folded."""
 
     __slots__ = ("aggregate",)
 

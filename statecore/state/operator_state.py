@@ -69,10 +69,6 @@ class OperatorListState:
     """The elements that this subtask holds; they have no key.
 
     Attributes:
-        name: The state's name.
-        mode: Split or union.
-        type: Canonical Spark DDL of an element.
-        strategy: How a split list is cut at a rescale.
         changed: Whether it has to be saved: it is new, was migrated, is to be cut otherwise, or was written. A write of
             equal elements counts; one that has nothing to add or remove does not.
 
@@ -190,13 +186,7 @@ class _BroadcastEntries:
 
 
 class ReadOnlyBroadcastMapState(_BroadcastEntries):
-    """A broadcast state for the side that is not broadcast: current and read-only.
-
-    Attributes:
-        name: The state's name.
-        key_type: Spark DDL of a key.
-
-    """
+    """A broadcast state for the side that is not broadcast: current and read-only."""
 
     __slots__ = ()
 
@@ -228,10 +218,6 @@ class BroadcastMapState(_BroadcastEntries):
     """A map of which every subtask holds a copy.
 
     Attributes:
-        name: The state's name.
-        type: Canonical Spark DDL, ``map<k,v>``.
-        key_type: Spark DDL of a key.
-        value_type: Spark DDL of a value.
         read_only: The view for the side that is not broadcast.
         changed: Whether it has to be saved: it is new, was migrated, or was written. A write of an equal value counts;
             one that has nothing to put or remove does not.

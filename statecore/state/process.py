@@ -361,12 +361,7 @@ def fires_timers(function: UserFunction) -> bool:
 
 
 def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:
-    """Check that a function can run on a stream.
-
-    Raises:
-        ConfigurationError: It is no function, or one for another kind of stream.
-
-    """
+    """Refuse with ConfigurationError what is no function, or one for another kind of stream."""
     kinds: dict[tuple[bool, bool], type] = {
         (False, False): ProcessFunction,
         (True, False): KeyedProcessFunction,

@@ -54,10 +54,6 @@ class S3FileStore:
 
         boto3 repeats a put whose answer was lost, and the repeat finds the file it created: so each file carries the
         id of its writer.
-
-        Raises:
-            AlreadyExistsError: The file exists.
-
         """
         writer = uuid.uuid4().hex
         with self._translated_errors(path):
