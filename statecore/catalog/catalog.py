@@ -32,7 +32,7 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
             its subclasses, when the database cannot be reached, and CatalogSchemaError when its tables are missing or
             those of another release; UnknownJobError when a job is not registered, and UnknownRecordError when there is
-            no such request, rescale run or decision.
+            no such generation, request, rescale run or decision.
 
     """
 

@@ -20,12 +20,7 @@ class Clusters(Queries):
 
     @again_after_conflict
     def register_cluster(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
-        """Add a cluster or update an existing one; ``workers`` becomes the desired size.
-
-        Raises:
-            ConfigurationError: The name cannot be part of a file name, or the size is negative.
-
-        """
+        """Add a cluster or update an existing one; ``workers`` becomes the desired size."""
         check_name("cluster", name)
         _check_workers(name, workers)
         values: dict[str, Any] = {"kind": kind, "settings": dict(settings), "desired_workers": workers}

@@ -69,15 +69,7 @@ class Database:
                 yield connection
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Upgrade the tables to the newest revision; any number of processes may do so at once.
-
-        Args:
-            only_if_new: Refuse tables of an older release: its programs may be running.
-
-        Raises:
-            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
-
-        """
+        """Upgrade the tables to the newest revision; any number of processes may do so at once."""
         with self._named():
             with self._reading.begin() as connection:
                 is_new, found = schema.is_new(connection), schema.revision(connection)

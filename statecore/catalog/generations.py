@@ -83,12 +83,7 @@ class Generations(Queries):
     ) -> bool:
         """Record that the driver lives, and its newest committed epoch.
 
-        Returns:
-            False when there is a higher generation or this one was ended: the caller must stop.
-
-        Raises:
-            UnknownRecordError: The generation was never claimed.
-
+        Returns False when there is a higher generation or this one was ended: the caller must stop.
         """
         with self._write_job(job) as connection:
             found = _get(connection, job, generation)
@@ -105,20 +100,8 @@ class Generations(Queries):
     ) -> bool:
         """Record that a running driver goes on at the requested parallelism; so will the next driver.
 
-        Args:
-            job: Name of the job.
-            generation: The driver's.
-            parallelism: Of the epochs to come.
-            request: Id of the request; it is done after this.
-            result: Its result.
-
-        Returns:
-            False when there is a higher generation, this one was ended, the job is wanted stopped, or the request is
-            finished: nothing is changed.
-
-        Raises:
-            UnknownRecordError: The generation was never claimed.
-
+        The request is done after this. When there is a higher generation, this one was ended, the job is wanted
+        stopped, or the request is finished, nothing is changed and False is returned.
         """
         with self._write_job(job) as connection:
             found, newest = _get(connection, job, generation), newest_generation(connection, job)
@@ -145,12 +128,7 @@ class Generations(Queries):
         state: Literal["stopped", "failed"],
         error: str | None = None,
     ) -> GenerationRecord:
-        """Record the end of a generation; the first end stays.
-
-        Raises:
-            UnknownRecordError: The generation was never claimed.
-
-        """
+        """Record the end of a generation; the first end stays."""
         with self._write_job(job) as connection:
             found = _get(connection, job, generation)
             if found.ended:
@@ -160,12 +138,7 @@ class Generations(Queries):
     def import_generation(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:
-        """Record a generation that another catalog claimed, as stopped; those to come have higher numbers.
-
-        Raises:
-            CatalogError: The job has this generation, or a later one.
-
-        """
+        """Record as stopped a generation that another catalog claimed; refused when the job has it, or a later one."""
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             newest = newest_generation(connection, job)
@@ -190,12 +163,7 @@ class Generations(Queries):
             )
 
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
-        """Mark the newest generation failed if its heartbeats are missing for too long.
-
-        Returns:
-            The generation as it is now, or None if it is alive, had ended before, or there is none.
-
-        """
+        """Mark the newest generation failed, and return it, if its heartbeats are missing for too long; else None."""
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             newest = newest_generation(connection, job)

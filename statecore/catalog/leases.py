@@ -56,11 +56,7 @@ class Leases(Queries):
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
         """Restore the job that the lease saved, from its newest epoch; renew the lease.
 
-        Args:
-            job: Name of the job.
-            owner: The lease's owner.
-            ttl_ms: Time until the renewed lease expires.
-            reason: Why; the error of the job's unfinished requests.
+        The reason becomes the error of the job's unfinished requests.
 
         Raises:
             LeaseHeldError: Another owner has the lease by now.
@@ -91,11 +87,8 @@ class Leases(Queries):
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
-        A job whose run has ended, done or rolled back, stays as it is.
-
-        Returns:
-            The expired lease, or None if it was renewed, released or replaced in the meantime.
-
+        A job whose run has ended, done or rolled back, stays as it is. Returns the expired lease, or None if it was
+        renewed, released or replaced in the meantime.
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()

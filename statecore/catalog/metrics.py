@@ -52,20 +52,9 @@ class Metrics(Queries):
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record the metrics of a committed epoch; a recorded epoch stays as it is.
-
-        Args:
-            epoch: The epoch.
-            operators: What its subtasks did.
-            key_groups: Its keyed state, when it was sampled.
-
-        """
+        """Record a committed epoch, its subtasks, and its keyed state when sampled; a recorded epoch stays as it is."""
         with self._write_job(epoch.job) as connection:
-            known = (
-                epochs.c.job == epoch.job,
-                epochs.c.lineage == epoch.lineage,
-                epochs.c.epoch == epoch.epoch,
-            )
+            known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
                 return
             connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
@@ -82,15 +71,7 @@ class Metrics(Queries):
     def epochs(
         self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
     ) -> list[EpochRecord]:
-        """Return the job's epochs in the order of their commits.
-
-        Args:
-            job: Name of the job.
-            limit: At most the newest so many.
-            since_ms: Committed then or later.
-            until_ms: Committed before then.
-
-        """
+        """Return the job's newest epochs in the order of their commits; ``until_ms`` is exclusive."""
         query = select(epochs).where(epochs.c.job == job, epochs.c.committed_ms >= since_ms)
         if until_ms is not None:
             query = query.where(epochs.c.committed_ms < until_ms)
@@ -139,24 +120,13 @@ class Metrics(Queries):
         return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
 
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
-        """Return a job's figures for a chart, one point for each step of time.
-
-        Args:
-            job: Name of the job.
-            since_ms: Where the first step begins.
-            until_ms: Where the last one ends, at the latest.
-            step_ms: Length of a step.
-
-        Raises:
-            ValueError: The step is not positive.
-
-        """
+        """Return a job's figures for a chart, one point for each step of time; the last may be shorter."""
         if step_ms < 1:
             raise ValueError(f"found a step of {step_ms} ms; expected 1 ms at least; give a longer one")
         committed = self.epochs(job, since_ms=since_ms, until_ms=until_ms)
         measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
-        for each in self.backlogs(job, since_ms=since_ms, until_ms=until_ms):
-            measured.append((each.measured_ms, each.sources))
+        between = self.backlogs(job, since_ms=since_ms, until_ms=until_ms)
+        measured += [(each.measured_ms, each.sources) for each in between]
         in_step: dict[int, list[EpochRecord]] = defaultdict(list)
         for epoch in committed:
             in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)

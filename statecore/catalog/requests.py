@@ -22,12 +22,7 @@ class Requests(Queries):
 
     @again_after_conflict
     def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
-        """Send a request to the job's driver; the same key again returns the same request, in any state.
-
-        Raises:
-            CatalogError: The key belongs to another request.
-
-        """
+        """Send a request to the job's driver; the same key again returns the same request, and another's is refused."""
         with self._write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
@@ -57,12 +52,7 @@ class Requests(Queries):
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
         A request that an earlier driver accepted and did not finish is returned again: that driver is dead, or it would
-        not have been replaced.
-
-        Args:
-            job: Name of the job.
-            under_way: Requests that the caller is carrying out; they are left out.
-
+        not have been replaced. Requests ``under_way`` are those that the caller is carrying out.
         """
         unfinished = (
             select(requests)
@@ -97,17 +87,7 @@ class Requests(Queries):
     def finish_request(
         self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None
     ) -> RequestRecord:
-        """Record the outcome of a request; the first outcome stays.
-
-        Args:
-            request_id: Id of the request.
-            result: Its result (``done``).
-            error: Why it failed (``failed``).
-
-        Raises:
-            ValueError: Not exactly one of ``result`` and ``error`` is given.
-
-        """
+        """Record either the result of a request or the error it failed with; the first outcome stays."""
         if (result is None) == (error is None):
             raise ValueError("found both or neither of result and error; expected one; give what came of the request")
         with self._database.write() as connection:

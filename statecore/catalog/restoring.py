@@ -37,14 +37,7 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
 
     Idempotent. A driver that the change has not touched goes on. A job file that is restored after another one ran may
     leave behind the state that the other one added.
-
-    Args:
-        connection: A write transaction that has locked the job.
-        name: The job.
-        before: The job before the change.
-        reason: The error of its unfinished requests, and of the driver.
-        now_ms: The time.
-
+    The connection has locked the job. The reason becomes the error of its unfinished requests and of the driver.
     """
     job = get_job(connection, name)
     configured = {field: getattr(before, field) for field in _CONFIGURED}

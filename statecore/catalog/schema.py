@@ -50,16 +50,7 @@ def is_new(connection: Connection) -> bool:
 
 
 def require_head(connection: Connection, name: str) -> None:
-    """Refuse to work with the tables of another release.
-
-    Args:
-        connection: To the catalog.
-        name: Name of the catalog in the error.
-
-    Raises:
-        CatalogSchemaError: The tables are missing, or of an older or newer release.
-
-    """
+    """Refuse missing tables and those of another release with CatalogSchemaError, which names the catalog."""
     found, expected = revision(connection), head()
     if found == expected:
         return
