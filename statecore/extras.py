@@ -34,7 +34,8 @@ def refuse_pyspark_client() -> None:
         ConfigurationError: ``pyspark-client`` is installed, too; Airflow's Spark provider asks for it.
 
     """
-    if not list(distributions(name="pyspark-client")):
+    # Without a distribution of PySpark, it comes from SPARK_HOME, where nothing was overwritten.
+    if not list(distributions(name="pyspark-client")) or not list(distributions(name="pyspark")):
         return
     raise ConfigurationError(
         f"found pyspark-client installed for {sys.executable}; expected pyspark alone: both write the same files; "

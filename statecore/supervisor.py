@@ -227,7 +227,7 @@ class Supervisor:
         try:
             command = self._launch(job, claimed)
             driver = spawn(command, environment=spark_environment(), log_path=Path(claimed.log_path))
-        except (StatecoreError, OSError) as error:
+        except Exception as error:
             self._catalog.end_generation(job.name, claimed.generation, state="failed", error=str(error))
             log.error("job %r: generation %d cannot be started: %s", job.name, claimed.generation, error)
             return

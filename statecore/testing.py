@@ -281,6 +281,7 @@ class _Harness:
     @contextmanager
     def _naming(self) -> Iterator[None]:
         """Add a note to a function's own error: where it was and on what."""
+        self._operator.failed_on = ""
         try:
             yield
         except Exception as error:

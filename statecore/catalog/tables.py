@@ -111,6 +111,7 @@ requests = Table(
     Column("updated_ms", BigInteger, nullable=False),
     UniqueConstraint("idempotency_key"),
     Index(None, "job", "state"),
+    Index(None, "kind", "state"),
 )
 
 savepoints = Table(

@@ -12,7 +12,13 @@ from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
 from statecore.operations.downtime import downtime_words, expected_downtime
-from statecore.operations.rescaling import BeginRescale, RescaleRequest, rescale_steps
+from statecore.operations.rescaling import (
+    REWRITE_TIMEOUT_S,
+    BeginRescale,
+    RescaleRequest,
+    require_free,
+    rescale_steps,
+)
 
 
 class Method(StrEnum):
@@ -69,11 +75,13 @@ def rescale(
         reason=reason,
     )
     with Catalog(catalog) as opened:
+        change = shell_change(opened, name)
+        # First: while another run changes the job, its state is no reason for a refusal.
+        require_free(opened, name, change.run_id)
         job, resolved = request.checked(opened), request.resolved(opened)
         downtime = downtime_words(resolved, expected_downtime(opened.rescale_runs(name), resolved))
         note(f"{name}: method {resolved}; expected downtime: {downtime}")
-        change = shell_change(opened, name)
-        lease, *steps = rescale_steps(change, request)
+        lease, *steps = rescale_steps(change, request, max(timeout_s, REWRITE_TIMEOUT_S))
         assert isinstance(lease, BeginRescale)
         results = carry_out(lease, steps, timeout_s)
         run = opened.rescale_run(change.run_id)

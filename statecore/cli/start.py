@@ -59,7 +59,7 @@ def start_job(
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}
         if start_from is not None:
-            wishes = {**_beginning(job, start_from, roll_back), "claims_savepoint": claim}
+            wishes = {**_beginning(job, start_from, roll_back, claim), "claims_savepoint": claim}
         wanted = opened.set_desired(
             name,
             state="running",
@@ -81,11 +81,16 @@ def start_job(
     print(f"{name} is to run{beginning}; the supervisor starts its driver")
 
 
-def _beginning(job: JobRecord, start_from: str, roll_back: bool) -> dict[str, Any]:
-    """Return the wishes of a start from a savepoint; refuse to leave later epochs behind without a word."""
+def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:
+    """Return what the catalog has to record for a start from a savepoint; refuse to lose epochs without --roll-back."""
     own = CheckpointStore.at(job.store)
-    # Where it lies is settled here, by the directory of whoever asked.
+    # A relative path is resolved here, against the directory of this shell.
     store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
+    if claim and asked.savepoint is None:
+        raise ConfigurationError(
+            f"found a checkpoint at {store.describe(path)}; expected a savepoint with --claim, because a checkpoint "
+            f"belongs to job {asked.job!r}; leave --claim out, or take a savepoint"
+        )
     newest = own.newest()
     if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
         raise ConfigurationError(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from statecore.catalog import Catalog
 from statecore.cli.lease import LEASE_TTL_MS, LeaseRenewal, shell_run
@@ -43,21 +46,38 @@ def carry_out(
     restored first.
     """
     change = lease.change
-    with LeaseRenewal(change.catalog, change.job, change.run_id) as renewal:
-        shell = _Shell(change, renewal, timeout_s)
-        try:
-            shell.perform(lease)
-        except BaseException as error:
-            lease.abandon(error)
-            raise
+    renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
+    shell = _Shell(change, renewal, timeout_s)
+    try:
+        shell.perform(lease)
+    except BaseException as error:
+        lease.abandon(error)
+        raise
+    with renewal, _ended_as_by_ctrl_c():
         try:
             return {step.name: shell.perform(step) for step in steps}
         except BaseException as error:
             if rolls_back:
                 shell.roll_back(error)
             else:
-                change.catalog.release_lease(change.job, change.run_id)
+                # A catalog that is away must not hide the error itself.
+                with suppress(StatecoreError):
+                    change.catalog.release_lease(change.job, change.run_id)
             raise
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """End on a closed terminal and on SIGTERM as on Ctrl-C: else the lease expires, and a stopped job starts again."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Shell:
@@ -86,13 +106,14 @@ class _Shell:
             try:
                 step.ask()
                 self._wait(step)
-                return step.end()
+                with self._spinner(step):
+                    return step.end()
             finally:
                 step.cancel()
 
     def _wait(self, step: Step) -> None:
         deadline = time.monotonic() + max(self._timeout_s, step.patience_ms() / 1000)
-        with spinner(f"{self._change.job}: {step.name}: waiting for {step.expected}"):
+        with self._spinner(step, f": waiting for {step.expected}"):
             while (finding := step.observe()).status is Status.WAITING:
                 self._renewal.check()
                 if time.monotonic() > deadline:
@@ -101,13 +122,19 @@ class _Shell:
                 time.sleep(POLL_S)
         finding.check()
 
+    def _spinner(self, step: Step, doing: str = "") -> AbstractContextManager[None]:
+        return spinner(f"{self._change.job}: {step.name}{doing}")
+
     def roll_back(self, error: BaseException) -> None:
         """Restore the job, without waiting on Ctrl-C; if that fails, the supervisor does it when the lease expires."""
         step = Rollback(change=self._change)
-        with suppress(StatecoreError):
-            if not isinstance(error, Exception) and self._change.run() is not None:
-                self._change.catalog.update_rescale_run(self._change.run_id, error=f"ended by {type(error).__name__}")
-            if step.begin() is not None:
+        try:
+            run = self._change.run()
+            if run is not None and run.state == "running" and not isinstance(error, Exception):
+                self._change.catalog.update_rescale_run(run.run_id, error=f"ended by {type(error).__name__}")
+            begun = step.begin()
+            if begun is not None:
+                note(begun.message)
                 return
             step.ask()
             try:
@@ -116,4 +143,7 @@ class _Shell:
                 step.end()
                 note(step.outcome)
             except StatecoreError as failure:
-                note(step.give_up(failure))
+                step.give_up(failure)
+                note(step.outcome)
+        except StatecoreError as failure:
+            note(f"not rolled back here: {failure}; the supervisor restores the job when the lease expires")

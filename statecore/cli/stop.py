@@ -19,7 +19,9 @@ def stop_job(
     name: JobName,
     catalog: CatalogUrl,
     reason: Annotated[str, typer.Option(help="Why, kept with the savepoint.")] = "by hand",
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the savepoint.")] = 120.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for the savepoint and the end of the driver.")
+    ] = 300.0,
     as_json: AsJson = False,
 ) -> None:
     """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path.
@@ -35,7 +37,7 @@ def stop_job(
         try:
             path = carry_out(TakeLease(change=change), [stop], timeout_s, rolls_back=False)[stop.name]
         except StepFailedError as error:
-            raise RequestFailedError(f"{name} is to stop, but without a savepoint: {error}") from error
+            raise RequestFailedError(f"{name} is to stop: {error}") from error
         store = change.store()
         url = None if path is None else store.describe(path)
         if url is None:
@@ -50,4 +52,4 @@ def _kept(store: CheckpointStore) -> str:
     newest = store.newest()
     if newest is None:
         return "it has not committed an epoch, so there is no savepoint"
-    return f"no savepoint was made: a start goes on from epoch {newest.epoch} of lineage {newest.lineage}"
+    return f"this command made no savepoint; a start goes on from epoch {newest.epoch} of lineage {newest.lineage}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,28 +13,30 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from statecore.cluster.processes import kill_session
 from statecore.errors import JobDefinitionError, MissingFileError
 from statecore.storage import open_store, split_url
 
 # Whatever else is in the environment may be a credential, and a job file runs code.
 _PASSED_ON = (
-    "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR",
+    "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR", "LD_LIBRARY_PATH",
 )  # fmt: skip
 _CHILD = ("-m", "statecore.runtime.job_file_check")
 _OWN = ("statecore", "pyspark")
+_TIMEOUT_S = 45.0
 
 
 def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
-    It is fetched here, and run in a child process without credentials.
+    It is fetched here, and run in a child process without the environment's credentials.
 
     Args:
         artifact: Path or URL of the job file.
         settings: What the file reads as ``job.settings``.
 
     Returns:
-        What could not be checked, because a package is missing here; None when all was.
+        What could not be checked, because a package or a variable is missing here; None when all was.
 
     Raises:
         JobDefinitionError: The file is missing or wrong; the message has the line and the reason.
@@ -74,21 +77,32 @@ def _source(artifact: str) -> bytes:
 
 def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
     """Run ``build(job)`` of a local file; return what could not be checked."""
-    done = subprocess.run(
+    child = subprocess.Popen(
         [sys.executable, *_CHILD],
-        input=json.dumps({"path": path, "settings": dict(settings)}),
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        errors="replace",
+        start_new_session=True,
     )
-    if done.returncode == -signal.SIGALRM:
-        raise _wrong(f"{artifact}: it did not return in time, though it is to describe the job and read nothing")
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise _wrong(f"{artifact}: Python ended with {done.returncode}, {last}")
-    wrong = json.loads(done.stdout.splitlines()[-1])
+    try:
+        # The child has an alarm of its own, which a job file may disable; what it started may keep the pipes open.
+        output, errors = child.communicate(json.dumps({"path": path, "settings": dict(settings)}), _TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise _late(artifact) from None
+    finally:
+        kill_session(child.pid)
+        child.wait()
+    if child.returncode == -signal.SIGALRM:
+        raise _late(artifact)
+    try:
+        wrong = json.loads(output.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (errors.strip().splitlines() or ["no output"])[-1]
+        raise _wrong(f"{artifact}: Python ended with {child.returncode} and without an answer, {last}") from None
     if wrong is None:
         return None
     place, missing = artifact, wrong["missing_module"]
@@ -96,9 +110,16 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
         place = artifact.removesuffix(artifact.rpartition("/")[2]) + wrong["place"]
     if missing is not None and missing.partition(".")[0] not in _OWN:
         return f"{place} imports {missing}, which is not installed here, so build(job) was not run"
+    variable = re.match(r"KeyError: '(\w+)'", wrong["reason"])
+    if variable is not None and variable[1] in os.environ and variable[1] not in _PASSED_ON:
+        return f"{place} reads the environment variable {variable[1]}, which is kept from the check"
     if wrong["explained"] is not None:
         raise JobDefinitionError(f"{place}: {wrong['explained'].replace(path, artifact)}")
     raise _wrong(f"{place}: {wrong['reason'].replace(path, artifact)}")
+
+
+def _late(artifact: str) -> JobDefinitionError:
+    return _wrong(f"{artifact}: it did not return in time, though it is to describe the job and read nothing")
 
 
 def _wrong(what: str) -> JobDefinitionError:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import StatecoreError
+from statecore.errors import CatalogError, StatecoreError
 from statecore.operations.job_file_check import check_job_file
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class JobFileChecks:
             error = _wrong(artifact, self._catalog.job(request.job).settings)
             self._catalog.finish_request(request.id, result={} if error is None else None, error=error)
             log.info("job %r: checked %s: %s", request.job, artifact, error or "sound")
-        except Exception:
-            # Asked again with the next pass, when the catalog can be reached.
+        except CatalogError:
+            # Answered with a later pass, when the catalog can be reached.
             log.exception("request %d to check a job file could not be answered", request.id)
         finally:
             self._under_way.discard(request.id)
@@ -50,6 +50,9 @@ def _wrong(artifact: str, settings: Mapping[str, str]) -> str | None:
         unchecked = check_job_file(artifact, settings)
     except StatecoreError as error:
         return str(error)
-    if unchecked is None:
+    except Exception as error:
+        log.exception("the check of %s failed", artifact)
+        return f"found that the check of {artifact} failed: {type(error).__name__}: {error}; expected an answer"
+    if unchecked is None or "environment variable" in unchecked:
         return None
     return f"found that {unchecked}; expected it where drivers run; install it on the supervisor's machine"

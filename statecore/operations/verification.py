@@ -78,7 +78,7 @@ class Verification:
         return health
 
     def _look(self, catalog: Catalog) -> Health:
-        failed = self._failed(catalog)
+        failed = failed_drivers(catalog, self._job)
         if len(failed) >= RESTART_LOOP:
             numbers = ", ".join(str(each.generation) for each in reversed(failed))
             raise UnhealthyJobError(
@@ -97,13 +97,6 @@ class Verification:
         health = assess(self._evidence(catalog, newest))
         found = f"generation {newest.generation} running at parallelism {self._parallelism}, {health.found}"
         return Health(health.is_healthy, found)
-
-    def _failed(self, catalog: Catalog) -> list[GenerationRecord]:
-        """Return the generations of this run that failed, newest first."""
-        lease = catalog.lease(self._job)
-        before = 0 if lease is None or lease.before is None else lease.before.generation
-        generations = catalog.generations(self._job, limit=_GENERATIONS)
-        return [each for each in generations if each.generation > before and each.state == "failed"]
 
     def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
         if newest.generation != self._generation:
@@ -127,3 +120,11 @@ def _describe(generation: GenerationRecord | None) -> str:
     if generation is None:
         return "none"
     return f"{generation.generation} {generation.state} {generation.error or ''}".rstrip()
+
+
+def failed_drivers(catalog: Catalog, job: str) -> list[GenerationRecord]:
+    """Return the generations that failed since the lease was taken, newest first."""
+    lease = catalog.lease(job)
+    before = 0 if lease is None else lease.before.generation
+    generations = catalog.generations(job, limit=_GENERATIONS)
+    return [each for each in generations if each.generation > before and each.state == "failed"]

@@ -26,8 +26,8 @@ def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: s
         values = [value if isinstance(value, tuple | list | dict) else (value,) for value in values]
     try:
         return to_arrow(values, row_type)
-    except _MISFITS:
-        _refuse_first(values, row_type, fields, purpose)
+    except _MISFITS as error:
+        _refuse_first(values, row_type, fields, purpose, error)
 
 
 def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
@@ -49,7 +49,9 @@ def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) 
         ) from error
 
 
-def _refuse_first(values: Sequence[Any], row_type: pa.DataType, fields: Sequence[Field], purpose: str) -> NoReturn:
+def _refuse_first(
+    values: Sequence[Any], row_type: pa.DataType, fields: Sequence[Field], purpose: str, misfit: Exception
+) -> NoReturn:
     for value in values:
         try:
             to_arrow([value], row_type)
@@ -58,7 +60,8 @@ def _refuse_first(values: Sequence[Any], row_type: pa.DataType, fields: Sequence
                 f"found the output {shortened(value)} {purpose}, which does not fit: {error}; expected the columns "
                 f"{_declared(fields)}; put out a tuple or dict of these columns, or declare others"
             ) from error
-    raise AssertionError("each output fits")
+    # Each output fits alone, and all of them together do not: too much for one column, say.
+    raise OutputTypeError(f"{misfit}; expected outputs {purpose} that fit one batch; put out fewer or smaller ones")
 
 
 def _declared(fields: Sequence[Field]) -> str:

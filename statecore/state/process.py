@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import GeneratorType
 from typing import Any
 
@@ -198,8 +198,11 @@ class ProcessOperator:
                 "KeyedBroadcastProcessFunction; connect the stream to a broadcast one"
             )
         self._moment.timestamp = timestamp
-        with self._naming(f"broadcast record {shortened(value)}"):
+        try:
             self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
+        except Exception:
+            self._fail(None, f"broadcast record {shortened(value)}")
+            raise
 
     def advance_watermark(self, watermark: int) -> None:
         """Advance the watermark and fire the timers that it reaches; it never goes back."""
@@ -223,7 +226,11 @@ class ProcessOperator:
                 self._function.snapshot_state(SnapshotContext(epoch))
 
     def close(self) -> None:
-        """End the function."""
+        """Close the function; after a failure, an error of the clean-up must not hide the failure."""
+        if self.failed_on:
+            with suppress(Exception):
+                self._function.close()
+            return
         with self._naming("in close"):
             self._function.close()
 

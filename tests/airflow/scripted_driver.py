@@ -33,6 +33,8 @@ class ScriptedDriver:
     Attributes:
         fail_next: Error with which the next generation fails while it starts.
         fail_at: By parallelism, the error with which every generation fails that starts at it.
+        fail_once_at: By parallelism, the error with which one generation fails that starts at it.
+        complaint: Why the cluster cannot grow.
         idle: Commit no epochs.
         refuse: Error with which every request is answered.
         deaf: Answer no request.
@@ -52,6 +54,8 @@ class ScriptedDriver:
         self._checks = JobFileChecks(self._catalog)
         self.fail_next: str | None = None
         self.fail_at: dict[int, str] = {}
+        self.fail_once_at: dict[int, str] = {}
+        self.complaint: str | None = None
         self._dead = threading.Event()
         self._buried = threading.Event()
         self.idle = False
@@ -94,7 +98,11 @@ class ScriptedDriver:
             self._checks.answer()
             if self.resize:
                 cluster = self._catalog.cluster("local")
-                self._catalog.report_cluster("local", ready_workers=cluster.desired_workers)
+                grows = cluster.desired_workers > cluster.ready_workers
+                if self.complaint is not None and grows:
+                    self._catalog.report_cluster("local", ready_workers=1, message=self.complaint)
+                else:
+                    self._catalog.report_cluster("local", ready_workers=cluster.desired_workers)
             if self._mine is not None:
                 self._drive(self._mine)
             elif self._catalog.job(self._job).desired_state == "running":
@@ -102,7 +110,10 @@ class ScriptedDriver:
 
     def _launch(self) -> None:
         claimed = self._catalog.claim_generation(self._job, log_path="driver-{generation}.log")
-        error, self.fail_next = self.fail_next or self.fail_at.get(claimed.parallelism), None
+        error = (
+            self.fail_next or self.fail_once_at.pop(claimed.parallelism, None) or self.fail_at.get(claimed.parallelism)
+        )
+        self.fail_next = None
         if error is not None:
             self._catalog.end_generation(self._job, claimed.generation, state="failed", error=error)
             return

@@ -37,7 +37,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
     stands still meanwhile.
 
     Args:
-        method: The rescale method that was planned; what the parameters say if empty.
+        method: The rescale method that was planned.
         **kwargs: See ``StepOperator``.
 
     """
@@ -51,9 +51,10 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
         self.method = method
 
     def fields(self, context: Context) -> dict[str, Any]:
-        """Return what is asked for, by the method that was planned and perhaps approved."""
-        request = RescaleParams.of(context["params"]).request()
-        return {"request": msgspec.structs.replace(request, method=self.method) if self.method else request}
+        """Return what is asked for; ``auto`` stays what a person approved, and is else what suits now."""
+        params = RescaleParams.of(context["params"])
+        is_approved = params.approval and self.method
+        return {"request": msgspec.structs.replace(params, method=self.method) if is_approved else params}
 
     def execute(self, context: Context) -> None:
         """Take the lease, record the run, and skip what it does not need."""

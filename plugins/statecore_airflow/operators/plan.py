@@ -31,13 +31,14 @@ class PlanOperator(CatalogOperator, SkipMixin):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, plan, and show."""
-        params, run = RescaleParams.of(context["params"]), change_id(context)
+        run = change_id(context)
         with self.catalog() as catalog:
+            params = RescaleParams.of(context["params"])
             fault_point("plan", Place.BEGUN)
             # The lease would refuse it later, perhaps after a person was asked to approve the plan. It comes first,
             # because the state a job is in while another run changes it is no reason for a refusal.
             require_free(catalog, params.job, run)
-            planned = plan(catalog, params.request(), check=find_run(catalog, run) is None)
+            planned = plan(catalog, params, check=find_run(catalog, run) is None)
         text, state, downtime = planned.markdown(), planned.state, planned.downtime
         self.log.info("%s", text)
         result = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from airflow.sdk import Context
@@ -38,17 +40,13 @@ class StepOperator(CatalogOperator):
         """Begin the step, or go on where an earlier attempt left off."""
         with self.catalog() as catalog:
             step = self._made(catalog, context)
-            try:
-                with step.noting():
-                    begun = step.begin()
-                    if begun is None:
-                        fault_point(step.name, Place.BEGUN)
-                        step.ask()
-                        self._wait(catalog, step)
-                        return self._end(step)
-            except (StatecoreError, AirflowFailException) as error:
-                self._failed(step, error)
-                raise
+            with self._trying(context, step):
+                begun = step.begin()
+                if begun is None:
+                    fault_point(step.name, Place.BEGUN)
+                    step.ask()
+                    self._wait(catalog, step)
+                    return self._end(step)
         self.log.info("%s", begun.message)
         if begun.status is Status.SKIPPED:
             raise AirflowSkipException(begun.message)
@@ -58,14 +56,10 @@ class StepOperator(CatalogOperator):
         """Go on after the trigger has fired."""
         with self.catalog() as catalog:
             step = self._made(catalog, context)
-            try:
-                with step.noting():
-                    self.judge(event_finding(event))
-                    step.hold_lease()
-                    return self._end(step)
-            except (StatecoreError, AirflowFailException) as error:
-                self._failed(step, error)
-                raise
+            with self._trying(context, step):
+                self.judge(event_finding(event))
+                step.hold_lease()
+                return self._end(step)
 
     def given_up(self, step: Any, error: Exception) -> None:
         """Do what remains to be done after a failure that is not retried."""
@@ -100,9 +94,20 @@ class StepOperator(CatalogOperator):
         fault_point(step.name, Place.ENDED)
         return result
 
-    def _failed(self, step: Step, error: Exception) -> None:
-        if not isinstance(error, StatecoreError) or not is_retryable(error):
-            self.given_up(step, error)
+    @contextmanager
+    def _trying(self, context: Context, step: Step) -> Iterator[None]:
+        """Record why the step fails; after a failure that is not retried, do what remains to be done."""
+        try:
+            with step.noting():
+                yield
+        except (StatecoreError, AirflowFailException) as error:
+            ti = context.get("ti")
+            is_last = ti is not None and ti.try_number > ti.max_tries
+            if is_last or not isinstance(error, StatecoreError) or not is_retryable(error):
+                # A catalog that is away must not hide the error itself.
+                with suppress(StatecoreError):
+                    self.given_up(step, error)
+            raise
 
 
 def change_id(context: Context) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from statecore.operations.rescaling import RescaleRequest, WantedMethod
+from statecore.operations.rescaling import RescaleRequest
 from statecore_airflow.params.base import DagParams
 
 
-class RescaleParams(DagParams, frozen=True, kw_only=True):
-    """The parameters of the DAG; the others are those of ``RescaleRequest``.
+class RescaleParams(DagParams, RescaleRequest, frozen=True, kw_only=True):
+    """A wanted rescale, and how the DAG goes about it.
 
     Attributes:
         dry_run: Whether to show the plan and change nothing.
@@ -15,22 +15,5 @@ class RescaleParams(DagParams, frozen=True, kw_only=True):
 
     """
 
-    job: str
-    parallelism: int
-    workers: int | None = None
-    method: WantedMethod = "auto"
-    max_parallelism: int | None = None
     dry_run: bool = False
     approval: bool = False
-    reason: str = ""
-
-    def request(self) -> RescaleRequest:
-        """Return what is asked for."""
-        return RescaleRequest(
-            job=self.job,
-            parallelism=self.parallelism,
-            workers=self.workers,
-            method=self.method,
-            max_parallelism=self.max_parallelism,
-            reason=self.reason,
-        )

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog
 from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, look_at_request
+from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, is_retryable, look_at_request
 from statecore_airflow.hooks.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class CatalogTrigger(BaseTrigger):
             catalog = await asyncio.to_thread(Catalog, settings.url)
             finding = await self._wait(catalog)
         except StatecoreError as error:
-            finding = Finding(Status.FAILED, str(error))
+            finding = Finding(Status.FAILED if is_retryable(error) else Status.REFUSED, str(error))
         finally:
             if catalog is not None:
                 await asyncio.to_thread(catalog.close)
@@ -167,7 +167,8 @@ class StepTrigger(CatalogTrigger):
 
     def timed_out(self, last: Finding) -> Finding:
         """Return what it means that the step still waits."""
-        return last if self._made is None else self._made.timed_out(last)
+        # The catalog was away all the time; another attempt may find it.
+        return Finding(Status.FAILED, last.message) if self._made is None else self._made.timed_out(last)
 
 
 def _now_ms() -> int:

@@ -8,7 +8,7 @@ from statecore.operations.rescaling.finding import Finding, Status, is_retryable
 from statecore.operations.rescaling.lease import BeginRescale, TakeLease
 from statecore.operations.rescaling.planning import Plan, plan
 from statecore.operations.rescaling.request import RescaleRequest, WantedMethod
-from statecore.operations.rescaling.rescale_state import RescaleState
+from statecore.operations.rescaling.rescale_state import REWRITE_TIMEOUT_S, RescaleState
 from statecore.operations.rescaling.resize_cluster import GrowCluster, ShrinkCluster
 from statecore.operations.rescaling.restart import Restart
 from statecore.operations.rescaling.rollback import Rollback
@@ -22,6 +22,7 @@ from statecore.operations.rescaling.verify import Verify
 __all__ = [
     "RETRIES",
     "RETRY_DELAY",
+    "REWRITE_TIMEOUT_S",
     "WAITING_STEPS",
     "BeginRescale",
     "BeginUpgrade",

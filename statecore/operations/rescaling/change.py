@@ -82,15 +82,6 @@ class Change:
                 raise
             self.log.warning("%s", error)
 
-    def require_free(self) -> None:
-        """Refuse a job that another run is changing.
-
-        Raises:
-            LeaseHeldError: One is; the message has its id.
-
-        """
-        require_free(self.catalog, self.job, self.run_id)
-
     def mark(self, step: str, *, started: bool = False, ended: bool = False) -> None:
         """Record when a step starts or ends, if the change is recorded as a run."""
         with suppress(UnknownRecordError):
@@ -135,7 +126,12 @@ def find_run(catalog: Catalog, run_id: str) -> RescaleRunRecord | None:
 
 
 def require_free(catalog: Catalog, job: str, run_id: str) -> None:
-    """Refuse a job that another run is changing; see ``Change.require_free``."""
+    """Refuse a job that another run is changing.
+
+    Raises:
+        LeaseHeldError: One is; the message has its id.
+
+    """
     lease = catalog.lease(job)
     if lease is not None and lease.owner != run_id and now_ms() < lease.expires_ms:
         raise LeaseHeldError(

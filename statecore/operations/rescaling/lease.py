@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from statecore.catalog import JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, StatecoreError
+from statecore.operations.rescaling.change import require_free
 from statecore.operations.rescaling.request import RescaleRequest
 from statecore.operations.rescaling.step import Step
 
@@ -28,7 +29,7 @@ class TakeLease(Step):
                 f"found run {run.run_id!r} failed: {run.error}; expected a run that has not ended; begin a new run"
             )
         if run is None:
-            self.change.require_free()
+            require_free(self.change.catalog, self.change.job, self.change.run_id)
             # Refused before the lease is taken: a lease left behind would later restore a job that did not change.
             self.check()
         self.change.catalog.acquire_lease(self.change.job, self.change.run_id, self.change.lease_ttl_ms)
@@ -47,7 +48,7 @@ class TakeLease(Step):
         catalog, run_id = self.change.catalog, self.change.run_id
         with suppress(StatecoreError):
             if self.change.run() is not None:
-                catalog.finish_rescale_run(run_id, error=str(error))
+                catalog.finish_rescale_run(run_id, error=str(error) or type(error).__name__)
             # Without effect if another run has it.
             catalog.release_lease(self.change.job, run_id)
 

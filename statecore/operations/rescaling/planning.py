@@ -36,11 +36,6 @@ class Plan:
     state: RescalePlan | None
     downtime: Downtime | None
 
-    @property
-    def standstill(self) -> str:
-        """How long the job will stand still, in words."""
-        return downtime_words(self.method, self.downtime)
-
     def markdown(self) -> str:
         """Return the plan for a log, or for the person who approves it."""
         request, job = self.request, self.job
@@ -49,7 +44,7 @@ class Plan:
             f"{_change(', workers', self.workers, request.workers)}"
             f"{_change(', max parallelism', job.max_parallelism, request.max_parallelism)}.",
             f"Reason: {request.reason or 'none given'}.",
-            f"Expected downtime: {self.standstill}.",
+            f"Expected downtime: {downtime_words(self.method, self.downtime)}.",
         ]
         state = self.state
         if state is None:

@@ -15,6 +15,9 @@ from statecore.snapshot.claims import claimed
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence
 
+REWRITE_TIMEOUT_S = 7_200.0
+"""A rewrite reads and writes all state."""
+
 
 @dataclass(kw_only=True)
 class RescaleState(Step):
@@ -37,7 +40,7 @@ class RescaleState(Step):
     expected = "the driver to adopt the parallelism"
 
     max_parallelism: int | None = None
-    rewrite_timeout_s: float = 7_200.0
+    rewrite_timeout_s: float = REWRITE_TIMEOUT_S
     request_id: int | None = None
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from statecore.operations.rescaling.change import out_of_order
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
+from statecore.operations.verification import RESTART_LOOP, failed_drivers
 
 _GENERATIONS = 20
 
@@ -50,8 +52,11 @@ class Restart(Step):
             )
 
     def look(self) -> Finding:
-        """Look for the new driver."""
-        return find_driver(self.change.catalog, self.change.job, self.after)
+        """Look for the new driver; a restart loop is not waited out, because ``verify`` would refuse it."""
+        found = find_driver(self.change.catalog, self.change.job, self.after)
+        if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
+            return dataclasses.replace(found, status=Status.REFUSED)
+        return found
 
 
 def find_driver(catalog: Catalog, job: str, after: int) -> Finding:

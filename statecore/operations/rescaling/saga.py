@@ -39,14 +39,14 @@ WAITING_STEPS: Mapping[str, type[Step]] = {
 """The steps that may wait, by name: another process can go on waiting for them."""
 
 
-def rescale_steps(change: Change, request: RescaleRequest) -> list[Step]:
+def rescale_steps(change: Change, request: RescaleRequest, rewrite_timeout_s: float) -> list[Step]:
     """Return the steps of a rescale; each skips itself if the run does not need it."""
     groups = request.max_parallelism
     return [
         BeginRescale(change=change, request=request),
         StopWithSavepoint(change=change, reason=request.reason),
         GrowCluster(change=change),
-        RescaleState(change=change, max_parallelism=groups),
+        RescaleState(change=change, max_parallelism=groups, rewrite_timeout_s=rewrite_timeout_s),
         Restart(change=change, max_parallelism=groups),
         ShrinkCluster(change=change),
         Verify(change=change),

@@ -10,6 +10,7 @@ from statecore.errors import MissingFileError, StatecoreError, StepFailedError
 from statecore.operations.rescaling.change import now_ms
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
+from statecore.operations.verification import patience_ms
 
 
 @dataclass(kw_only=True)
@@ -22,6 +23,7 @@ class StopWithSavepoint(Step):
     Attributes:
         reason: Why, kept with the savepoint.
         for_good: Whether the job stays stopped: this is the last step then, and gives the lease back.
+        request_id: The request to the driver.
 
     """
 
@@ -31,6 +33,7 @@ class StopWithSavepoint(Step):
 
     reason: str = ""
     for_good: bool = False
+    request_id: int | None = None
 
     def hold_lease(self) -> None:
         """Renew the lease; a job that an earlier attempt has stopped for good has none any more."""
@@ -64,6 +67,10 @@ class StopWithSavepoint(Step):
         if self.for_good:
             change.catalog.release_lease(change.job, change.run_id)
         return savepoint
+
+    def patience_ms(self) -> int:
+        """Return how long the epoch in flight may take: the driver lets it end."""
+        return patience_ms(self.change.catalog, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the savepoint of a run that is done."""
@@ -101,12 +108,19 @@ class StopWithSavepoint(Step):
         if not self.for_good or catalog.lease(self.change.job) is not None:
             return False
         # A run that has lost its lease must not ask the driver of a job that runs again to stop.
-        return catalog.job(self.change.job).desired_state == "stopped" and self._request().state == "done"
+        if catalog.job(self.change.job).desired_state != "stopped":
+            return False
+        error = "the run that asked has lost its lease"
+        return catalog.finish_request(self._request().id, error=error).state == "done"
 
     def _request(self) -> RequestRecord:
+        if self.request_id is not None:
+            return self.change.catalog.get_request(self.request_id)
         arguments = {"name": self.change.savepoint_name, "reason": self.reason}
         key = f"{self.change.run_id}/{self.name}"
-        return self.change.catalog.request(self.change.job, "stop_with_savepoint", arguments, key)
+        request = self.change.catalog.request(self.change.job, "stop_with_savepoint", arguments, key)
+        self.request_id = request.id
+        return request
 
     def _pin_newest_epoch(self, request: RequestRecord) -> str:
         """Make a savepoint of the newest epoch; a generation of our own keeps the supervisor and late drivers away.

@@ -33,7 +33,7 @@ def record_failure(catalog: Catalog, job: str, generation: int, error: BaseExcep
 
 def told(error: BaseException) -> str:
     """Return an error for the catalog: where in the job file, its kind, its beginning and its end."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(JOB_MODULE)]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(JOB_MODULE)]
     text = blame(error, {str(module.__file__) for module in modules})
     left_out = len(text) - _HEAD - _TAIL
     if left_out <= 0:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from statecore.catalog import JobRecord
-from statecore.errors import MissingFileError, SavepointInUseError
+from statecore.errors import ConfigurationError, MissingFileError, SavepointInUseError
 from statecore.runtime.epoch.runner import ResumePoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
@@ -40,7 +40,7 @@ def drop_left_over(store: CheckpointStore, resume: ResumePoint, job: JobRecord) 
     """Drop the savepoint that an earlier driver resumed from, when it died between its first commit and the drop."""
     committed = resume.manifest is not None and resume.manifest.generation > job.start_after_generation
     if job.claims_savepoint and job.start_from is not None and committed:
-        with suppress(MissingFileError):
+        with suppress(MissingFileError, ConfigurationError):
             _drop(store, job.start_from)
 
 

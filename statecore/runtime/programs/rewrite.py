@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from statecore.errors import StatecoreError
 from statecore.runtime import rewrite_savepoint
 from statecore.runtime.driver.generation import job_session
 
@@ -25,9 +27,12 @@ def main() -> None:
             parallelism=arguments.parallelism,
             max_parallelism=arguments.max_parallelism,
         )
+        print(path)
+    except StatecoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
     finally:
         spark.stop()
-    print(path)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,8 @@ class _Attempt:
                     raise
                 # Outputs are checked many at a time: the record that filled the buffer need not be the one to blame.
                 place += f", {self._process.failed_on}"
-            named = FunctionError(f"{place}: {type(error).__name__}: {error}")
+            notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+            named = FunctionError(f"{place}: {type(error).__name__}: {error}{notes}")
             # Spark drops the cause when it simplifies a traceback, and with it the line of the job file.
             raise named.with_traceback(error.__traceback__) from error
 

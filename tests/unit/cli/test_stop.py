@@ -115,6 +115,6 @@ class TestStop:
         catalog.set_desired(job, state="running")
         catalog.claim_generation(job, log_path="/logs/1.log")
         done = run("stop", job, "--timeout", "0.1")
-        assert_refused(done, "orders is to stop, but without a savepoint", "request pending", "/logs/1.log")
+        assert_refused(done, "orders is to stop", "request pending", "/logs/1.log")
         # It may still come to it.
         assert catalog.next_request(job) is not None

@@ -123,3 +123,29 @@ def test_the_supervisor_checks_with_the_settings_of_the_job(catalog: Catalog, tm
     path.write_text("import not_installed_here\n")
     refused = str(answer(catalog, path, "2").error)
     assert "new.py:1 imports not_installed_here" in refused and "install it on the supervisor's machine" in refused
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("import os\ndef build(job):\n    os._exit(0)\n", "ended with 0 and without an answer"),
+        ("import atexit\natexit.register(print, 'bye')\ndef build(job):\n    pass\n", "without an answer"),
+        ("import os\ndef build(job):\n    os.write(2, bytes([255]))\n    os._exit(3)\n", "ended with 3"),
+    ],
+    ids=["no output", "other output", "no text"],
+)
+def test_a_child_that_does_not_answer_is_an_error_of_the_job_file(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(content)
+    with pytest.raises(JobDefinitionError, match=message):
+        check_job_file(str(path), {})
+
+
+def test_what_a_job_file_leaves_running_does_not_hold_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import subprocess\ndef build(job):\n    subprocess.Popen(['sleep', '300'])\n")
+    monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 10.0)
+    with pytest.raises(JobDefinitionError, match="did not return in time"):
+        check_job_file(str(path), {})

@@ -100,6 +100,7 @@ sa.Table(
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("idempotency_key"),
     sa.Index(None, "job", "state"),
+    sa.Index(None, "kind", "state"),
 )
 
 sa.Table(

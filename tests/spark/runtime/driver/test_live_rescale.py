@@ -173,7 +173,7 @@ def test_it_is_asked_for_from_a_shell(spark: Any, bench: Bench) -> None:
         bench.wait_done()
         command = [sys.executable, "-m", "statecore", "rescale", JOB, "--parallelism", "3"]
         done = subprocess.run([*command, "--catalog", bench.catalog_url], capture_output=True, text=True, check=True)
-        assert done.stdout == "totals: parallelism 2 -> 3 after epoch 0\n"
+        assert done.stdout == "totals: parallelism 2 -> 3, live\n"
 
 
 def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> None:

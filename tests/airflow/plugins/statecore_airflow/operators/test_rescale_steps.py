@@ -521,11 +521,30 @@ def test_triggers_survive_serialisation(trigger: triggers.CatalogTrigger) -> Non
     assert again.serialize() == trigger.serialize()
 
 
+def test_a_trigger_that_never_reached_the_catalog_does_not_end_its_step(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease(job)
+    with pytest.raises(TaskDeferred) as deferred:
+        stop(job).execute(context_of())
+
+    def away(*_: object) -> None:
+        raise CatalogError("the catalog cannot be reached")
+
+    trigger: Any = deferred.value.trigger
+    trigger.deadline_ms = 0
+    monkeypatch.setattr(Catalog, "renew_lease", away)
+    event = fire(deferred.value)
+    assert event["status"] == "failed" and "cannot be reached" in event["message"]
+    monkeypatch.undo()
+    assert catalog.rescale_run(RUN).savepoint is None
+
+
 def test_a_missing_connection_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_NOWHERE"):
         CatalogSettings.load("nowhere")
     monkeypatch.setenv("AIRFLOW_CONN_NOWHERE", '{"conn_type": "generic", "extra": {"uri": "x"}}')
-    with pytest.raises(ConfigurationError, match=r"found the keys \['uri'\].*correct the connection"):
+    with pytest.raises(ConfigurationError, match=r"the keys \['uri'\].*correct the connection"):
         CatalogSettings.load("nowhere")
 
 

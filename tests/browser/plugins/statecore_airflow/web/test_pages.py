@@ -146,6 +146,8 @@ def test_the_dialog_shows_the_plan_and_submits_a_run_of_the_dag(
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Parallelism", exact=True).fill("8")
     expect(dialog.locator(".sum")).to_contain_text("Parallelism 4 → 8")
+    expect(dialog.locator(".downtime")).to_contain_text("none; the running driver changes the parallelism")
+    dialog.get_by_label("Method").select_option("by_reference")
     expect(dialog.locator(".downtime")).to_contain_text("about 29 s (28 s to 31 s in 3 rescales)")
     expect(dialog.locator(".shares tbody tr")).to_have_count(8)
     dialog.get_by_label("Reason").fill("the <i>night</i> shift")

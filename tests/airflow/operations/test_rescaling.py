@@ -1,0 +1,250 @@
+"""One table of rescales, run through Airflow's operators and through the shell: the outcome is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.rescale import (
+    GrowClusterOperator,
+    RescaleStateOperator,
+    RestartOperator,
+    RollbackOperator,
+    ShrinkClusterOperator,
+    StopWithSavepointOperator,
+    VerifyOperator,
+)
+
+from statecore.catalog import Catalog
+from statecore.operations.rescaling import RETRIES
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.airflow.running import run_step
+from tests.airflow.scripted_driver import ScriptedDriver
+from tests.support.shell import run as run_shell
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+STEPS = {
+    "lease": BeginRescaleOperator,
+    "stop_with_savepoint": StopWithSavepointOperator,
+    "resize_cluster": GrowClusterOperator,
+    "rescale_state": RescaleStateOperator,
+    "restart": RestartOperator,
+    "shrink_cluster": ShrinkClusterOperator,
+    "verify": VerifyOperator,
+}
+STOPPED = ["lease", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]
+
+
+@dataclass(frozen=True)
+class World:
+    """What a scenario may change before the rescale."""
+
+    catalog: Catalog
+    store: CheckpointStore
+    driver: ScriptedDriver
+    job: str
+    monkeypatch: pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A rescale to 4 subtasks on 2 workers, what is in its way, and what comes of it.
+
+    Attributes:
+        arrange: Prepares the world.
+        request: Differs from the usual request.
+        state: Of the recorded run; None if it was refused before it began.
+        method: The recorded method.
+        steps: The recorded steps, ``verify`` left out.
+        size: Parallelism and workers in the end.
+        error: Part of the error.
+        timeout_s: How long each step may wait.
+
+    """
+
+    arrange: Callable[[World], object] = lambda world: None
+    request: dict[str, Any] = field(default_factory=dict)
+    state: str | None = "done"
+    method: str = "live"
+    steps: tuple[str, ...] = ("lease", "resize_cluster", "rescale_state")
+    size: tuple[int, int] = (4, 2)
+    error: str = ""
+    timeout_s: float = 60
+
+
+def no_driver(world: World) -> None:
+    """The driver dies, and the supervisor can start the next one at the new parallelism alone."""
+    world.driver.fail_at = {2: "no such column"}
+    world.catalog.end_generation(world.job, 1, state="failed", error="killed")
+
+
+def rewrites(world: World) -> None:
+    """Stand in for Spark: write the savepoint that the rewrite would."""
+
+    def submit(job: Any, name: str, program: Path, *arguments: str) -> list[str]:
+        options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        old = world.store.manifest(options["--savepoint"].removeprefix(world.store.describe("")))
+        groups = int(options["--max-parallelism"])
+        new = msgspec.structs.replace(old, parallelism=4, max_parallelism=groups, operators=())
+        world.store.write_savepoint(new, name, reason="", now_ms=1)
+        return ["true"]
+
+    world.monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", submit)
+    world.driver.idle = True
+
+
+def lose_a_file(world: World) -> None:
+    manifest = world.store.newest()
+    assert manifest is not None
+    world.driver.idle = True
+    (Path(world.store.files.url) / manifest.files()[0].path).unlink()
+
+
+def cannot_grow(world: World) -> None:
+    world.driver.complaint = "no quota for 2 workers"
+
+
+def does_not_keep_up(world: World) -> None:
+    world.driver.waiting, world.driver.idle = 500, True
+
+
+def by_reference(**more: Any) -> dict[str, Any]:
+    return {"method": "by_reference", **more}
+
+
+BACK: dict[str, Any] = {"state": "failed", "size": (2, 1)}
+REFUSED: dict[str, Any] = {"state": None, "size": (2, 1), "steps": ()}
+SCENARIOS: dict[str, Scenario] = {
+    "auto is live while a driver runs": Scenario(),
+    "auto is by_reference without a driver, and the savepoint is the newest epoch": Scenario(
+        no_driver, method="by_reference", steps=tuple(STOPPED)
+    ),
+    "by_reference stops and starts": Scenario(request=by_reference(), method="by_reference", steps=tuple(STOPPED)),
+    "the cluster stays": Scenario(request={"workers": None}, steps=("lease", "rescale_state"), size=(4, 1)),
+    "scale in shrinks last": Scenario(
+        lambda world: world.catalog.set_desired_workers("local", 2),
+        request={"parallelism": 1, "workers": 1},
+        steps=("lease", "rescale_state", "shrink_cluster"),
+        size=(1, 1),
+    ),
+    "a rewrite changes max parallelism": Scenario(
+        rewrites, request={"method": "rewrite", "max_parallelism": 32}, method="rewrite", steps=tuple(STOPPED)
+    ),
+    "a driver that fails once is retried": Scenario(
+        lambda world: setattr(world.driver, "fail_once_at", {4: "no port"}),
+        request=by_reference(),
+        method="by_reference",
+        steps=tuple(STOPPED),
+    ),
+    "drivers that fail at the new size": Scenario(
+        lambda world: setattr(world.driver, "fail_at", {4: "out of memory"}),
+        request=by_reference(),
+        method="by_reference",
+        steps=tuple(STOPPED),
+        error="out of memory",
+        **BACK,
+    ),
+    "a driver that refuses": Scenario(
+        lambda world: setattr(world.driver, "refuse", "no executor joined"), error="no executor joined", **BACK
+    ),
+    "a driver that cannot stop": Scenario(
+        lambda world: setattr(world.driver, "refuse", "storage is away"),
+        request=by_reference(),
+        method="by_reference",
+        steps=("lease", "stop_with_savepoint"),
+        error="storage is away",
+        **BACK,
+    ),
+    "a lost state file": Scenario(
+        lose_a_file,
+        request=by_reference(),
+        method="by_reference",
+        steps=tuple(STOPPED[:4]),
+        error="found no file",
+        **BACK,
+    ),
+    "a cluster that cannot grow": Scenario(cannot_grow, steps=("lease", "resize_cluster"), error="no quota", **BACK),
+    "a job that does not keep up": Scenario(does_not_keep_up, error="500 records wait", timeout_s=2, **BACK),
+    "more than max parallelism": Scenario(request={"parallelism": 17}, error="1 to its max parallelism", **REFUSED),
+    "a job that is stopped": Scenario(
+        lambda world: world.catalog.set_desired(world.job, state="stopped"),
+        error="stopped; expected it to run",
+        **REFUSED,
+    ),
+    "a job that another run changes": Scenario(
+        lambda world: world.catalog.acquire_lease(world.job, "manual__1", 60_000), error="'manual__1'", **REFUSED
+    ),
+}
+
+
+def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) -> str:
+    """Run the steps as the DAG does: retried, then rolled back in any case; return the error."""
+    error = ""
+    for name, operator in STEPS.items():
+        task = operator(task_id=name, job=world.job, timeout=timedelta(seconds=scenario.timeout_s))
+        for _ in range(RETRIES + 1):
+            try:
+                run_step(task, job=world.job, **params)
+                error = ""
+            except AirflowSkipException:
+                error = ""
+            except AirflowFailException as failure:
+                error = str(failure)
+            except AirflowException as failure:
+                error = str(failure)
+                continue
+            break
+        if error:
+            break
+    if world.catalog.rescale_runs(world.job):
+        world.driver.refuse = None
+        run_step(RollbackOperator(task_id="rollback", job=world.job))
+    return error
+
+
+def through_the_shell(world: World, scenario: Scenario, params: dict[str, Any]) -> str:
+    """Run the command; return what it prints on stderr."""
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in params.items() if value is not None]
+    arguments = [each for option in options for each in option]
+    done = run_shell("rescale", world.job, *map(str, arguments), "--timeout", str(scenario.timeout_s))
+    return done.stderr
+
+
+@pytest.mark.parametrize("adapter", [through_airflow, through_the_shell], ids=["airflow", "shell"])
+@pytest.mark.parametrize("case", SCENARIOS)
+def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
+    catalog: Catalog,
+    job: str,
+    store: CheckpointStore,
+    driver: ScriptedDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    case: str,
+    adapter: Callable[[World, Scenario, dict[str, Any]], str],
+) -> None:
+    monkeypatch.setenv("STATECORE_CATALOG", f"sqlite:///{tmp_path / 'catalog.db'}")
+    monkeypatch.setattr("statecore.cli.steps.POLL_S", 0.05)
+    monkeypatch.setattr("statecore.cli.steps.RETRY_DELAY", timedelta(seconds=0.05))
+    world, scenario = World(catalog, store, driver, job, monkeypatch), SCENARIOS[case]
+    scenario.arrange(world)
+    held = catalog.lease(job)
+    error = adapter(world, scenario, {"parallelism": 4, "workers": 2, **scenario.request})
+    if scenario.error:
+        assert scenario.error in error
+    runs = catalog.rescale_runs(job)
+    assert [run.state for run in runs] == ([] if scenario.state is None else [scenario.state])
+    for run in runs:
+        assert run.method == scenario.method
+        assert [step for step in run.steps if step != "verify"] == list(scenario.steps)
+        assert scenario.error in str(run.error or "")
+    found = catalog.job(job)
+    assert (found.parallelism, catalog.cluster("local").desired_workers) == scenario.size
+    assert catalog.lease(job) == held
