@@ -174,11 +174,8 @@ def _checked(index: int, field: _Field, value: object) -> object:
 
 @lru_cache(maxsize=1024)
 def _compile(key_types: tuple[str, ...]) -> tuple[_Field, ...]:
-    return tuple(_compile_field(parse_type(ddl)) for ddl in key_types)
-
-
-def _compile_field(data_type: DataType) -> _Field:
-    return _Field(data_type.ddl(), nullable(key_check(data_type)), _encoder(data_type), _hasher(data_type))
+    types = map(parse_type, key_types)
+    return tuple(_Field(each.ddl(), nullable(key_check(each)), _encoder(each), _hasher(each)) for each in types)
 
 
 # --- canonical form, checked ---

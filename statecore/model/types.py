@@ -69,20 +69,10 @@ class DataType(ABC):
         """Why the type cannot be a key, and what to do; None when it can."""
         return None
 
-    @property
-    def is_key_type(self) -> bool:
-        """Whether the type can be a key: equal values have equal bytes."""
-        return self.key_problem is None
-
 
 @dataclass(frozen=True, slots=True)
 class AtomicType(DataType):
-    """A type without parameters.
-
-    Attributes:
-        name: Its Spark name, e.g. ``bigint``.
-
-    """
+    """A type without parameters, by its Spark name, e.g. ``bigint``."""
 
     name: str
 
@@ -97,13 +87,7 @@ class AtomicType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class DecimalType(DataType):
-    """A decimal number.
-
-    Attributes:
-        precision: Total digits, 1 to 38.
-        scale: Digits after the point.
-
-    """
+    """A decimal number: 1 to 38 digits in all, ``scale`` of them after the point."""
 
     precision: int
     scale: int
@@ -119,12 +103,7 @@ class DecimalType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class StringType(DataType):
-    """Text.
-
-    Attributes:
-        collation: Name of the collation; None for Spark's binary comparison.
-
-    """
+    """Text; without a collation it compares by its bytes."""
 
     collation: str | None = None
 
@@ -193,14 +172,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a struct or a column of a row.
-
-    Attributes:
-        name: Its name, without backticks.
-        type: Its type.
-        nullable: False after ``NOT NULL``.
-
-    """
+    """A field of a struct or a column of a row; its name is without backticks."""
 
     name: str
     type: DataType

@@ -37,16 +37,17 @@ class HeapState:
     """What all kinds of state share: the table, the form of the values, and the scope that the backend sets.
 
     Attributes:
+        backend: Sets the scope.
         table: Where the state is stored.
         conform: Converts a value to its stored form; raises MisfitError.
 
     """
 
-    __slots__ = ("_backend", "_copy", "_groups", "_high", "_low", "_written", "conform", "table")
+    __slots__ = ("_copy", "_groups", "_high", "_low", "_written", "backend", "conform", "table")
 
     def __init__(self, backend: KeyedScope, table: StateTable, ddl: str) -> None:
         stored = value_type(ddl)
-        self._backend = backend
+        self.backend = backend
         self.table = table
         self._groups = table.groups
         self._written = table.written
@@ -55,14 +56,9 @@ class HeapState:
         # Integers within these bounds need no more than a look; the bounds of another type hold none.
         self._low, self._high = _integer_bounds(stored.ddl)
 
-    @property
-    def backend(self) -> KeyedScope:
-        """The backend that sets the scope."""
-        return self._backend
-
     def clear(self) -> None:
         """Remove what is stored under the current key."""
-        backend = self._backend
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -71,7 +67,7 @@ class HeapState:
 
     def batch(self) -> BatchKeys:
         """Return the keys of the batch at work; StateError without one."""
-        keys = self._backend.batch
+        keys = self.backend.batch
         if keys is None:
             raise StateError(
                 f"found add_batch() on state {self.table.name!r} while no batch is processed; expected it in "
@@ -103,7 +99,7 @@ class HeapState:
 
     def misfit(self, value: Any, error: MisfitError) -> StateTypeError:
         """Return the error of a value that does not fit, with state, key and value named."""
-        scope = self._backend.scope
+        scope = self.backend.scope
         key, namespace = split_scope(scope) if scope is not None else (None, None)
         where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
         return StateTypeError(
@@ -116,7 +112,7 @@ class HeapState:
         return stored if self._copy is None else self._copy(stored)
 
     def _write(self, stored: Any) -> None:
-        backend = self._backend
+        backend = self.backend
         if backend.namespace is not None:
             self.table.windowed = True
         key_group, scope = backend.key_group, backend.scope
@@ -127,7 +123,7 @@ class HeapState:
             written.append(scope)
 
     def _scope(self) -> Scope:
-        scope = self._backend.scope
+        scope = self.backend.scope
         if scope is None:
             raise self.no_key()
         return scope
@@ -149,7 +145,7 @@ class HeapValueState(HeapState):
 
     def value(self) -> Any:
         """Return the value of the current key, or None."""
-        backend = self._backend
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -158,7 +154,7 @@ class HeapValueState(HeapState):
 
     def update(self, value: Any) -> None:
         """Replace the value of the current key; None clears it."""
-        backend = self._backend
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -189,7 +185,7 @@ class HeapListState(HeapState):
 
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added."""
-        stored = self._groups[self._backend.key_group].get(self._scope(), ())
+        stored = self._groups[self.backend.key_group].get(self._scope(), ())
         return iter([self._given(element) for element in stored])
 
     def add(self, value: Any) -> None:
@@ -213,7 +209,7 @@ class HeapListState(HeapState):
     def _append(self, stored: list[Any]) -> None:
         if not stored:
             return
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         current = self._groups[key_group].get(scope)
         if current is None:
             self._write(stored)
@@ -285,20 +281,20 @@ class HeapMapState(HeapState):
 
     def clear(self) -> None:
         """Remove all entries of the current key."""
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         if self._groups[key_group].pop(scope, None) is not None:
             self._written[key_group].append(scope)
             self._entries_changed[key_group].pop(scope, None)
 
     def _entries(self) -> dict[Any, Any]:
         """Return what is stored under the current key; what is written into it when that is nothing is lost."""
-        found: dict[Any, Any] = self._groups[self._backend.key_group].get(self._scope(), {})
+        found: dict[Any, Any] = self._groups[self.backend.key_group].get(self._scope(), {})
         return found
 
     def _put(self, stored: Mapping[Any, Any]) -> None:
         if not stored:
             return
-        backend = self._backend
+        backend = self.backend
         scope = self._scope()
         if backend.namespace is not None:
             self.table.windowed = True
@@ -320,14 +316,14 @@ class HeapMapState(HeapState):
             notes[user_key] = True
 
     def _entry_notes(self) -> dict[Any, bool] | None:
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         if scope in self.table.changed[key_group]:
             return None
         return self._entries_changed[key_group].setdefault(scope, {})
 
     def _drop_if_empty(self, entries: dict[Any, Any]) -> None:
         if not entries:
-            self._groups[self._backend.key_group].pop(self._scope(), None)
+            self._groups[self.backend.key_group].pop(self._scope(), None)
 
     def _user_key(self, key: Any) -> Any:
         try:
@@ -348,7 +344,7 @@ class HeapReducingState(HeapState):
 
     def get(self) -> Any:
         """Return the reduced value of the current key, or None."""
-        return self._given(self._groups[self._backend.key_group].get(self._scope()))
+        return self._given(self._groups[self.backend.key_group].get(self._scope()))
 
     def add(self, value: Any) -> None:
         """Fold a value in; None clears."""
@@ -357,7 +353,7 @@ class HeapReducingState(HeapState):
             self.clear()
             return
         added = self._stored_form(value)
-        current = self._groups[self._backend.key_group].get(scope)
+        current = self._groups[self.backend.key_group].get(scope)
         reduced = added if current is None else self._stored_form(self.reduce(self._given(current), added))
         if reduced is None:
             self.clear()
@@ -380,7 +376,7 @@ class HeapAggregatingState(HeapState):
 
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
-        accumulator = self._groups[self._backend.key_group].get(self._scope())
+        accumulator = self._groups[self.backend.key_group].get(self._scope())
         return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
@@ -389,7 +385,7 @@ class HeapAggregatingState(HeapState):
         if value is None:
             self.clear()
             return
-        self._fold(self._groups[self._backend.key_group].get(scope), value)
+        self._fold(self._groups[self.backend.key_group].get(scope), value)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
         """Fold a column in, as ``add`` does row by row; return the accumulator that each key of the batch has then.

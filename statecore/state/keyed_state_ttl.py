@@ -78,7 +78,7 @@ class TtlValueState(_TtlState, HeapValueState):
 
     def value(self) -> Any:
         """Return the value of the current key, or None."""
-        backend, rule = self._backend, self._rule
+        backend, rule = self.backend, self._rule
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -101,7 +101,7 @@ class TtlValueState(_TtlState, HeapValueState):
 
     def update(self, value: Any) -> None:
         """Replace the value of the current key and stamp it; None clears it."""
-        backend, rule = self._backend, self._rule
+        backend, rule = self.backend, self._rule
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -140,13 +140,13 @@ class TtlListState(_TtlState, HeapListState):
         """
         rule, scope = self._rule, self._scope()
         rule.touch()
-        cells = self._groups[self._backend.key_group].get(scope)
+        cells = self._groups[self.backend.key_group].get(scope)
         if cells is None:
             return iter(())
         live = [cell for cell in cells if not rule.expired(cell)]
         shown = list(cells) if rule.return_expired else live
         if not live:
-            return self._expired_elements(self._backend.key_group, scope, cells, len(cells), shown)
+            return self._expired_elements(self.backend.key_group, scope, cells, len(cells), shown)
         if rule.refresh_on_read:
             now = rule.now_ms()
             if len(live) < len(cells) or any(stamp != now for _, stamp in live):
@@ -315,7 +315,7 @@ class TtlReducingState(_TtlBatch, HeapReducingState):
         scope, rule = self._scope(), self._rule
         rule.touch()
         added = self._stored_form(value)
-        current = rule.usable(self._groups[self._backend.key_group].get(scope))
+        current = rule.usable(self._groups[self.backend.key_group].get(scope))
         if current is None or added is None:
             reduced = current if added is None else added
         else:
@@ -340,7 +340,7 @@ class TtlAggregatingState(_TtlBatch, HeapAggregatingState):
         if value is None:
             self.clear()
         else:
-            self._fold(self._rule.usable(self._groups[self._backend.key_group].get(scope)), value)
+            self._fold(self._rule.usable(self._groups[self.backend.key_group].get(scope)), value)
 
     def _write(self, stored: Any) -> None:
         super()._write((stored, self._rule.now_ms()))

@@ -46,13 +46,7 @@ class OperatorStateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeldOperatorState:
-    """One operator state in its live container; the holder of this object owns the container.
-
-    Attributes:
-        mode, type, strategy: As in a snapshot.
-        elements: As in a snapshot, but no copy.
-
-    """
+    """One operator state as in a snapshot, but in its live container, which the holder of this object owns."""
 
     mode: DistributionMode
     type: str

@@ -161,14 +161,7 @@ class ProcessOperator:
                 keyed.forget_current_key()
 
     def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
-        """Process records as columns.
-
-        Args:
-            rows: One at least.
-            keys: Their keys; None for a function without keys.
-            times: Their event time in ms; None when none can have one.
-
-        """
+        """Process records as columns, one at least, with their keys and event times in ms where they have such."""
         keyed, context, function = self._keyed, self._batch, self._function
         assert isinstance(function, BatchProcessFunction)
         if self._late is not None and times is not None:
