@@ -212,12 +212,7 @@ class RequestFailedError(StatecoreError):
 
 
 class StepFailedError(StatecoreError):
-    """A step of a change failed.
-
-    Attributes:
-        is_retryable: Whether another attempt may succeed.
-
-    """
+    """A step of a change failed; ``is_retryable`` says whether another attempt may succeed."""
 
     def __init__(self, message: str, *, is_retryable: bool = False) -> None:
         super().__init__(message)

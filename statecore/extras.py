@@ -10,16 +10,7 @@ from statecore.errors import ConfigurationError, MissingExtraError
 
 
 def require(package: str, *, extra: str) -> None:
-    """Make sure that a package of one of statecore's extras can be imported.
-
-    Args:
-        package: The package, as it is imported.
-        extra: The extra that installs it.
-
-    Raises:
-        MissingExtraError: It is not installed.
-
-    """
+    """Make sure that a package, by the name it is imported under, is installed; MissingExtraError names the extra."""
     if find_spec(package) is None:
         raise MissingExtraError(
             f"the package {package} is not installed for {sys.executable}; expected statecore with its extra "
@@ -28,12 +19,7 @@ def require(package: str, *, extra: str) -> None:
 
 
 def refuse_pyspark_client() -> None:
-    """Make sure that no other distribution has overwritten PySpark's files.
-
-    Raises:
-        ConfigurationError: ``pyspark-client`` is installed, too; Airflow's Spark provider asks for it.
-
-    """
+    """Refuse ``pyspark-client``, which Airflow's Spark provider asks for: it overwrites files of PySpark."""
     # Without a distribution of PySpark, it comes from SPARK_HOME, where nothing was overwritten.
     if not list(distributions(name="pyspark-client")) or not list(distributions(name="pyspark")):
         return

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -150,21 +150,29 @@ def _purpose(tag: OutputTag) -> str:
     return f"for side output {tag.name!r}"
 
 
+class _Options(TypedDict, total=False):
+    key_types: Sequence[str] | None
+    allow_non_restored_state: bool
+    late: OutputTag | None
+    output: str | None
+
+
 class _Harness:
+    _broadcast: tuple[MapStateDescriptor, ...] = ()
+
     def __init__(
         self,
         function: UserFunction,
+        key: Callable[[Any], Key] | None = lambda v: (v.k,),
+        max_parallelism: int = 128,
+        parallelism: int = 1,
+        subtask: int = 0,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
         *,
-        key: Callable[[Any], Key] | None,
-        broadcast: tuple[MapStateDescriptor, ...],
-        max_parallelism: int,
-        parallelism: int,
-        subtask: int,
-        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot,
-        key_types: Sequence[str] | None,
-        allow_non_restored_state: bool,
-        late: OutputTag | None,
-        output: str | None,
+        key_types: Sequence[str] | None = None,
+        allow_non_restored_state: bool = False,
+        late: OutputTag | None = None,
+        output: str | None = None,
     ) -> None:
         self.clock = ManualClock()
         self._function = function
@@ -188,7 +196,7 @@ class _Harness:
             clock=self.clock,
             subtask=subtask,
             parallelism=parallelism,
-            broadcast=broadcast,
+            broadcast=self._broadcast,
             watermark=watermark,
             late=late,
         )
@@ -327,34 +335,6 @@ class KeyedOperatorHarness(_Harness):
 
     """
 
-    def __init__(
-        self,
-        function: UserFunction,
-        key: Callable[[Any], Key] | None = lambda v: (v.k,),
-        max_parallelism: int = 128,
-        parallelism: int = 1,
-        subtask: int = 0,
-        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
-        *,
-        key_types: Sequence[str] | None = None,
-        allow_non_restored_state: bool = False,
-        late: OutputTag | None = None,
-        output: str | None = None,
-    ) -> None:
-        super().__init__(
-            function,
-            key=key,
-            broadcast=(),
-            max_parallelism=max_parallelism,
-            parallelism=parallelism,
-            subtask=subtask,
-            restore_from=restore_from,
-            key_types=key_types,
-            allow_non_restored_state=allow_non_restored_state,
-            late=late,
-            output=output,
-        )
-
 
 class BroadcastOperatorHarness(_Harness):
     """Runs one subtask of a function with broadcast state, on a keyed stream when ``key`` is given.
@@ -381,25 +361,10 @@ class BroadcastOperatorHarness(_Harness):
         parallelism: int = 1,
         subtask: int = 0,
         restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
-        *,
-        key_types: Sequence[str] | None = None,
-        allow_non_restored_state: bool = False,
-        late: OutputTag | None = None,
-        output: str | None = None,
+        **options: Unpack[_Options],
     ) -> None:
-        super().__init__(
-            function,
-            key=key,
-            broadcast=_checked_broadcast(broadcast),
-            max_parallelism=max_parallelism,
-            parallelism=parallelism,
-            subtask=subtask,
-            restore_from=restore_from,
-            key_types=key_types,
-            allow_non_restored_state=allow_non_restored_state,
-            late=late,
-            output=output,
-        )
+        self._broadcast = _checked_broadcast(broadcast)
+        super().__init__(function, key, max_parallelism, parallelism, subtask, restore_from, **options)
 
     def process_broadcast(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record of the broadcast stream; every subtask gets it."""
@@ -431,26 +396,11 @@ class BatchOperatorHarness(_Harness):
         parallelism: int = 1,
         subtask: int = 0,
         restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
-        *,
-        key_types: Sequence[str] | None = None,
-        allow_non_restored_state: bool = False,
-        late: OutputTag | None = None,
-        output: str | None = None,
+        **options: Unpack[_Options],
     ) -> None:
-        super().__init__(
-            function,
-            key=(lambda row: tuple(getattr(row, column) for column in key)) if key else None,
-            broadcast=(),
-            max_parallelism=max_parallelism,
-            parallelism=parallelism,
-            subtask=subtask,
-            restore_from=restore_from,
-            key_types=key_types,
-            allow_non_restored_state=allow_non_restored_state,
-            late=late,
-            output=output,
-        )
         self._columns = list(key)
+        of_row = (lambda row: tuple(getattr(row, column) for column in key)) if key else None
+        super().__init__(function, of_row, max_parallelism, parallelism, subtask, restore_from, **options)
 
     def process_batch(self, batch: pa.RecordBatch, timestamps_ms: Sequence[int | None] | None = None) -> None:
         """Push records.
@@ -534,9 +484,8 @@ def _operator_share(
             name: StatePartitions(state.mode, tuple(range(len(state.elements))))
             for name, state in taken.operator.items()
         }
-        strategies.update(
-            {name: state.strategy for name, state in taken.operator.items() if state.mode is DistributionMode.SPLIT}
-        )
+        split = {name: state for name, state in taken.operator.items() if state.mode is DistributionMode.SPLIT}
+        strategies.update({name: state.strategy for name, state in split.items()})
         previous[taken.subtask].append(OperatorStateHandle(path, states))
     for handle in redistribute_operator_state(previous, parallelism, strategies=strategies)[subtask]:
         held = taken_from[handle.path]

@@ -1,7 +1,5 @@
 """The control plane's database: tables, records and queries."""
 
-from msgspec import UNSET
-
 from statecore.catalog.catalog import Catalog
 from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.records import (
@@ -18,7 +16,6 @@ from statecore.catalog.records import (
     KeyGroupsRecord,
     LeaseRecord,
     Liveness,
-    MetricPoint,
     OperatorFigures,
     PolicyRecord,
     RequestRecord,
@@ -33,7 +30,6 @@ from statecore.catalog.records import (
 )
 
 __all__ = [
-    "UNSET",
     "BacklogRecord",
     "Catalog",
     "Clock",
@@ -49,7 +45,6 @@ __all__ = [
     "KeyGroupsRecord",
     "LeaseRecord",
     "Liveness",
-    "MetricPoint",
     "OperatorFigures",
     "PolicyRecord",
     "RequestRecord",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from statecore.catalog.clock import Clock, SystemClock
@@ -32,7 +31,8 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
             its subclasses, when the database cannot be reached, and CatalogSchemaError when its tables are missing or
-            those of another release.
+            those of another release; UnknownJobError when a job is not registered, and UnknownRecordError when there is
+            no such generation, request, rescale run or decision.
 
     """
 
@@ -62,10 +62,5 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

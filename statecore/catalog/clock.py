@@ -11,7 +11,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since the epoch, UTC."""
-        ...
 
 
 class SystemClock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
@@ -52,42 +52,24 @@ class Database:
         """The catalog's URL without its password."""
         return self._url.render_as_string(hide_password=True)
 
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """Open a connection for reads; SQLite reads one snapshot, PostgreSQL committed rows.
+    def read(self) -> AbstractContextManager[Connection]:
+        """Open a connection for reads; SQLite reads one snapshot, PostgreSQL committed rows."""
+        return self._begin(self._reading)
 
-        Raises:
-            CatalogSchemaError: The tables are missing, or are those of another release.
-
-        """
-        with self._named():
-            self._require_head()
-            with self._reading.begin() as connection:
-                yield connection
+    def write(self) -> AbstractContextManager[Connection]:
+        """Open a connection whose changes are committed together, or not at all if the block raises."""
+        return self._begin(self._writing)
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Open a connection whose changes are committed together, or not at all if the block raises.
-
-        Raises:
-            CatalogSchemaError: The tables are missing, or are those of another release.
-
-        """
+    def _begin(self, engine: Engine) -> Iterator[Connection]:
+        """Begin a transaction; CatalogSchemaError when the tables are missing, or are those of another release."""
         with self._named():
             self._require_head()
-            with self._writing.begin() as connection:
+            with engine.begin() as connection:
                 yield connection
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Upgrade the tables to the newest revision; any number of processes may do so at once.
-
-        Args:
-            only_if_new: Refuse tables of an older release: its programs may be running.
-
-        Raises:
-            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
-
-        """
+        """Upgrade the tables to the newest revision; any number of processes may do so at once."""
         with self._named():
             with self._reading.begin() as connection:
                 is_new, found = schema.is_new(connection), schema.revision(connection)

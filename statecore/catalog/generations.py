@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record, records
-from statecore.catalog.records import GenerationRecord, RequestKind
+from statecore.catalog.queries import Queries, end_generation, fail_requests, newest_generation, one
+from statecore.catalog.records import GenerationRecord
 from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
@@ -31,7 +31,6 @@ class Generations(Queries):
             if_wanted: Whether to claim only while the job is wanted to run.
 
         Raises:
-            UnknownJobError: The job is not registered.
             GenerationClaimedError: The job has a live driver, or is wanted stopped.
 
         """
@@ -43,7 +42,7 @@ class Generations(Queries):
                 raise GenerationClaimedError(
                     f"job {job!r} was stopped meanwhile; expected it to be wanted running; start it when it should run"
                 )
-            newest = _newest(connection, job)
+            newest = newest_generation(connection, job)
             if newest is not None and self._liveness.is_alive(newest, now_ms):
                 raise GenerationClaimedError(
                     f"job {job!r} has a live driver: generation {newest.generation} is {newest.state}, heard "
@@ -54,10 +53,10 @@ class Generations(Queries):
                 _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
             if is_wanted:
                 overtaken = "the job was started again before it was stopped"
-                _fail_requests(connection, job, "stop_with_savepoint", overtaken, now_ms)
+                fail_requests(connection, job, overtaken, now_ms, "stop_with_savepoint")
             # It was a request to a running stream; the next driver starts at the job's own parallelism.
             overtaken = "the driver ended before it applied the parallelism, and the next one starts with the job's"
-            _fail_requests(connection, job, "rescale", overtaken, now_ms)
+            fail_requests(connection, job, overtaken, now_ms, "rescale")
             number = 1 if newest is None else newest.generation + 1
             parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
             connection.execute(
@@ -84,24 +83,15 @@ class Generations(Queries):
     ) -> bool:
         """Record that the driver lives, and its newest committed epoch.
 
-        Returns:
-            False when there is a higher generation or this one was ended: the caller must stop.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-            UnknownRecordError: The generation was never claimed.
-
+        Returns False when there is a higher generation or this one was ended: the caller must stop.
         """
         with self._write_job(job) as connection:
             found = _get(connection, job, generation)
-            newest = _newest(connection, job)
+            newest = newest_generation(connection, job)
             if found.ended or newest is None or newest.generation > generation:
                 return False
-            values: dict[str, Any] = {"state": state, "heartbeat_ms": self._clock.now_ms()}
-            if lineage is not None:
-                values["lineage"] = lineage
-            if epoch is not None:
-                values["epoch"] = epoch
+            given = {"state": state, "heartbeat_ms": self._clock.now_ms(), "lineage": lineage, "epoch": epoch}
+            values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True
 
@@ -110,24 +100,11 @@ class Generations(Queries):
     ) -> bool:
         """Record that a running driver goes on at the requested parallelism; so will the next driver.
 
-        Args:
-            job: Name of the job.
-            generation: The driver's.
-            parallelism: Of the epochs to come.
-            request: Id of the request; it is done after this.
-            result: Its result.
-
-        Returns:
-            False when there is a higher generation, this one was ended, the job is wanted stopped, or the request is
-            finished: nothing is changed.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-            UnknownRecordError: The generation was never claimed.
-
+        The request is done after this. When there is a higher generation, this one was ended, the job is wanted
+        stopped, or the request is finished, nothing is changed and False is returned.
         """
         with self._write_job(job) as connection:
-            found, newest = _get(connection, job, generation), _newest(connection, job)
+            found, newest = _get(connection, job, generation), newest_generation(connection, job)
             jobs, requests = tables.jobs.c, tables.requests.c
             state = connection.execute(select(jobs.desired_state).where(jobs.name == job)).scalar_one()
             if found.ended or newest is None or newest.generation > generation or state != "running":
@@ -151,13 +128,7 @@ class Generations(Queries):
         state: Literal["stopped", "failed"],
         error: str | None = None,
     ) -> GenerationRecord:
-        """Record the end of a generation; the first end stays.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-            UnknownRecordError: The generation was never claimed.
-
-        """
+        """Record the end of a generation; the first end stays."""
         with self._write_job(job) as connection:
             found = _get(connection, job, generation)
             if found.ended:
@@ -167,16 +138,10 @@ class Generations(Queries):
     def import_generation(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:
-        """Record a generation that another catalog claimed, as stopped; those to come have higher numbers.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-            CatalogError: The job has this generation, or a later one.
-
-        """
+        """Record as stopped a generation that another catalog claimed; refused when the job has it, or a later one."""
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
-            newest = _newest(connection, job)
+            newest = newest_generation(connection, job)
             if newest is not None and newest.generation >= generation:
                 raise CatalogError(
                     f"found generation {newest.generation} of job {job!r}; expected none from {generation} on; "
@@ -198,18 +163,10 @@ class Generations(Queries):
             )
 
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
-        """Mark the newest generation failed if its heartbeats are missing for too long.
-
-        Returns:
-            The generation as it is now, or None if it is alive, had ended before, or there is none.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Mark the newest generation failed, and return it, if its heartbeats are missing for too long; else None."""
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
-            newest = _newest(connection, job)
+            newest = newest_generation(connection, job)
             if newest is None or newest.ended or self._liveness.is_alive(newest, now_ms):
                 return None
             return _end(connection, newest, now_ms=now_ms, state="failed", error=_lost(newest, now_ms))
@@ -221,32 +178,22 @@ class Generations(Queries):
     def newest_generation(self, job: str) -> GenerationRecord | None:
         """Return the job's newest generation, or None before the first."""
         with self._database.read() as connection:
-            return _newest(connection, job)
+            return newest_generation(connection, job)
 
     def generations(self, job: str, *, limit: int | None = None) -> list[GenerationRecord]:
         """Return the job's generations, newest first."""
-        query = select(generations).where(generations.c.job == job)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(generations.c.generation.desc()).limit(limit)).all()
-            return records(rows, GenerationRecord)
+        query = select(generations).where(generations.c.job == job).order_by(generations.c.generation.desc())
+        return self._all(query.limit(limit), GenerationRecord)
 
 
 def _is(job: str, generation: int) -> ColumnElement[bool]:
     return and_(generations.c.job == job, generations.c.generation == generation)
 
 
-def _newest(connection: Connection, job: str) -> GenerationRecord | None:
-    number = select(func.max(generations.c.generation)).where(generations.c.job == job).scalar_subquery()
-    row = connection.execute(
-        select(generations).where(generations.c.job == job, generations.c.generation == number)
-    ).one_or_none()
-    return None if row is None else record(row, GenerationRecord)
-
-
 def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
     found = one(connection, generations, _is(job, generation), kind=GenerationRecord)
     if found is None:
-        newest = _newest(connection, job)
+        newest = newest_generation(connection, job)
         raise UnknownRecordError(
             f"job {job!r} has no generation {generation}; the newest is "
             f"{newest.generation if newest else 'none'}; claim a generation before using it"
@@ -254,25 +201,10 @@ def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
     return found
 
 
-def _fail_requests(connection: Connection, job: str, kind: RequestKind, error: str, now_ms: int) -> None:
-    requests = tables.requests.c
-    connection.execute(
-        update(tables.requests)
-        .where(
-            requests.job == job,
-            requests.kind == kind,
-            requests.state.in_(["pending", "taken"]),
-        )
-        .values(state="failed", error=error, updated_ms=now_ms)
-    )
-
-
 def _end(
     connection: Connection, found: GenerationRecord, *, now_ms: int, state: str, error: str | None
 ) -> GenerationRecord:
-    connection.execute(
-        update(generations).where(_is(found.job, found.generation)).values(state=state, error=error, ended_ms=now_ms)
-    )
+    end_generation(connection, found, now_ms=now_ms, state=state, error=error)
     return _get(connection, found.job, found.generation)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from sqlalchemy import delete, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import Queries, one
 from statecore.catalog.records import SavepointRecord
 
 savepoints = tables.savepoints
@@ -29,20 +29,8 @@ class History(Queries):
     ) -> SavepointRecord:
         """Record a savepoint; idempotent.
 
-        Another one in the same place replaces it: stores do not write over a savepoint, so the first is gone.
-
-        Args:
-            path: Path or URL of its manifest or folder.
-            job: Name of the job.
-            lineage: Of the epoch that it holds.
-            epoch: Likewise.
-            parallelism: Likewise.
-            reason: Why it was taken.
-            created_ms: When; None for now.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
+        Another one in the same place replaces it: stores do not write over a savepoint, so the first is gone. The path
+        is that of its manifest or folder, lineage and parallelism are those of its epoch; without a time it is now.
         """
         with self._write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
@@ -55,15 +43,7 @@ class History(Queries):
             return made
 
     def forget_savepoint(self, *paths: str) -> bool:
-        """Remove the record of a savepoint that was dropped.
-
-        Args:
-            paths: The ways in which its path may have been written.
-
-        Returns:
-            Whether there was one.
-
-        """
+        """Remove the record of a dropped savepoint, whichever way its path was written; tell whether there was one."""
         with self._database.write() as connection:
             return connection.execute(delete(savepoints).where(savepoints.c.path.in_(paths))).rowcount > 0
 
@@ -71,5 +51,4 @@ class History(Queries):
         """Return the job's savepoints, newest first."""
         query = select(savepoints).where(savepoints.c.job == job)
         order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
-        with self._database.read() as connection:
-            return records(connection.execute(query.order_by(*order).limit(limit)).all(), SavepointRecord)
+        return self._all(query.order_by(*order).limit(limit), SavepointRecord)

@@ -7,11 +7,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 from sqlalchemy import func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, check_name, one, records, unknown_cluster, unknown_job
-from statecore.catalog.records import ClusterRecord, JobRecord, JobState
+from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, get_job
+from statecore.catalog.records import JobRecord, JobState
 from statecore.errors import InvalidParallelismError, MaxParallelismError
 
 _MAX_PARALLELISM_LIMIT = 32_768
@@ -22,6 +21,7 @@ jobs = tables.jobs
 class Jobs(Queries):
     """Queries on jobs."""
 
+    @again_after_conflict
     def register_job(
         self,
         name: str,
@@ -59,53 +59,32 @@ class Jobs(Queries):
             "max_parallelism": max_parallelism,
             "updated_ms": self._clock.now_ms(),
         }
-        try:
-            return self._upsert_job(name, values)
-        except IntegrityError:
-            # Another process inserted it after we looked (PostgreSQL only); now there is a row to update.
-            return self._upsert_job(name, values)
-
-    def _upsert_job(self, name: str, values: dict[str, Any]) -> JobRecord:
         with self._database.write() as connection:
-            cluster = values["cluster"]
-            if cluster is not None and not one(
-                connection, tables.clusters, tables.clusters.c.name == cluster, kind=ClusterRecord
-            ):
-                raise unknown_cluster(connection, cluster)
+            if cluster is not None:
+                get_cluster(connection, cluster)
             found = connection.execute(
                 select(jobs.c.max_parallelism).where(jobs.c.name == name).with_for_update()
             ).scalar()
             if found is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
-            elif found != values["max_parallelism"]:
+            elif found != max_parallelism:
                 raise MaxParallelismError(
-                    f"job {name!r} is registered with max parallelism {found}, found "
-                    f"{values['max_parallelism']}; expected the same, because it fixes the key group of "
-                    "every key; keep it, or lay the state out anew with the method rewrite"
+                    f"job {name!r} is registered with max parallelism {found}, found {max_parallelism}; expected the "
+                    "same, because it fixes the key group of every key; keep it, or lay the state out anew with the "
+                    "method rewrite"
                 )
             else:
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
-            job = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
-            assert job is not None
-            return job
+            return get_job(connection, name)
 
     def job(self, name: str) -> JobRecord:
-        """Return a job.
-
-        Raises:
-            UnknownJobError: It is not registered; the message lists those that are.
-
-        """
+        """Return a job."""
         with self._database.read() as connection:
-            job = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
-            if job is None:
-                raise unknown_job(connection, name)
-            return job
+            return get_job(connection, name)
 
     def jobs(self) -> list[JobRecord]:
         """Return all jobs by name."""
-        with self._database.read() as connection:
-            return records(connection.execute(select(jobs).order_by(jobs.c.name)).all(), JobRecord)
+        return self._all(select(jobs).order_by(jobs.c.name), JobRecord)
 
     def set_desired(
         self,
@@ -134,18 +113,14 @@ class Jobs(Queries):
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
         Raises:
-            UnknownJobError: The job is not registered.
             InvalidParallelismError: The parallelism is out of bounds.
 
         """
         with self._write_job(job) as connection:
-            found = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
-            assert found is not None
-            values: dict[str, Any] = {"updated_ms": self._clock.now_ms()}
-            if state is not None:
-                values["desired_state"] = state
-            if artifact is not None:
-                values["artifact"] = artifact
+            found = get_job(connection, job)
+            given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
+            values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+            values["updated_ms"] = self._clock.now_ms()
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
@@ -157,12 +132,8 @@ class Jobs(Queries):
                 generations = tables.generations.c
                 newest = select(func.max(generations.generation)).where(generations.job == job)
                 values["start_after_generation"] = connection.execute(newest).scalar() or 0
-            if allow_non_restored_state is not None:
-                values["allow_non_restored_state"] = allow_non_restored_state
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
-            changed = one(connection, jobs, jobs.c.name == job, kind=JobRecord)
-            assert changed is not None
-            return changed
+            return get_job(connection, job)
 
 
 def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import Queries, one
 from statecore.catalog.records import LeaseRecord
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
@@ -25,7 +25,6 @@ class Leases(Queries):
         ``recover_expired_lease``.
 
         Raises:
-            UnknownJobError: The job is not registered.
             LeaseHeldError: Another owner has it; the message names owner and expiry.
 
         """
@@ -46,7 +45,6 @@ class Leases(Queries):
         """Renew the owner's lease, even an expired one that was not replaced yet.
 
         Raises:
-            UnknownJobError: The job is not registered.
             LeaseHeldError: Another owner has it by now.
             UnknownRecordError: It expired and was recovered.
 
@@ -58,14 +56,9 @@ class Leases(Queries):
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
         """Restore the job that the lease saved, from its newest epoch; renew the lease.
 
-        Args:
-            job: Name of the job.
-            owner: The lease's owner.
-            ttl_ms: Time until the renewed lease expires.
-            reason: Why; the error of the job's unfinished requests.
+        The reason becomes the error of the job's unfinished requests.
 
         Raises:
-            UnknownJobError: The job is not registered.
             LeaseHeldError: Another owner has the lease by now.
             UnknownRecordError: The lease expired, and the job was restored already.
 
@@ -89,20 +82,13 @@ class Leases(Queries):
     def expired_leases(self) -> list[LeaseRecord]:
         """Return the leases that expired without being released."""
         query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
-        with self._database.read() as connection:
-            return records(connection.execute(query).all(), LeaseRecord)
+        return self._all(query, LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
-        A job whose run has ended, done or rolled back, stays as it is.
-
-        Returns:
-            The expired lease, or None if it was renewed, released or replaced in the meantime.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
+        A job whose run has ended, done or rolled back, stays as it is. Returns the expired lease, or None if it was
+        renewed, released or replaced in the meantime.
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()

@@ -13,7 +13,7 @@ from operator import itemgetter
 from sqlalchemy import Connection, Table, delete, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import (
     BacklogRecord,
     EpochRecord,
@@ -52,23 +52,9 @@ class Metrics(Queries):
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record the metrics of a committed epoch; a recorded epoch stays as it is.
-
-        Args:
-            epoch: The epoch.
-            operators: What its subtasks did.
-            key_groups: Its keyed state, when it was sampled.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Record a committed epoch, its subtasks, and its keyed state when sampled; a recorded epoch stays as it is."""
         with self._write_job(epoch.job) as connection:
-            known = (
-                epochs.c.job == epoch.job,
-                epochs.c.lineage == epoch.lineage,
-                epochs.c.epoch == epoch.epoch,
-            )
+            known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
                 return
             connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
@@ -85,30 +71,18 @@ class Metrics(Queries):
     def epochs(
         self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
     ) -> list[EpochRecord]:
-        """Return the job's epochs in the order of their commits.
-
-        Args:
-            job: Name of the job.
-            limit: At most the newest so many.
-            since_ms: Committed then or later.
-            until_ms: Committed before then.
-
-        """
+        """Return the job's newest epochs in the order of their commits; ``until_ms`` is exclusive."""
         query = select(epochs).where(epochs.c.job == job, epochs.c.committed_ms >= since_ms)
         if until_ms is not None:
             query = query.where(epochs.c.committed_ms < until_ms)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(*order).limit(limit)).all()
-            return records(rows[::-1], EpochRecord)
+        return self._all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
 
     def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
         """Return the metrics of the job's subtasks in its newest epochs, in commit order."""
         query = select(subtasks).where(subtasks.c.job == job)
         order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(*order).limit(limit)).all()
-            return records(rows[::-1], SubtasksRecord)
+        return self._all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
 
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
         """Return the newest sample of keyed state per key group, of each keyed operator by uid."""
@@ -125,12 +99,7 @@ class Metrics(Queries):
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
-        """Record a measurement of the backlog; it is kept for a day.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Record a measurement of the backlog; it is kept for a day."""
         with self._write_job(job) as connection:
             made = BacklogRecord(job, self._clock.now_ms(), generation, tuple(sources))
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
@@ -143,8 +112,7 @@ class Metrics(Queries):
         query = select(backlogs).where(backlogs.c.job == job, backlogs.c.measured_ms >= since_ms)
         if until_ms is not None:
             query = query.where(backlogs.c.measured_ms < until_ms)
-        with self._database.read() as connection:
-            return records(connection.execute(query.order_by(backlogs.c.measured_ms)).all(), BacklogRecord)
+        return self._all(query.order_by(backlogs.c.measured_ms), BacklogRecord)
 
     def figures(self, job: str) -> JobFigures:
         """Return the current figures of a job."""
@@ -152,24 +120,13 @@ class Metrics(Queries):
         return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
 
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
-        """Return a job's figures for a chart, one point for each step of time.
-
-        Args:
-            job: Name of the job.
-            since_ms: Where the first step begins.
-            until_ms: Where the last one ends, at the latest.
-            step_ms: Length of a step.
-
-        Raises:
-            ValueError: The step is not positive.
-
-        """
+        """Return a job's figures for a chart, one point for each step of time; the last may be shorter."""
         if step_ms < 1:
             raise ValueError(f"found a step of {step_ms} ms; expected 1 ms at least; give a longer one")
         committed = self.epochs(job, since_ms=since_ms, until_ms=until_ms)
         measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
-        for each in self.backlogs(job, since_ms=since_ms, until_ms=until_ms):
-            measured.append((each.measured_ms, each.sources))
+        between = self.backlogs(job, since_ms=since_ms, until_ms=until_ms)
+        measured += [(each.measured_ms, each.sources) for each in between]
         in_step: dict[int, list[EpochRecord]] = defaultdict(list)
         for epoch in committed:
             in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)
@@ -193,9 +150,7 @@ class Metrics(Queries):
 
     def _newest_backlog(self, job: str, epoch: EpochRecord | None) -> BacklogRecord | None:
         query = select(backlogs).where(backlogs.c.job == job).order_by(backlogs.c.measured_ms.desc()).limit(1)
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        between = None if row is None else record(row, BacklogRecord)
+        between = next(iter(self._all(query, BacklogRecord)), None)
         if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
             return between
         return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import Queries, one
 from statecore.catalog.records import DecisionRecord, DecisionState, PolicyRecord, RescaleMethod
 from statecore.errors import UnknownRecordError
 
@@ -26,12 +26,7 @@ class Policies(Queries):
     """Queries on policies and their decisions."""
 
     def set_policy(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
-        """Create or change the policy of a job; its memory stays.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Create or change the policy of a job; its memory stays."""
         with self._write_job(job) as connection:
             values = {"settings": dict(settings), "enabled": enabled, "updated_ms": self._clock.now_ms()}
             found = _find_policy(connection, job)
@@ -51,21 +46,10 @@ class Policies(Queries):
 
     def policies(self) -> list[PolicyRecord]:
         """Return all policies by name of the job."""
-        with self._database.read() as connection:
-            return records(connection.execute(select(policies).order_by(policies.c.job)).all(), PolicyRecord)
+        return self._all(select(policies).order_by(policies.c.job), PolicyRecord)
 
     def save_memory(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
-        """Replace the memory of a policy, unless it changed since it was read.
-
-        Args:
-            seen: The policy as it was read.
-            memory: The new memory.
-            finding: What the evaluation found, in words.
-
-        Returns:
-            Whether it was replaced.
-
-        """
+        """Replace memory and finding of a policy unless it changed since it was read; tell whether they were."""
         with self._write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding)
 
@@ -84,20 +68,7 @@ class Policies(Queries):
     ) -> DecisionRecord | None:
         """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
 
-        Args:
-            seen: The policy as it was read.
-            memory: The new memory.
-            from_parallelism: Parallelism before.
-            to_parallelism: Parallelism wanted.
-            from_workers: Workers before; None for a job without a cluster.
-            to_workers: Workers wanted; None as above.
-            method: Rescale method.
-            reason: Why.
-            figures: The figures behind it.
-
-        Returns:
-            The decision, or None when the policy or its memory changed since it was read.
-
+        Returns None when the policy or its memory changed since ``seen`` was read. The others are as in the record.
         """
         with self._write_job(seen.job) as connection:
             if not self._replace_memory(connection, seen, memory, reason):
@@ -124,67 +95,35 @@ class Policies(Queries):
             return _get_decision(connection, number)
 
     def decision(self, number: int) -> DecisionRecord:
-        """Return a decision.
-
-        Raises:
-            UnknownRecordError: There is no such decision.
-
-        """
+        """Return a decision."""
         with self._database.read() as connection:
             return _get_decision(connection, number)
 
     def decisions(self, job: str, *, limit: int | None = None, since_ms: int = 0) -> list[DecisionRecord]:
-        """Return a job's decisions, newest first.
-
-        Args:
-            job: Name of the job.
-            limit: Number of decisions at most.
-            since_ms: Decided then or later.
-
-        """
+        """Return a job's decisions since then, newest first."""
         query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
-        with self._database.read() as connection:
-            return records(connection.execute(query.order_by(*order).limit(limit)).all(), DecisionRecord)
+        return self._all(query.order_by(*order).limit(limit), DecisionRecord)
 
     def open_decisions(self) -> list[DecisionRecord]:
         """Return the open decisions of all jobs, oldest first."""
         query = select(decisions).where(decisions.c.state == "open").order_by(decisions.c.id)
-        with self._database.read() as connection:
-            return records(connection.execute(query).all(), DecisionRecord)
+        return self._all(query, DecisionRecord)
 
     def reannounce(self, seen: DecisionRecord) -> bool:
         """Record that an open decision is announced again; of several callers at once, one succeeds."""
-        unchanged = (
-            decisions.c.id == seen.id,
-            decisions.c.state == "open",
-            decisions.c.announced_ms == seen.announced_ms,
-        )
+        columns = decisions.c
+        unchanged = (columns.id == seen.id, columns.state == "open", columns.announced_ms == seen.announced_ms)
         with self._write_job(seen.job) as connection:
             changes = update(decisions).where(*unchanged).values(announced_ms=self._clock.now_ms())
             return connection.execute(changes).rowcount == 1
 
     def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
-        """Record that a rescale run carries out an open decision; a decision in another state stays as it is.
-
-        Raises:
-            UnknownRecordError: There is no such decision.
-
-        """
+        """Record that a rescale run carries out an open decision; a decision in another state stays as it is."""
         return self._change_decision(number, {"state": "triggered", "run_id": run_id}, only=("open",))
 
     def end_decision(self, number: int, state: DecisionState, outcome: str = "") -> DecisionRecord:
-        """Record the outcome of a decision; one that has ended stays as it is.
-
-        Args:
-            number: Its number.
-            state: ``done``, ``refused`` or ``failed``.
-            outcome: Why it was refused or failed.
-
-        Raises:
-            UnknownRecordError: There is no such decision.
-
-        """
+        """Record that a decision is ``done``, or why it was ``refused`` or ``failed``; the first end stays."""
         return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
 
     def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int]]:

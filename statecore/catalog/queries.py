@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Table, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select, update
+from sqlalchemy.exc import IntegrityError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from statecore.catalog import tables
 from statecore.catalog.clock import Clock
 from statecore.catalog.database import Database
-from statecore.catalog.records import Liveness
+from statecore.catalog.records import ClusterRecord, GenerationRecord, JobRecord, Liveness, RequestKind
 from statecore.errors import ConfigurationError, UnknownClusterError, UnknownJobError
 
 T = TypeVar("T")
@@ -22,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 
 
 class Queries:
-    """A group of queries on one catalog."""
+    """A group of queries on one catalog; ``Catalog`` says what all of them raise."""
 
     def __init__(self, database: Database, clock: Clock, liveness: Liveness) -> None:
         self._database = database
@@ -31,17 +33,20 @@ class Queries:
 
     @contextmanager
     def _write_job(self, job: str) -> Iterator[Connection]:
-        """Begin a write that excludes other writes to the same job.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
-        """
+        """Begin a write that excludes other writes to the same job."""
         with self._database.write() as connection:
             lock = select(tables.jobs.c.name).where(tables.jobs.c.name == job).with_for_update()
             if connection.execute(lock).first() is None:
                 raise unknown_job(connection, job)
             yield connection
+
+    def _all(self, query: Select[Any], kind: type[T]) -> list[T]:
+        with self._database.read() as connection:
+            return records(connection.execute(query).all(), kind)
+
+
+# Another process may insert the row after we looked (PostgreSQL only): the second attempt finds it.
+again_after_conflict = retry(retry=retry_if_exception_type(IntegrityError), stop=stop_after_attempt(2), reraise=True)
 
 
 def one(connection: Connection, table: Table, *where: ColumnElement[bool], kind: type[T]) -> T | None:
@@ -60,13 +65,56 @@ def records(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
     return [record(row, kind) for row in rows]
 
 
+def get_job(connection: Connection, name: str) -> JobRecord:
+    """Return a job, or raise the error that lists the registered ones."""
+    found = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
+    if found is None:
+        raise unknown_job(connection, name)
+    return found
+
+
+def get_cluster(connection: Connection, name: str) -> ClusterRecord:
+    """Return a cluster, or raise the error that lists the registered ones."""
+    found = one(connection, tables.clusters, tables.clusters.c.name == name, kind=ClusterRecord)
+    if found is None:
+        raise UnknownClusterError(
+            f"cluster {name!r} is not registered; known clusters: {_names(connection, tables.clusters)}; "
+            "register it or correct the name"
+        )
+    return found
+
+
+def newest_generation(connection: Connection, job: str) -> GenerationRecord | None:
+    """Return the newest generation of a job, or None before the first."""
+    generations = tables.generations
+    query = select(generations).where(generations.c.job == job).order_by(generations.c.generation.desc()).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else record(row, GenerationRecord)
+
+
+def end_generation(
+    connection: Connection, found: GenerationRecord, *, now_ms: int, state: str, error: str | None
+) -> None:
+    """Record the end of a generation."""
+    generations = tables.generations
+    connection.execute(
+        update(generations)
+        .where(generations.c.job == found.job, generations.c.generation == found.generation)
+        .values(state=state, error=error, ended_ms=now_ms)
+    )
+
+
+def fail_requests(connection: Connection, job: str, error: str, now_ms: int, *only: RequestKind) -> None:
+    """Fail the unfinished requests of a job, of all kinds or only some."""
+    requests = tables.requests
+    unfinished = [requests.c.job == job, requests.c.state.in_(["pending", "taken"])]
+    if only:
+        unfinished.append(requests.c.kind.in_(only))
+    connection.execute(update(requests).where(*unfinished).values(state="failed", error=error, updated_ms=now_ms))
+
+
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that could not be part of a file name.
-
-    Raises:
-        ConfigurationError: The name has other characters than letters, digits and ``_.-``.
-
-    """
+    """Refuse with ConfigurationError a name that could not be part of a file name."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{what} name {name!r} cannot be used; expected at most 200 letters, digits, '_', '.' or '-', "
@@ -78,14 +126,6 @@ def unknown_job(connection: Connection, job: str) -> UnknownJobError:
     """Return the error that lists the registered jobs."""
     return UnknownJobError(
         f"job {job!r} is not registered; known jobs: {_names(connection, tables.jobs)}; register it or correct the name"
-    )
-
-
-def unknown_cluster(connection: Connection, cluster: str) -> UnknownClusterError:
-    """Return the error that lists the registered clusters."""
-    return UnknownClusterError(
-        f"cluster {cluster!r} is not registered; known clusters: {_names(connection, tables.clusters)}; "
-        "register it or correct the name"
     )
 
 

@@ -41,12 +41,8 @@ class Rebuilt:
 def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
     """Register a job, its newest generation and its savepoints from its store; the job stays stopped.
 
-    A driver that still runs, started by the catalog that is lost, stops when it next looks into this one.
-
-    Args:
-        catalog: An opened catalog that does not know the job, or knows it as registered anew.
-        store_url: Root of the job's store.
-        progress: Called with the savepoints read so far and their total number.
+    A driver that still runs, started by the catalog that is lost, stops when it next looks into this one. Progress is
+    told as the savepoints read so far and their total number.
 
     Raises:
         ConfigurationError: The catalog knows the job and its history, or knows it with another store.

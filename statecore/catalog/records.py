@@ -23,8 +23,6 @@ class JobRecord:
     """A job and what is wanted of it.
 
     Attributes:
-        name: Name of the job.
-        artifact: Path of the job file.
         store: Root of the job's checkpoints.
         master_url: Spark master its driver connects to.
         cluster: Name of the cluster whose size belongs to the job, if any.
@@ -38,7 +36,6 @@ class JobRecord:
         claims_savepoint: Whether the job then owns that savepoint, and drops it when it needs it no more.
         roll_back: Whether ``start_from`` counts although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
-        updated_ms: Last change of this record.
 
     """
 
@@ -137,10 +134,6 @@ class SourceBacklog:
     """What waits in a source; None where it cannot tell, which is never the same as nothing.
 
     Attributes:
-        name: Name of the source.
-        records: Records that wait.
-        bytes: Bytes that wait.
-        files: Files that wait.
         event_time_lag_ms: From the newest event time that was read until the time of measuring. It grows while nothing
             waits, too: a source that is silent is as far behind as one that is not read.
         files_read: Files that were read, counted from some time on: the difference between two epochs of a generation
@@ -171,14 +164,7 @@ class EpochRecord:
     """Metrics of one committed epoch.
 
     Attributes:
-        job: Name of the job.
-        lineage: Lineage the epoch belongs to.
-        epoch: Number of the micro-batch.
-        generation: Generation that committed it.
-        parallelism: Parallelism it ran with.
-        rows: Rows read in this epoch.
         rows_total: Rows read since the job began, this epoch included.
-        started_ms: When the epoch began.
         committed_ms: When its manifest was written.
         duration_ms: How long it took, publishing included.
         phases: Milliseconds by name of phase.
@@ -377,9 +363,6 @@ class RescaleRunRecord:
 
     Attributes:
         run_id: Identity of the run; starting it twice gives the same record.
-        job: Name of the job.
-        from_parallelism: Parallelism before.
-        to_parallelism: Parallelism wanted.
         from_workers: Workers before; None where the size of the cluster is not ours to change.
         to_workers: Workers wanted; None as above.
         method: How the state gets to its new subtasks.
@@ -388,9 +371,6 @@ class RescaleRunRecord:
         savepoint: Path of the manifest the job was stopped with.
         rescaled: Path of the manifest at the new parallelism.
         steps: Times by name of step.
-        error: Why it failed.
-        created_ms: When it was started.
-        updated_ms: Last change of this record.
 
     """
 
@@ -429,7 +409,6 @@ class PolicyRecord:
     """What a job's policy may do, and what it remembers.
 
     Attributes:
-        job: Name of the job.
         enabled: Whether it decides anything.
         settings: Its limits and aims.
         memory: What it remembers from one look to the next.
@@ -456,10 +435,7 @@ class DecisionRecord:
 
     Attributes:
         id: Number of the decision, over all jobs.
-        job: Name of the job.
         decided_ms: When it was reached.
-        from_parallelism: Parallelism before.
-        to_parallelism: Parallelism wanted.
         from_workers: Workers before; None where the size of the cluster is not ours to change.
         to_workers: Workers wanted; None as above.
         method: How the rescale is to be done.
@@ -469,7 +445,6 @@ class DecisionRecord:
         run_id: That run.
         outcome: Why it was refused or failed.
         announced_ms: When it was last announced to those who carry decisions out.
-        updated_ms: Last change of this record.
 
     """
 

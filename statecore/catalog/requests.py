@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, record, records
+from statecore.catalog.queries import Queries, again_after_conflict, one, record
 from statecore.catalog.records import RequestKind, RequestRecord
 from statecore.errors import CatalogError, UnknownRecordError
 
@@ -21,23 +20,9 @@ _TO_SUPERVISOR: RequestKind = "check_job_file"
 class Requests(Queries):
     """Queries on requests."""
 
+    @again_after_conflict
     def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
-        """Send a request to the job's driver; the same key again returns the same request, in any state.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-            CatalogError: The key belongs to another request.
-
-        """
-        try:
-            return self._request(job, kind, arguments, idempotency_key)
-        except IntegrityError:
-            # Another job used the key since the check; the second attempt finds and names it.
-            return self._request(job, kind, arguments, idempotency_key)
-
-    def _request(
-        self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str
-    ) -> RequestRecord:
+        """Send a request to the job's driver; the same key again returns the same request, and another's is refused."""
         with self._write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
@@ -67,15 +52,7 @@ class Requests(Queries):
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
         A request that an earlier driver accepted and did not finish is returned again: that driver is dead, or it would
-        not have been replaced.
-
-        Args:
-            job: Name of the job.
-            under_way: Requests that the caller is carrying out; they are left out.
-
-        Raises:
-            UnknownJobError: The job is not registered.
-
+        not have been replaced. Requests ``under_way`` are those that the caller is carrying out.
         """
         unfinished = (
             select(requests)
@@ -105,24 +82,12 @@ class Requests(Queries):
     def requests_to_supervisor(self) -> list[RequestRecord]:
         """Return the unfinished requests to check a job file, of all jobs, oldest first."""
         unfinished = select(requests).where(requests.c.kind == _TO_SUPERVISOR, requests.c.state == "pending")
-        with self._database.read() as connection:
-            return records(connection.execute(unfinished.order_by(requests.c.id)).all(), RequestRecord)
+        return self._all(unfinished.order_by(requests.c.id), RequestRecord)
 
     def finish_request(
         self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None
     ) -> RequestRecord:
-        """Record the outcome of a request; the first outcome stays.
-
-        Args:
-            request_id: Id of the request.
-            result: Its result (``done``).
-            error: Why it failed (``failed``).
-
-        Raises:
-            ValueError: Not exactly one of ``result`` and ``error`` is given.
-            UnknownRecordError: There is no such request.
-
-        """
+        """Record either the result of a request or the error it failed with; the first outcome stays."""
         if (result is None) == (error is None):
             raise ValueError("found both or neither of result and error; expected one; give what came of the request")
         with self._database.write() as connection:
@@ -140,12 +105,7 @@ class Requests(Queries):
             return _get(connection, found.id)
 
     def get_request(self, request_id: int) -> RequestRecord:
-        """Return a request.
-
-        Raises:
-            UnknownRecordError: There is no such request.
-
-        """
+        """Return a request."""
         with self._database.read() as connection:
             return _get(connection, request_id)
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import Queries, one
 from statecore.catalog.records import RescaleMethod, RescaleRunRecord, StepTimes
 from statecore.errors import CatalogError, UnknownRecordError
 
@@ -33,7 +33,6 @@ class Rescales(Queries):
         """Record the start of a rescale; the same id again returns the run as it is.
 
         Raises:
-            UnknownJobError: The job is not registered.
             CatalogError: The id is that of a run of another job.
 
         """
@@ -65,40 +64,24 @@ class Rescales(Queries):
             return _get(connection, run_id)
 
     def rescale_run(self, run_id: str) -> RescaleRunRecord:
-        """Return a rescale run.
-
-        Raises:
-            UnknownRecordError: There is no such run.
-
-        """
+        """Return a rescale run."""
         with self._database.read() as connection:
             return _get(connection, run_id)
 
     def rescale_runs(self, job: str, *, limit: int | None = None) -> list[RescaleRunRecord]:
         """Return the job's rescale runs, newest first."""
         query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id).limit(limit)
-        with self._database.read() as connection:
-            return records(connection.execute(query).all(), RescaleRunRecord)
+        return self._all(query, RescaleRunRecord)
 
     def update_rescale_run(
         self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None, error: str | None = None
     ) -> RescaleRunRecord:
-        """Update the manifests and the error of a running rescale; arguments that are not given stay as they are.
-
-        Raises:
-            UnknownRecordError: There is no such run.
-
-        """
+        """Update the manifests and the error of a running rescale; arguments that are not given stay as they are."""
         given = {"savepoint": savepoint, "rescaled": rescaled, "error": error}
         return self._change(run_id, {name: value for name, value in given.items() if value is not None})
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
-        """Record that a step starts or ends now; a repeated step keeps its first start and end.
-
-        Raises:
-            UnknownRecordError: There is no such run.
-
-        """
+        """Record that a step starts or ends now; a repeated step keeps its first start and end."""
         now_ms = self._clock.now_ms()
         with self._database.write() as connection:
             run = _get(connection, run_id, lock=True)
@@ -112,12 +95,7 @@ class Rescales(Queries):
             return _get(connection, run_id)
 
     def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
-        """Record the end of a run: done, or failed with an error; the first end stays.
-
-        Raises:
-            UnknownRecordError: There is no such run.
-
-        """
+        """Record the end of a run: done, or failed with an error; the first end stays."""
         return self._change(run_id, {"state": "done" if error is None else "failed", "error": error}, only_running=True)
 
     def _change(self, run_id: str, values: dict[str, Any], *, only_running: bool = False) -> RescaleRunRecord:

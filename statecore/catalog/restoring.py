@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import one
-from statecore.catalog.records import ClusterRecord, GenerationRecord, JobBefore, JobRecord
+from statecore.catalog.queries import end_generation, fail_requests, get_cluster, get_job, newest_generation
+from statecore.catalog.records import GenerationRecord, JobBefore, JobRecord
 
 _CONFIGURED = (
     "artifact",
@@ -21,12 +21,11 @@ _CONFIGURED = (
 
 def saved_job(connection: Connection, name: str) -> JobBefore:
     """Return a registered job as it is now."""
-    job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
-    assert job is not None
-    newest = _newest(connection, name)
+    job = get_job(connection, name)
+    newest = newest_generation(connection, name)
     return JobBefore(
         desired_state=job.desired_state,
-        workers=None if job.cluster is None else _workers(connection, job.cluster),
+        workers=None if job.cluster is None else get_cluster(connection, job.cluster).desired_workers,
         generation=0 if newest is None else newest.generation,
         allow_non_restored_state=job.allow_non_restored_state,
         **{field: getattr(job, field) for field in _CONFIGURED},
@@ -38,22 +37,16 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
 
     Idempotent. A driver that the change has not touched goes on. A job file that is restored after another one ran may
     leave behind the state that the other one added.
-
-    Args:
-        connection: A write transaction that has locked the job.
-        name: The job.
-        before: The job before the change.
-        reason: The error of its unfinished requests, and of the driver.
-        now_ms: The time.
-
+    The connection has locked the job. The reason becomes the error of its unfinished requests and of the driver.
     """
-    job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
-    assert job is not None
+    job = get_job(connection, name)
     configured = {field: getattr(before, field) for field in _CONFIGURED}
     changed = any(getattr(job, field) != value for field, value in configured.items())
-    newest = _newest(connection, name)
+    newest = newest_generation(connection, name)
     if changed and newest is not None and not newest.ended and _is_changed(newest, before):
-        _end(connection, newest, reason, now_ms)
+        # The driver finds that with its next heartbeat, and commits nothing more. Stopped and not failed, because no
+        # pause is due before its successor starts.
+        end_generation(connection, newest, now_ms=now_ms, state="stopped", error=reason)
     connection.execute(
         update(tables.jobs)
         .where(tables.jobs.c.name == name)
@@ -70,7 +63,7 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
             .where(tables.clusters.c.name == job.cluster)
             .values(desired_workers=before.workers, updated_ms=now_ms)
         )
-    _fail_requests(connection, name, reason, now_ms)
+    fail_requests(connection, name, reason, now_ms)
 
 
 def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
@@ -83,39 +76,3 @@ def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord
     if job.artifact == before.artifact:
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))
-
-
-def _fail_requests(connection: Connection, job: str, reason: str, now_ms: int) -> None:
-    """Fail the unfinished requests to a job's driver: nobody waits for them any more."""
-    requests = tables.requests
-    connection.execute(
-        update(requests)
-        .where(requests.c.job == job, requests.c.state.in_(["pending", "taken"]))
-        .values(state="failed", error=reason, updated_ms=now_ms)
-    )
-
-
-def _newest(connection: Connection, job: str) -> GenerationRecord | None:
-    generations = tables.generations.c
-    newest = select(generations.generation).where(generations.job == job).order_by(generations.generation.desc())
-    is_newest = generations.generation == newest.limit(1).scalar_subquery()
-    return one(connection, tables.generations, generations.job == job, is_newest, kind=GenerationRecord)
-
-
-def _workers(connection: Connection, cluster: str) -> int:
-    found = one(connection, tables.clusters, tables.clusters.c.name == cluster, kind=ClusterRecord)
-    assert found is not None
-    return found.desired_workers
-
-
-def _end(connection: Connection, newest: GenerationRecord, reason: str, now_ms: int) -> None:
-    """End a generation: its driver finds that with its next heartbeat, and commits nothing more.
-
-    Stopped and not failed, because no pause is due before its successor starts.
-    """
-    generations = tables.generations
-    connection.execute(
-        update(generations)
-        .where(generations.c.job == newest.job, generations.c.generation == newest.generation)
-        .values(state="stopped", error=reason, ended_ms=now_ms)
-    )

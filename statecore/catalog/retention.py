@@ -12,15 +12,8 @@ def superfluous_savepoints(
 ) -> list[SavepointRecord]:
     """Return the savepoints beyond the newest ``keep`` and those older than ``max_age_ms``, oldest first.
 
-    The newest one always stays, however old it is: it may be all that is left.
-
-    Args:
-        savepoints: Of one job, in any order.
-        keep: How many stay at most.
-        max_age_ms: How old one may become.
-        now_ms: The time.
-        needed: Paths of those that somebody refers to; they stay, and count.
-
+    The newest one always stays, however old it is: it may be all that is left. Those at the paths ``needed``, which
+    somebody refers to, stay and count.
     """
     newest_first = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch), reverse=True)
     surplus = [

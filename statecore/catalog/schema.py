@@ -39,12 +39,7 @@ def revision(connection: Connection) -> str | None:
 
 
 def is_new(connection: Connection) -> bool:
-    """Tell whether the database has no catalog yet.
-
-    Raises:
-        CatalogSchemaError: There is a table ``jobs`` that is not a catalog's.
-
-    """
+    """Tell whether the database has no catalog yet; CatalogSchemaError for a table ``jobs`` that is not a catalog's."""
     if revision(connection) is not None:
         return False
     if inspect(connection).has_table("jobs"):
@@ -55,16 +50,7 @@ def is_new(connection: Connection) -> bool:
 
 
 def require_head(connection: Connection, name: str) -> None:
-    """Refuse to work with the tables of another release.
-
-    Args:
-        connection: To the catalog.
-        name: Name of the catalog in the error.
-
-    Raises:
-        CatalogSchemaError: The tables are missing, or of an older or newer release.
-
-    """
+    """Refuse missing tables and those of another release with CatalogSchemaError, which names the catalog."""
     found, expected = revision(connection), head()
     if found == expected:
         return

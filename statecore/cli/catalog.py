@@ -69,15 +69,8 @@ def rebuild_catalog(
 
 def _facts(found: Rebuilt) -> dict[str, Any]:
     """Return a restored job for programs; its configuration is left out, because it may hold secrets."""
-    return {
-        "job": found.job.name,
-        "lineage": found.lineage,
-        "epoch": found.epoch,
-        "savepoints": found.savepoints,
-        "registered_before": found.registered_before,
-        "withheld": found.withheld,
-        "lost_cluster": found.lost_cluster,
-    }
+    fields = ("lineage", "epoch", "savepoints", "registered_before", "withheld", "lost_cluster")
+    return {"job": found.job.name, **{field: getattr(found, field) for field in fields}}
 
 
 def _lines(found: Rebuilt) -> Iterator[str]:

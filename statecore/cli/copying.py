@@ -17,16 +17,7 @@ _STATE = "state"
 
 @contextmanager
 def watched(store: CheckpointStore, path: str, target: str) -> Iterator[None]:
-    """Show how many bytes of a savepoint's state are copied so far.
-
-    Without access to the target, no progress is shown.
-
-    Args:
-        store: The job's store, in which the savepoint is pinned.
-        path: Path of its manifest in that store, once it is pinned.
-        target: Path or URL of the copy's folder.
-
-    """
+    """Show how many bytes of the state of a savepoint, pinned at ``path``, are copied; nothing if it cannot be seen."""
     ended = threading.Event()
     with progress("copying bytes of state") as report:
         watching = threading.Thread(target=_watch, args=(store, path, target, report, ended), daemon=True)

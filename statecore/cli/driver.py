@@ -18,12 +18,7 @@ def log_of(catalog: Catalog, job: str) -> str:
 
 
 def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
-    """Return the generation that runs.
-
-    Raises:
-        RequestFailedError: There is none.
-
-    """
+    """Return the generation that runs; RequestFailedError without one."""
     newest = catalog.newest_generation(job)
     if newest is None or not catalog.is_alive(newest):
         raise RequestFailedError(f"found no live driver of {job}; expected one {wanted_for}; {remedy}")
@@ -31,18 +26,7 @@ def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> Gen
 
 
 def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: str) -> dict[str, Any]:
-    """Return the result of a request that a driver carries out.
-
-    Args:
-        catalog: Where it was made.
-        request: As it was made.
-        timeout_s: Seconds to wait.
-        failed: What it means that there is none, for the error.
-
-    Raises:
-        RequestFailedError: It did not, or not in time.
-
-    """
+    """Return the result of a request, or raise RequestFailedError, which says what ``failed``, when none comes."""
     deadline = time.monotonic() + timeout_s
     while request.state in ("pending", "taken"):
         if time.monotonic() > deadline:

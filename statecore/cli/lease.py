@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from statecore.catalog import Catalog
@@ -32,11 +31,7 @@ def alone(catalog: Catalog, job: str) -> Iterator[None]:
     """Hold the lease for a change of the job's definition, which takes a moment.
 
     A change whose lease has expired is rolled back first: rolled back later, it would undo this one.
-
-    Raises:
-        UnknownJobError: The job is not registered.
-        LeaseHeldError: A run is changing the job; the message names it, and says how to end it.
-
+    While a run changes the job, LeaseHeldError names it and says how to end it.
     """
     owner = shell_run()
     catalog.acquire_lease(job, owner, LEASE_TTL_MS)
@@ -47,14 +42,7 @@ def alone(catalog: Catalog, job: str) -> Iterator[None]:
 
 
 class LeaseRenewal:
-    """Renews a lease in a thread.
-
-    Args:
-        catalog: Where it is.
-        job: Name of the job.
-        owner: Who has it.
-
-    """
+    """Renews the owner's lease on a job in a thread."""
 
     def __init__(self, catalog: Catalog, job: str, owner: str) -> None:
         self._catalog = catalog
@@ -68,19 +56,12 @@ class LeaseRenewal:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
     def check(self) -> None:
-        """Do nothing while the lease is held.
-
-        Raises:
-            LeaseHeldError, UnknownRecordError: The lease is lost; another run may change the job now.
-
-        """
+        """Raise LeaseHeldError or UnknownRecordError once the lease is lost: another run may change the job then."""
         if self._lost is not None:
             raise self._lost
 

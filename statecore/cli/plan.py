@@ -44,13 +44,7 @@ def plan(
 
 
 def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
-    """Return the store and the manifest that the argument names.
-
-    Raises:
-        UnknownJobError: The argument looks like a job's name, and no such job is registered.
-        MissingFileError: There is no manifest at the path, or the job has not committed an epoch.
-
-    """
+    """Return the store and the manifest that the argument names."""
     if catalog is None or _is_path(what):
         store, _, manifest = open_savepoint(what)
         return store, manifest

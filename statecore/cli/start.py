@@ -82,13 +82,7 @@ def start_job(
 
 
 def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:
-    """Return what the catalog has to record for a start from a savepoint.
-
-    Raises:
-        ConfigurationError: Epochs newer than the savepoint would be left behind without --roll-back, or a checkpoint
-            is claimed, which belongs to its job.
-
-    """
+    """Return what the catalog has to record for a start from a savepoint; refuse to lose epochs without --roll-back."""
     own = CheckpointStore.at(job.store)
     # A relative path is resolved here, against the directory of this shell.
     store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)

@@ -40,17 +40,10 @@ def shell_change(catalog: Catalog, job: str) -> Change:
 def carry_out(
     lease: TakeLease, steps: list[Step], timeout_s: float, *, rolls_back: bool = True
 ) -> dict[str, str | None]:
-    """Run the steps of a change, and return the result of each by its name.
+    """Run the steps of a change after its lease, and return the result of each by its name.
 
-    Args:
-        lease: The first step.
-        steps: The others.
-        timeout_s: How long each may wait, at least.
-        rolls_back: Whether the job is restored when a step fails.
-
-    Raises:
-        StatecoreError: A step failed.
-
+    Each step may wait ``timeout_s`` at least. When one fails, its error is raised; with ``rolls_back`` the job is
+    restored first.
     """
     change = lease.change
     renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
@@ -133,10 +126,7 @@ class _Shell:
         return spinner(f"{self._change.job}: {step.name}{doing}")
 
     def roll_back(self, error: BaseException) -> None:
-        """Restore the job, on Ctrl-C without waiting for its driver.
-
-        If that fails, too, the supervisor restores the job when the lease expires.
-        """
+        """Restore the job, without waiting on Ctrl-C; if that fails, the supervisor does it when the lease expires."""
         step = Rollback(change=self._change)
         try:
             run = self._change.run()

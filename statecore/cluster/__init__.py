@@ -1,13 +1,12 @@
 """Resizes Spark clusters: one Protocol, one module per kind of cluster."""
 
-from statecore.cluster.base import Cluster, ClusterDefinition, ClusterSize
+from statecore.cluster.base import Cluster, ClusterSize
 from statecore.cluster.factory import cluster_for
 from statecore.cluster.standalone import StandaloneCluster, StandaloneSettings
 from statecore.cluster.standalone_master import StandaloneMaster
 
 __all__ = [
     "Cluster",
-    "ClusterDefinition",
     "ClusterSize",
     "StandaloneCluster",
     "StandaloneMaster",

@@ -25,13 +25,7 @@ class Cluster(Protocol):
     """A resizable set of Spark workers."""
 
     def size(self) -> ClusterSize:
-        """Return the current size.
-
-        Raises:
-            ClusterError: The size is unknown, for example because the master does not answer.
-
-        """
-        ...
+        """Return the current size; ClusterError when it is unknown, for example because the master does not answer."""
 
     def resize(self, workers: int) -> None:
         """Take the next step towards a number of workers and return at once; repeat until ``size`` agrees.
@@ -40,11 +34,9 @@ class Cluster(Protocol):
             ClusterError: Workers cannot be started or stopped.
 
         """
-        ...
 
     def close(self) -> None:
         """Release this object's resources; the workers stay."""
-        ...
 
 
 class ClusterDefinition(Protocol):
@@ -53,14 +45,11 @@ class ClusterDefinition(Protocol):
     @property
     def name(self) -> str:
         """Name of the cluster."""
-        ...
 
     @property
     def kind(self) -> str:
         """Kind of the cluster."""
-        ...
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """Settings for the kind's settings class."""
-        ...

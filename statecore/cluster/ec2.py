@@ -66,13 +66,7 @@ class _Activity(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Ec2Cluster:
-    """Resizes an Auto Scaling group and reports why a resize does not complete.
-
-    Args:
-        name: Name of the cluster.
-        settings: Its settings.
-
-    """
+    """Resizes an Auto Scaling group and reports why a resize does not complete."""
 
     def __init__(self, name: str, settings: Ec2Settings) -> None:
         self._name = name

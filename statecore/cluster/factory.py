@@ -28,12 +28,7 @@ _KINDS: dict[str, Callable[[str, Mapping[str, Any]], Cluster]] = {"standalone": 
 
 
 def cluster_for(definition: ClusterDefinition) -> Cluster:
-    """Return the cluster of a definition.
-
-    Raises:
-        ClusterError: The kind is unknown, or the settings do not fit it.
-
-    """
+    """Return the cluster of a definition; ClusterError for an unknown kind or settings that do not fit it."""
     make = _KINDS.get(definition.kind)
     if make is None:
         raise ClusterError(

@@ -33,12 +33,7 @@ class MasterPage(msgspec.Struct, frozen=True):
 
 
 def read_master_page(web_url: str) -> MasterPage:
-    """Fetch the page.
-
-    Raises:
-        ClusterError: The master does not answer, or the answer is not a master's page.
-
-    """
+    """Fetch the page; ClusterError when the master does not answer, or the answer is not a master's page."""
     parts = urlsplit(web_url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)
     try:

@@ -79,12 +79,7 @@ class Daemon:
     marker: str
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> None:
-        """Start the program and return once it has written its pid.
-
-        Raises:
-            ClusterError: The program ended or hung before it wrote its pid.
-
-        """
+        """Start the program and return once it has written its pid; ClusterError when it does not."""
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
         child = spawn(
             ["/bin/sh", "-c", _WRITE_PID, str(self.pid_file), *command],

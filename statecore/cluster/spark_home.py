@@ -11,12 +11,7 @@ from statecore.errors import ConfigurationError
 
 
 def spark_home() -> Path:
-    """Return ``$SPARK_HOME``, or the Spark inside the installed package ``pyspark``.
-
-    Raises:
-        ConfigurationError: Neither place has a Spark.
-
-    """
+    """Return ``$SPARK_HOME``, or the Spark inside the installed ``pyspark``; ConfigurationError without either."""
     configured = os.environ.get("SPARK_HOME")
     if configured:
         home = Path(configured)

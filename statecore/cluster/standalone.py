@@ -54,13 +54,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class StandaloneCluster:
-    """Starts and stops worker processes; all state is on disk, so any process can continue a resize.
-
-    Args:
-        name: Name of the cluster.
-        settings: Its settings.
-
-    """
+    """Starts and stops worker processes; all state is on disk, so any process can continue a resize."""
 
     def __init__(self, name: str, settings: StandaloneSettings) -> None:
         self._name = name
@@ -88,12 +82,7 @@ class StandaloneCluster:
             self._start_worker()
 
     def stop(self) -> None:
-        """Stop all workers without draining and return once all their processes are gone.
-
-        Raises:
-            ClusterError: A process survives SIGKILL.
-
-        """
+        """Stop all workers without draining and wait until they are gone; ClusterError when one survives SIGKILL."""
         attempts = Retrying(
             retry=retry_if_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(2 * _STOP_TIMEOUT_S)
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
@@ -53,12 +52,7 @@ class StandaloneMaster:
         return self._directory / "master.log"
 
     def start(self) -> None:
-        """Start the master on two free ports; returns before it is ready.
-
-        Raises:
-            ClusterError: A master of this directory is already running.
-
-        """
+        """Start the master on two free ports, before it is ready; ClusterError when one of this directory runs."""
         if self._daemon.is_alive():
             raise ClusterError(
                 f"found a running master of {self._directory}; expected none; stop it first or choose another directory"
@@ -76,12 +70,7 @@ class StandaloneMaster:
         self._daemon.start(command, environment=environment, log_path=self.log_path)
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Wait until the master accepts workers.
-
-        Raises:
-            ClusterError: It does not within ``timeout_s``.
-
-        """
+        """Wait until the master accepts workers; ClusterError when it does not within ``timeout_s``."""
         attempts = Retrying(
             retry=retry_if_exception_type(ClusterError), wait=wait_fixed(0.1), stop=stop_after_delay(timeout_s)
         )
@@ -103,12 +92,7 @@ class StandaloneMaster:
             )
 
     def stop(self) -> None:
-        """Stop the master and wait until it is gone; do nothing when there is none.
-
-        Raises:
-            ClusterError: A process of the master survives SIGKILL.
-
-        """
+        """Stop the master and wait until it is gone; ClusterError when one of its processes survives SIGKILL."""
         self._daemon.terminate()
         if not self._wait_gone():
             self._daemon.kill()
@@ -136,12 +120,7 @@ class StandaloneMaster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

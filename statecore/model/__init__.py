@@ -26,9 +26,8 @@ from statecore.model.key_groups import (
     key_group_range,
     subtask_for_key_group,
 )
-from statecore.model.key_hash import canonical_key, hash_key, key_encoder, key_group_for
+from statecore.model.key_hash import canonical_key, key_encoder, key_group_for
 from statecore.model.redistribution import redistribute_keyed_state, redistribute_operator_state
-from statecore.model.ttl import is_expired
 from statecore.model.types import (
     ArrayType,
     AtomicType,
@@ -40,7 +39,6 @@ from statecore.model.types import (
     StructType,
     arrow_schema,
     parse_row,
-    parse_schema,
     parse_type,
     require_key_type,
 )
@@ -74,13 +72,10 @@ __all__ = [
     "arrow_schema",
     "canonical_key",
     "default_max_parallelism",
-    "hash_key",
-    "is_expired",
     "key_encoder",
     "key_group_for",
     "key_group_range",
     "parse_row",
-    "parse_schema",
     "parse_type",
     "redistribute_keyed_state",
     "redistribute_operator_state",

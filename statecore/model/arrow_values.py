@@ -56,8 +56,7 @@ def from_arrow(array: pa.Array) -> list[Any]:
 
 
 def _bounds(array: pa.Array) -> Iterable[tuple[int, int]]:
-    offsets = array.offsets.to_pylist()
-    return pairwise(offsets)
+    return pairwise(array.offsets.to_pylist())
 
 
 def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
@@ -84,16 +83,14 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
             raise TypeError(f"found {value!r}; expected a value of type {data_type}")
         offsets.append(offsets[-1] + (0 if value is None else len(value)))
     # from_arrays takes a null list as a null offset.
-    marks = pa.array(
-        [None if gone else at for gone, at in zip(missing, offsets, strict=False)] + offsets[-1:], pa.int32()
-    )
+    starts = [None if gone else at for gone, at in zip(missing, offsets, strict=False)]
+    marks = pa.array(starts + offsets[-1:], pa.int32())
+    present = [value for value in values if value is not None]
     if pa.types.is_map(data_type):
-        keys = to_arrow([k for value in values if value is not None for k in value], data_type.key_type)
-        items = to_arrow(
-            [item for value in values if value is not None for item in value.values()], data_type.item_type
-        )
+        keys = to_arrow([key for value in present for key in value], data_type.key_type)
+        items = to_arrow([item for value in present for item in value.values()], data_type.item_type)
         return pa.MapArray.from_arrays(marks, keys, items).cast(data_type)
-    flat = to_arrow([item for value in values if value is not None for item in value], data_type.value_type)
+    flat = to_arrow([item for value in present for item in value], data_type.value_type)
     return pa.ListArray.from_arrays(marks, flat).cast(data_type)
 
 

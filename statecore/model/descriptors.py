@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -133,14 +133,10 @@ class StateDescriptor(ABC):
 
     __slots__ = ()
 
+    kind: ClassVar[StateKind]
     name: str
     ttl: StateTtlConfig | None
     renames: Mapping[str, str]
-
-    @property
-    @abstractmethod
-    def kind(self) -> StateKind:
-        """Kind of the state."""
 
     @abstractmethod
     def type_ddl(self) -> str:
@@ -162,6 +158,7 @@ class ValueStateDescriptor(StateDescriptor):
 
     """
 
+    kind: ClassVar[StateKind] = StateKind.VALUE
     name: str
     value_type: str
     ttl: StateTtlConfig | None = None
@@ -169,11 +166,6 @@ class ValueStateDescriptor(StateDescriptor):
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def kind(self) -> StateKind:
-        """Value."""
-        return StateKind.VALUE
 
     def type_ddl(self) -> str:
         """Return the canonical value type."""
@@ -196,6 +188,7 @@ class ListStateDescriptor(StateDescriptor):
 
     """
 
+    kind: ClassVar[StateKind] = StateKind.LIST
     name: str
     element_type: str
     ttl: StateTtlConfig | None = None
@@ -206,15 +199,9 @@ class ListStateDescriptor(StateDescriptor):
         _check(self)
         if self.strategy not in (CONTIGUOUS, INTERLEAVED):
             raise ConfigurationError(
-                f"Found the strategy {self.strategy!r} for the list state {self.name!r}; expected "
-                f"{CONTIGUOUS!r} "
-                f"or {INTERLEAVED!r}. Leave it out for {CONTIGUOUS!r}."
+                f"Found the strategy {self.strategy!r} for the list state {self.name!r}; expected {CONTIGUOUS!r} or "
+                f"{INTERLEAVED!r}. Leave it out for {CONTIGUOUS!r}."
             )
-
-    @property
-    def kind(self) -> StateKind:
-        """List."""
-        return StateKind.LIST
 
     def type_ddl(self) -> str:
         """Return the canonical element type."""
@@ -237,6 +224,7 @@ class MapStateDescriptor(StateDescriptor):
 
     """
 
+    kind: ClassVar[StateKind] = StateKind.MAP
     name: str
     key_type: str
     value_type: str
@@ -246,11 +234,6 @@ class MapStateDescriptor(StateDescriptor):
     def __post_init__(self) -> None:
         _check(self)
         require_key_type(parse_type(self.key_type))
-
-    @property
-    def kind(self) -> StateKind:
-        """Map."""
-        return StateKind.MAP
 
     def type_ddl(self) -> str:
         """Return the canonical map type."""
@@ -273,6 +256,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
     """
 
+    kind: ClassVar[StateKind] = StateKind.REDUCING
     name: str
     value_type: str
     reduce: Callable[[Any, Any], Any] = field(kw_only=True)
@@ -286,11 +270,6 @@ class ReducingStateDescriptor(StateDescriptor):
                 f"Found reduce={self.reduce!r} for the reducing state {self.name!r}; expected a function of "
                 "two values. Pass reduce=lambda a, b: … ."
             )
-
-    @property
-    def kind(self) -> StateKind:
-        """Reducing."""
-        return StateKind.REDUCING
 
     def type_ddl(self) -> str:
         """Return the canonical value type."""
@@ -313,6 +292,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     """
 
+    kind: ClassVar[StateKind] = StateKind.AGGREGATING
     name: str
     accumulator_type: str
     aggregate: AggregateFunction = field(kw_only=True)
@@ -326,11 +306,6 @@ class AggregatingStateDescriptor(StateDescriptor):
                 f"Found aggregate={self.aggregate!r} for the aggregating state {self.name!r}; expected an "
                 "instance of AggregateFunction. Subclass it, and pass an object, not the class."
             )
-
-    @property
-    def kind(self) -> StateKind:
-        """Aggregating."""
-        return StateKind.AGGREGATING
 
     def type_ddl(self) -> str:
         """Return the canonical accumulator type."""

@@ -39,8 +39,7 @@ class StatePartitions:
         if not isinstance(self.mode, DistributionMode):
             raise RedistributionError(
                 f"Found the distribution mode {self.mode!r}; expected one of "
-                f"{[str(mode) for mode in DistributionMode]} as a DistributionMode. Wrap it: "
-                "DistributionMode(text)."
+                f"{[str(mode) for mode in DistributionMode]} as a DistributionMode. Wrap it: DistributionMode(text)."
             )
         object.__setattr__(self, "offsets", tuple(self.offsets))
         bad = [offset for offset in self.offsets if not is_integer(offset) or offset < 0]
@@ -102,8 +101,7 @@ class KeyedStateHandle:
         _check_path(self.path)
         if not isinstance(self.key_groups, KeyGroupRange):
             raise RedistributionError(
-                f"Found the key groups {self.key_groups!r} in the handle {self.path!r}; expected a "
-                "KeyGroupRange. "
+                f"Found the key groups {self.key_groups!r} in the handle {self.path!r}; expected a KeyGroupRange. "
                 "Build it as KeyGroupRange(start, end), both inclusive."
             )
 

@@ -18,6 +18,9 @@ string, binary                              the (UTF-8) bytes
 array, struct                               element after element, field after field
 ==========================================  ===========================================
 
+Every function refuses a type that cannot be a key with UnsupportedTypeError, and a key that does not fit its types with
+StateTypeError.
+
 Spark normalises NaN and -0.0 only for the hash and keeps them in the key columns, so this module makes keys canonical
 after they leave the JVM.
 """
@@ -108,13 +111,7 @@ def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, 
 
 
 def hash_key(key: tuple[Any, ...], key_types: Sequence[str]) -> int:
-    """Return Spark's ``xxhash64`` of the key columns, a signed 64-bit integer.
-
-    Raises:
-        StateTypeError: The key does not fit the types.
-        UnsupportedTypeError: A type cannot be a key.
-
-    """
+    """Return Spark's ``xxhash64`` of the key columns, a signed 64-bit integer."""
     seed = _SPARK_SEED
     for field, value in zip(_compile(tuple(key_types)), canonical_key(key, key_types), strict=True):
         seed = field.hash(value, seed)
@@ -135,12 +132,7 @@ def key_group_for(key: tuple[Any, ...], key_types: Sequence[str], max_parallelis
 
 
 def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
-    """Return a fast ``canonical_key`` without checks, for keys from Arrow's ``to_pylist``.
-
-    Raises:
-        UnsupportedTypeError: A type cannot be a key.
-
-    """
+    """Return a fast ``canonical_key`` without checks, for keys from Arrow's ``to_pylist``."""
     encoders = [field.encode for field in _compile(tuple(key_types))]
     if not any(encoders):
         return _unchanged
@@ -154,22 +146,12 @@ def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
 
 
 def is_canonical(key_types: Sequence[str]) -> bool:
-    """Return whether keys from Arrow are canonical already, so that they compare column by column.
-
-    Raises:
-        UnsupportedTypeError: A type cannot be a key.
-
-    """
+    """Return whether keys from Arrow are canonical already, so that they compare column by column."""
     return key_encoder(key_types) is _unchanged
 
 
 def key_check(data_type: DataType) -> Check:
-    """Return a function to the canonical form of a key field; it raises MisfitError, also for None.
-
-    Raises:
-        UnsupportedTypeError: The type cannot be a key.
-
-    """
+    """Return a function to the canonical form of a key field; it raises MisfitError, also for None."""
     require_key_type(data_type)
     return _checker(data_type)
 
@@ -184,8 +166,7 @@ def _checked(index: int, field: _Field, value: object) -> object:
     except MisfitError as misfit:
         inside = "" if misfit.value is value else f" (in {reprlib.repr(value)})"
         raise StateTypeError(
-            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field "
-            f"{index}; "
+            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field {index}; "
             f"expected a value that fits {misfit.expected}, of the key type {field.ddl}. "
             "Convert the value, or declare the key with its real type."
         ) from None
@@ -193,11 +174,8 @@ def _checked(index: int, field: _Field, value: object) -> object:
 
 @lru_cache(maxsize=1024)
 def _compile(key_types: tuple[str, ...]) -> tuple[_Field, ...]:
-    return tuple(_compile_field(parse_type(ddl)) for ddl in key_types)
-
-
-def _compile_field(data_type: DataType) -> _Field:
-    return _Field(data_type.ddl(), nullable(key_check(data_type)), _encoder(data_type), _hasher(data_type))
+    types = map(parse_type, key_types)
+    return tuple(_Field(each.ddl(), nullable(key_check(each)), _encoder(each), _hasher(each)) for each in types)
 
 
 # --- canonical form, checked ---

@@ -219,16 +219,7 @@ def _moment(value: Any, ddl: str) -> datetime:
 def _plain(moment: datetime) -> datetime:
     if type(moment) is datetime and not moment.fold:
         return moment
-    return datetime(
-        moment.year,
-        moment.month,
-        moment.day,
-        moment.hour,
-        moment.minute,
-        moment.second,
-        moment.microsecond,
-        moment.tzinfo,
-    )
+    return datetime.combine(date(moment.year, moment.month, moment.day), moment.time().replace(fold=0), moment.tzinfo)
 
 
 _ATOMS: dict[str, Callable[[Any, str], Any]] = {

@@ -69,12 +69,8 @@ def redistribute_operator_state(
     check_parallelism(new_parallelism, MAX_KEY_GROUPS)
     strategies = strategies or {}
     _check_strategies(strategies)
-    sources = [
-        _Source(position, subtask, handle)
-        for position, (subtask, handle) in enumerate(
-            (subtask, handle) for subtask, handles in enumerate(previous) for handle in handles
-        )
-    ]
+    placed = [(subtask, handle) for subtask, handles in enumerate(previous) for handle in handles]
+    sources = [_Source(position, subtask, handle) for position, (subtask, handle) in enumerate(placed)]
     modes = _modes(sources)
     shares: list[_Share] = [{} for _ in range(new_parallelism)]
     start = 0
@@ -147,8 +143,7 @@ def _modes(sources: Sequence[_Source]) -> dict[str, DistributionMode]:
                 raise RedistributionError(
                     f"Found the state {name!r} as {mode.value!r} in {first_path!r} and as "
                     f"{partitions.mode.value!r} in {path!r}; expected one mode for one name. "
-                    "Restore from a savepoint written by one version of the job, or give the states two "
-                    "names."
+                    "Restore from a savepoint written by one version of the job, or give the states two names."
                 )
     return {name: mode for name, (mode, _) in found.items()}
 

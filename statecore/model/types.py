@@ -1,7 +1,7 @@
 """Spark DDL types, parsed with sqlglot into a small tree.
 
 PySpark needs a running session to parse DDL; this module does not. Types that open files cannot store without loss
-(variant, void, intervals, time) are refused.
+(variant, void, intervals, time) are refused with UnsupportedTypeError, as is text that is no DDL.
 
 ::
 
@@ -65,24 +65,14 @@ class DataType(ABC):
         """Return Spark's Arrow type for this type."""
 
     @property
-    @abstractmethod
     def key_problem(self) -> str | None:
         """Why the type cannot be a key, and what to do; None when it can."""
-
-    @property
-    def is_key_type(self) -> bool:
-        """Whether the type can be a key: equal values have equal bytes."""
-        return self.key_problem is None
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicType(DataType):
-    """A type without parameters.
-
-    Attributes:
-        name: Its Spark name, e.g. ``bigint``.
-
-    """
+    """A type without parameters, by its Spark name, e.g. ``bigint``."""
 
     name: str
 
@@ -94,21 +84,10 @@ class AtomicType(DataType):
         """Return the Arrow type; a timestamp counts microseconds, in UTC."""
         return _ARROW_ATOMS[self.name]
 
-    @property
-    def key_problem(self) -> str | None:
-        """None: every atomic type can be a key."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class DecimalType(DataType):
-    """A decimal number.
-
-    Attributes:
-        precision: Total digits, 1 to 38.
-        scale: Digits after the point.
-
-    """
+    """A decimal number: 1 to 38 digits in all, ``scale`` of them after the point."""
 
     precision: int
     scale: int
@@ -121,20 +100,10 @@ class DecimalType(DataType):
         """Return the 128-bit decimal."""
         return pa.decimal128(self.precision, self.scale)
 
-    @property
-    def key_problem(self) -> str | None:
-        """None: a decimal can be a key."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class StringType(DataType):
-    """Text.
-
-    Attributes:
-        collation: Name of the collation; None for Spark's binary comparison.
-
-    """
+    """Text; without a collation it compares by its bytes."""
 
     collation: str | None = None
 
@@ -203,14 +172,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a struct or a column of a row.
-
-    Attributes:
-        name: Its name, without backticks.
-        type: Its type.
-        nullable: False after ``NOT NULL``.
-
-    """
+    """A field of a struct or a column of a row; its name is without backticks."""
 
     name: str
     type: DataType
@@ -250,32 +212,17 @@ class StructType(DataType):
 
 
 def parse_type(ddl: str) -> DataType:
-    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a type, or not one that state supports.
-
-    """
+    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``."""
     return _parse_type(_text(ddl))
 
 
 def parse_schema(ddl: str) -> tuple[Field, ...]:
-    """Parse the columns of a row, e.g. ``k string, total bigint``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a list of columns, or state does not support a type.
-
-    """
+    """Parse the columns of a row, e.g. ``k string, total bigint``."""
     return _parse_schema(_text(ddl))
 
 
 def parse_row(ddl: str) -> tuple[Field, ...]:
-    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is none of these, or state does not support a type.
-
-    """
+    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``."""
     return _parse_row(_text(ddl))
 
 

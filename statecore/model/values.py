@@ -57,12 +57,7 @@ def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
 
 @lru_cache(maxsize=1024)
 def value_type(ddl: str) -> ValueType:
-    """Return the stored form of a Spark type.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a type that state supports, or it has a map with arrays in its keys.
-
-    """
+    """Return the stored form of a Spark type; UnsupportedTypeError also for a map with arrays in its keys."""
     data_type = parse_type(ddl)
     return ValueType(data_type.ddl(), _conform(data_type), _copy(data_type))
 
@@ -71,11 +66,7 @@ def value_type(ddl: str) -> ValueType:
 def map_key_type(ddl: str) -> Check:
     """Return a function to the canonical form of a user key of map state, as ``canonical_key`` defines it.
 
-    The function raises MisfitError, also for None.
-
-    Raises:
-        UnsupportedTypeError: ``ddl`` is not a type, or one that cannot be a key.
-
+    The function raises MisfitError, also for None; a type that cannot be a key is an UnsupportedTypeError.
     """
     data_type = parse_type(ddl)
     check = key_check(data_type)
@@ -234,24 +225,14 @@ def _locate(parts: Iterable[tuple[str, Check, Any]]) -> NoReturn:
 def _copy(data_type: DataType) -> Check | None:
     match data_type:
         case ArrayType(element):
-            return _array_copy(_copy(element))
-        case MapType(_, value):
-            return _map_copy(_copy(value))
+            item = _copy(element)
+            return nullable(list if item is None else lambda value: list(map(item, value)))
+        case MapType(_, entry):
+            part = _copy(entry)
+            return nullable(dict if part is None else lambda value: {key: part(each) for key, each in value.items()})
         case StructType(fields):
             return _struct_copy(fields)
     return None
-
-
-def _array_copy(element: Check | None) -> Check:
-    if element is None:
-        return nullable(list)
-    return nullable(lambda value: list(map(element, value)))
-
-
-def _map_copy(item: Check | None) -> Check:
-    if item is None:
-        return nullable(dict)
-    return nullable(lambda value: {key: item(part) for key, part in value.items()})
 
 
 def _struct_copy(fields: tuple[Field, ...]) -> Check | None:

@@ -42,15 +42,8 @@ def merged_base(
 ) -> pa.Table | None:
     """Return what files hold when they are applied one after the other, sorted by key group and key.
 
-    Args:
-        files: Encoded file, its kind and the key groups to take of it; oldest first, and no base follows another file
-            of its key groups.
-        keys: The key's columns.
-        schema: What the files hold, of which ``can_merge`` is true.
-
-    Returns:
-        The table of a base; None when a file has columns of other types, so that its values must be looked at.
-
+    Files are given with the key groups to take of them, oldest first; no base follows another file of its key groups,
+    and ``can_merge`` is true of the schema. None when a file has columns of other types: look at its values then.
     """
     fields = [*keys, *(field.arrow() for field in stored_fields(schema))]
     tables = []

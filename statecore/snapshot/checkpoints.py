@@ -10,6 +10,9 @@
     <root>/generations/<number>                   the newest run of the driver
     <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
     <root>/job.json                               the job's definition, see ``snapshot.job_definition``
+
+Whatever reads a file that a manifest names raises MissingFileError when there is none, and CorruptFileError when its
+size or checksum differ; whatever reads a manifest raises ManifestError when it cannot be read.
 """
 
 from __future__ import annotations
@@ -59,13 +62,7 @@ class CheckpointStore:
         return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
     def read_file(self, ref: FileRef) -> bytes:
-        """Return a file's bytes, checked against the manifest.
-
-        Raises:
-            MissingFileError: There is no such file.
-            CorruptFileError: Size or checksum differ.
-
-        """
+        """Return a file's bytes, checked against the manifest."""
         data = self.files.read(ref.path)
         found = hashlib.sha256(data).hexdigest()
         if len(data) != ref.size or found != ref.sha256:
@@ -84,10 +81,6 @@ class CheckpointStore:
         """Find a savepoint or checkpoint by its path in this store, by any other path, or by a URL.
 
         The store returned is this very object when the savepoint lies in it.
-
-        Raises:
-            MissingFileError: There is none.
-
         """
         if "://" not in start_from and not start_from.startswith("/"):
             start_from = self.describe(safe_path(start_from))
@@ -214,12 +207,7 @@ class CheckpointStore:
         return {claim.manifest for claim in claims(self.files)}
 
     def referenced(self, *, without: Collection[str] = ()) -> set[str]:
-        """Return the paths of all files that a manifest in this store names, but for those with the paths ``without``.
-
-        Raises:
-            ManifestError: A manifest cannot be read.
-
-        """
+        """Return the paths of all files that the manifests in this store name, but for the manifests ``without``."""
         named: set[str] = set()
         for entry in self.checkpoints():
             if entry.path not in without:
@@ -247,12 +235,7 @@ class CheckpointStore:
 
     @staticmethod
     def savepoint_path(name: str) -> str:
-        """Return the path of a savepoint's manifest.
-
-        Raises:
-            ConfigurationError: The name cannot be the name of a folder.
-
-        """
+        """Return the path of a savepoint's manifest; ConfigurationError for a name that no folder can have."""
         if "/" in safe_path(name):
             raise ConfigurationError(
                 f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; "
@@ -263,12 +246,7 @@ class CheckpointStore:
     def write_savepoint(self, manifest: Manifest, name: str, *, reason: str, now_ms: int) -> str:
         """Pin an epoch as a savepoint and return the path of its manifest; no state byte is copied.
 
-        Idempotent for the same epoch.
-
-        Raises:
-            ConfigurationError: The name cannot be the name of a folder.
-            ManifestError: The name is taken by another epoch.
-
+        Idempotent for the same epoch; ManifestError when the name is taken by another.
         """
         path = self.savepoint_path(name)
         info = SavepointInfo(name=name, reason=reason, created_ms=now_ms)
@@ -286,14 +264,7 @@ class CheckpointStore:
 
 
 class OpenedSavepoint(NamedTuple):
-    """A savepoint or checkpoint, its manifest read.
-
-    Attributes:
-        store: Where its files are.
-        path: The manifest's path in the store.
-        manifest: What it says.
-
-    """
+    """A savepoint or checkpoint, its manifest read; the path is the manifest's, in the store."""
 
     store: CheckpointStore
     path: str
@@ -318,16 +289,7 @@ def _describe(manifest: Manifest) -> str:
 
 
 def open_savepoint(url: str | Path) -> OpenedSavepoint:
-    """Find the store of a savepoint or checkpoint.
-
-    Args:
-        url: Path or URL of a manifest file, or of the folder of a savepoint.
-
-    Raises:
-        MissingFileError: There is no manifest.
-        ManifestError: The file is not a manifest.
-
-    """
+    """Find the store of a savepoint or checkpoint by a path or URL of its manifest, or of a savepoint's folder."""
     # The folder may be reached through a link; the store is found from the link's target.
     given = str(url).rstrip("/") if "://" in str(url) else os.path.realpath(url)
     candidates = [given] if given.endswith(".json") else [f"{given}/{MANIFEST}", given]

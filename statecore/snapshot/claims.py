@@ -23,14 +23,7 @@ _LIFETIME = timedelta(days=1)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody needs a manifest and its files.
-
-    Attributes:
-        manifest: Path of the manifest in the store.
-        holder: Who needs it, for people.
-        expires_ms: When the claim counts no more, ms since 1970-01-01 UTC.
-
-    """
+    """Somebody, described for people, needs the manifest at a path of the store, and its files, until then."""
 
     manifest: str
     holder: str
@@ -42,18 +35,9 @@ _DECODER = msgspec.json.Decoder(Claim)
 
 @contextmanager
 def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = None) -> Iterator[None]:
-    """Keep a manifest and its files while the block runs.
+    """Keep a manifest and its files while the block runs; MissingFileError when the manifest was removed.
 
-    Args:
-        files: The store.
-        manifest: Path of the manifest.
-        holder: Describes the reader in messages.
-        name: Name of the claim, for a holder that exists once: after a kill it overwrites its old claim. None for a
-            unique name.
-
-    Raises:
-        MissingFileError: The manifest was removed.
-
+    A holder that exists once gives its claim a name: after a kill it overwrites its old claim.
     """
     path = f"{_FOLDER}/{name or uuid.uuid4().hex}.json"
     expires_ms = int((time.time() + _LIFETIME.total_seconds()) * 1000)

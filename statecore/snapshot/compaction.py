@@ -217,17 +217,7 @@ class _NoClock:
 
 
 def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
-    """Read the inputs of a merge and write the merged file.
-
-    Args:
-        store: Where they lie.
-        merge: What to do.
-        folder: Path in the store for the new file.
-
-    Raises:
-        MissingFileError, CorruptFileError: An input is not what the manifest says.
-
-    """
+    """Read the inputs of a merge and write the merged file into a folder of the store."""
     if merge.kind is FileKind.BASE:
         # A base without rows is written, too: it tells a worker whose memory is older that the rows are gone.
         tables = list(base_tables(store, merge))
@@ -252,12 +242,7 @@ def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
 
 
 def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
-    """Yield the tables of the merged base, one slice of key groups after another.
-
-    Raises:
-        MissingFileError, CorruptFileError: An input is not what the manifest says.
-
-    """
+    """Yield the tables of the merged base, one slice of key groups after another."""
     data = [store.read_file(item.file) for item in merge.inputs]
     for part in _slices(merge):
         parts = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]

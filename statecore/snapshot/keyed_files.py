@@ -93,12 +93,7 @@ def stored_fields(schema: TableSchema) -> tuple[Field, ...]:
 
 
 def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str) -> pa.Table:
-    """Return rows as the table of a file: of a changelog when they say what is deleted, else of a base.
-
-    Raises:
-        StateTypeError: A value does not fit the state's type.
-
-    """
+    """Return rows as the table of a file: of a changelog when they say what is deleted, else of a base."""
     arrays = [to_arrow([key[i] for key in rows.keys], field.type) for i, field in enumerate(keys)]
     columns = _stored_columns(rows)
     fields = [field.arrow() for field in stored_fields(schema)]
@@ -149,16 +144,8 @@ def encode_changelog(table: pa.Table) -> bytes:
 
 
 def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
-    """Return one changelog equivalent to the changelogs in ``files``, applied in order.
-
-    Args:
-        files: Encoded changelogs, oldest first.
-        key_groups: What to take of each.
-
-    """
-    tables = []
-    for data, wanted in zip(files, key_groups, strict=True):
-        tables.append(read_changelog(data, wanted))
+    """Return one changelog equivalent to those in ``files``, oldest first, with the key groups to take of each."""
+    tables = [read_changelog(data, wanted) for data, wanted in zip(files, key_groups, strict=True)]
     # A program may have renamed the key's columns since; their order is what counts.
     names = key_columns(tables[-1])
     tables = [table.rename_columns(dict(zip(key_columns(table), names, strict=True))) for table in tables]

@@ -1,7 +1,7 @@
 """Converts live state to rows of files and back.
 
 What is stored is flattened column by column; see ``statecore.state.tables`` for the one side and
-``statecore.snapshot.keyed_files`` for the other.
+``statecore.snapshot.keyed_files`` for the other. A scope in a namespace that is no window is a StateError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statecore.model import MapType, StateKind, key_encoder, parse_type
 from statecore.model.key_groups import is_integer
 from statecore.model.key_hash import KeyEncoder
 from statecore.snapshot.keyed_files import KeyedRows
-from statecore.state.tables import KEEPERS, Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
+from statecore.state.tables import Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
 
 _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
@@ -78,12 +78,7 @@ class _Columns:
 
 
 def base_rows(table: StateTable) -> KeyedRows:
-    """Return all rows of a table.
-
-    Raises:
-        StateError: A scope is in a namespace that is no window.
-
-    """
+    """Return all rows of a table."""
     columns = _Columns()
     for key_group in sorted(table.groups):
         stored = table.groups[key_group]
@@ -115,12 +110,7 @@ def count_state(table: StateTable) -> int:
 
 
 def changelog_rows(table: StateTable) -> KeyedRows:
-    """Return the changes of a table since ``clear_changes``.
-
-    Raises:
-        StateError: A scope is in a namespace that is no window.
-
-    """
+    """Return the changes of a table since ``clear_changes``."""
     columns, changed = _Columns(), table.changed
     for key_group in sorted(changed.keys() | table.changed_entries.keys()):
         stored = table.groups.get(key_group, {})
@@ -148,12 +138,7 @@ def changelog_rows(table: StateTable) -> KeyedRows:
 def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encode: KeyEncoder) -> None:
     """Apply rows to the key groups ``wanted`` of a table, without recording them as changes.
 
-    Args:
-        table: Takes the rows.
-        rows: Of a base, or of a changelog that follows what the table holds.
-        wanted: Key groups to take; others are left alone.
-        encode: Makes a key as files have it canonical.
-
+    The rows are those of a base, or of a changelog that follows what the table holds; ``encode`` makes keys canonical.
     """
     scopes = _scopes(rows, encode)
     stored = _stored(table, rows)
@@ -200,11 +185,7 @@ def _without_timestamps(table: StateTable) -> Callable[[Any], Any]:
 
 def without_expired(table: StateTable, ttl_ms: int, now_ms: int) -> StateTable:
     """Return a table without what has expired at ``now_ms``."""
-    keep = KEEPERS[table.kind]
-    groups = {}
-    for key_group, rows in table.groups.items():
-        kept = ((scope, keep(stored, ttl_ms, now_ms)) for scope, stored in rows.items())
-        groups[key_group] = {scope: stored for scope, stored in kept if stored is not None}
+    groups = table.unexpired_groups(ttl_ms, now_ms)
     return StateTable(table.name, table.kind, table.type, table.stamped, table.windowed, groups=groups)
 
 

@@ -294,11 +294,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Read and validate a manifest.
-
-    Args:
-        data: JSON text.
-        name: Its path, for messages.
+    """Read and validate a manifest; the name is its path, for messages.
 
     Raises:
         ManifestError: It is no manifest, of an unknown version, or does not fit the schema or its checksum.

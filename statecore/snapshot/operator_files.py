@@ -19,12 +19,7 @@ ELEMENT = "element"
 
 
 def elements_table(elements: Sequence[Any], element_type: pa.DataType, state: str) -> pa.Table:
-    """Return all elements of one state as a table.
-
-    Raises:
-        StateTypeError: An element does not fit the state's type.
-
-    """
+    """Return all elements of one state as a table; StateTypeError for one that does not fit its type."""
     try:
         array = to_arrow(elements, element_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:

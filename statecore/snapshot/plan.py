@@ -98,12 +98,7 @@ class RescalePlan:
 
 
 def newest_to_plan(store: CheckpointStore, job: str) -> Manifest:
-    """Return the newest committed epoch of a job, where a rescale starts.
-
-    Raises:
-        MissingFileError: None is committed yet.
-
-    """
+    """Return the newest committed epoch of a job, where a rescale starts; MissingFileError before the first."""
     newest = store.newest()
     if newest is None:
         raise MissingFileError(
@@ -123,17 +118,10 @@ def plan_rescale(
 ) -> RescalePlan:
     """Plan a rescale of a savepoint or checkpoint.
 
-    Args:
-        store: The store of its files.
-        manifest: What to rescale.
-        parallelism: Number of new subtasks.
-        max_parallelism: New number of key groups; None keeps it.
-        progress: Called with the number of files read so far and in all.
+    Without a max parallelism it stays as it is. Progress is told as the number of files read so far and in all.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
-        MissingFileError: A file of the state is missing.
-        CorruptFileError: A file of the state cannot be read.
 
     """
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism

@@ -59,12 +59,7 @@ def rescale_operator(operator: OperatorState, max_parallelism: int, parallelism:
 
 
 def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:
-    """Return the manifest rescaled with its operator state alone, which moves by reference in a rewrite, too.
-
-    Raises:
-        InvalidParallelismError: The parallelism is not within 1 and ``max_parallelism``.
-
-    """
+    """Return the manifest rescaled with its operator state alone, which moves by reference in a rewrite, too."""
     operators = tuple(
         msgspec.structs.replace(
             operator,

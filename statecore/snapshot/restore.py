@@ -18,12 +18,7 @@ from statecore.state.operator_state import OperatorStateSnapshot
 
 
 def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> OperatorState:
-    """Return the state of an operator in a manifest.
-
-    Raises:
-        ManifestError: The manifest has no such operator.
-
-    """
+    """Return the state of an operator in a manifest, or raise ManifestError."""
     for operator in operators:
         if operator.uid == uid:
             return operator
@@ -34,12 +29,7 @@ def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> O
 
 
 def find_state(operator: OperatorState, name: str) -> StateSchema:
-    """Return what is known of a state that the program of an operator declares.
-
-    Raises:
-        ManifestError: The operator has no such state.
-
-    """
+    """Return what is known of a state that the program of an operator declares, or raise ManifestError."""
     declared = [state for state in operator.states if state.kind is not StateKind.TIMERS]
     for state in declared:
         if state.name == name:
@@ -62,18 +52,9 @@ def apply_keyed_files(
     files: Sequence[KeyedFile],
     first_file: Mapping[int, int],
 ) -> None:
-    """Bring key groups of a backend up to date from files.
+    """Bring key groups of a backend up to date from files, oldest first, without counting them as changes.
 
-    Args:
-        backend: Takes the rows, without counting them as changes.
-        store: Where the files lie.
-        operator: Names the types of key and states.
-        files: Oldest first.
-        first_file: Per key group the index of the first file it misses; other key groups are left alone.
-
-    Raises:
-        MissingFileError, CorruptFileError: A file is not what the manifest says.
-
+    ``first_file`` is per key group the index of the first file that it misses; other key groups are left alone.
     """
     schemas = {state.name: table_schema(state) for state in operator.states if state.scope == "keyed"}
     encode = key_encoder([field.type for field in operator.key_fields])
@@ -94,17 +75,7 @@ def apply_keyed_files(
 def operator_snapshots(
     store: CheckpointStore, states: Iterable[StateSchema], files: Sequence[OperatorFile]
 ) -> list[dict[str, OperatorStateSnapshot]]:
-    """Read operator state of one subtask, to be restored all at once and in this order.
-
-    Args:
-        store: Where the files lie.
-        states: States of the operator; those of its subtasks without elements are restored too.
-        files: Files of the subtask.
-
-    Raises:
-        MissingFileError, CorruptFileError: A file is not what the manifest says.
-
-    """
+    """Read operator state of one subtask, states without elements too, to be restored all at once and in this order."""
     schemas = {state.name: state for state in states if state.scope == "operator"}
     snapshots = [
         {item.state: _snapshot(schemas[item.state], read_elements(store, schemas[item.state], item))} for item in files
@@ -114,12 +85,7 @@ def operator_snapshots(
 
 
 def read_elements(store: CheckpointStore, state: StateSchema, item: OperatorFile) -> list[Any]:
-    """Return the elements of an operator state that a subtask takes from a file.
-
-    Raises:
-        MissingFileError, CorruptFileError: The file is not what the manifest says.
-
-    """
+    """Return the elements of an operator state that a subtask takes from a file."""
     partitions = item.partitions
     return decode_elements(store.read_file(item.file), partitions.offsets, state.type, partitions.mode)
 

@@ -16,13 +16,7 @@ def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int
     Safe to interrupt. The manifest of a self-contained savepoint is removed last, so that it can be dropped again. That
     of any other is removed first; the job's next clean-up removes the files left behind.
 
-    Args:
-        store: Its store, or a store that contains it.
-        path: The manifest's path there.
-        progress: Called with the number of files removed so far, and of all files.
-
-    Returns:
-        Freed bytes.
+    Returns the freed bytes. The store is its own or one that contains it; progress is told in files removed and in all.
 
     Raises:
         MissingFileError: There is no such savepoint.

@@ -15,27 +15,15 @@ from statecore.storage.urls import parse_url
 def verify(
     store: CheckpointStore, manifest: Manifest, *, progress: Callable[[int, int], None] | None = None
 ) -> list[StorageError]:
-    """Read every file of a manifest and return what is wrong with them, one error a file; strangers are named, too.
-
-    Args:
-        store: Where the files lie.
-        manifest: What names them.
-        progress: Called with the files checked so far and their total number.
-
-    """
+    """Read every file of a manifest and return what is wrong with them, one error a file; strangers are named, too."""
     return [*_problems(store, manifest.files(), progress), *_foreign(store, manifest)]
 
 
 def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
     """Check that every file is there in its full size, without reading state: the cost does not grow with it.
 
-    State files and source positions are checked when they are read. The job file, which is not, is read here.
-
-    Raises:
-        MissingFileError: A file is not there.
-        CorruptFileError: A file has another size, or the job file other bytes.
-        ForeignFileError: In a savepoint's folder is a file that is not its own.
-
+    State files and source positions are checked when they are read. The job file, which is not, is read here. A file in
+    a savepoint's folder that is not its own is a ForeignFileError.
     """
     for stranger in _foreign(store, manifest):
         raise stranger

@@ -24,12 +24,9 @@ from statecore.state.tables import StateTable
 class BatchState(Protocol):
     """Keyed state that a column can be folded into."""
 
+    backend: KeyedScope
     table: StateTable
     conform: Callable[[Any], Any]
-
-    @property
-    def backend(self) -> KeyedScope:
-        """The backend that sets the scope."""
 
     def batch(self) -> BatchKeys:
         """Return the keys of the current batch."""

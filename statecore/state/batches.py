@@ -38,14 +38,7 @@ class BatchKeys:
 
     @classmethod
     def of(cls, fields: pa.RecordBatch, key_types: Sequence[str], key_groups: pa.Array) -> BatchKeys:
-        """Return the keys of rows.
-
-        Args:
-            fields: The key's fields of each row.
-            key_types: Spark DDL of each field.
-            key_groups: The key group of each row.
-
-        """
+        """Return the keys of rows, given the key's fields and the key group of each row."""
         quick = is_canonical(key_types)
         codes = _codes_of_columns(fields) if quick else _codes_of_tuples(fields, key_types)
         groups = key_groups.to_numpy().astype(np.int64)

@@ -15,14 +15,7 @@ from statecore.state.tables import KEEPERS, Scope, StateTable
 
 
 class IncrementalCleanup:
-    """Walks through one state's keys.
-
-    Args:
-        table: The state.
-        ttl: Its time to live, with an incremental clean-up.
-        now_ms: The epoch's clock.
-
-    """
+    """Walks through one state's keys; its time to live asks for an incremental clean-up."""
 
     def __init__(self, table: StateTable, ttl: StateTtlConfig, now_ms: Callable[[], int]) -> None:
         assert ttl.cleanup_incremental is not None

@@ -157,12 +157,7 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
         self.parallelism = parallelism
 
     def windowed(self) -> tuple[KeyedStateBackend, WindowTimers]:
-        """Return keyed state and timers for windows; a function that has windows has no other timers.
-
-        Raises:
-            StateError: The function has no keys.
-
-        """
+        """Return keyed state and timers for windows; a function that has windows has no other timers."""
         backend = self._backend
         self.windows = WindowTimers(backend)
         return backend, self.windows
@@ -190,7 +185,7 @@ class SnapshotContext:
         self.epoch = epoch
 
 
-class _NoTimerService:
+class NoTimerService:
     """The timer service of a function without keys: it tells the time and refuses timers."""
 
     def __init__(self, moment: Moment) -> None:
@@ -224,7 +219,7 @@ class _NoTimerService:
         return _no_key_for_timer()
 
 
-class _WindowTimerService(_NoTimerService):
+class WindowTimerService(NoTimerService):
     """The timer service of a function with windows, whose timers are those of its windows."""
 
     def _refusal(self) -> StateError:
@@ -234,7 +229,7 @@ class _WindowTimerService(_NoTimerService):
         )
 
 
-class KeyedTimers(_NoTimerService):
+class KeyedTimers(NoTimerService):
     """Timers of the backend's current key and namespace."""
 
     def __init__(self, moment: Moment, backend: KeyedStateBackend) -> None:
@@ -261,14 +256,23 @@ class KeyedTimers(_NoTimerService):
 
 
 class ElementContext(NoBroadcastState):
-    """Given to ``process_element``."""
+    """Given to ``process_element``; without keys the backend is None, without broadcast state the states are."""
 
-    __slots__ = ("_emitter", "_moment", "_timers")
+    __slots__ = ("_backend", "_emitter", "_moment", "_states", "_timers")
 
-    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService) -> None:
+    def __init__(
+        self,
+        moment: Moment,
+        emitter: Emitter,
+        timers: TimerService,
+        backend: KeyedStateBackend | None = None,
+        states: BroadcastStates | None = None,
+    ) -> None:
         self._moment = moment
         self._emitter = emitter
         self._timers = timers
+        self._backend = backend
+        self._states = states
 
     def timestamp(self) -> int | None:
         """Return the event time of the record or timer, or None."""
@@ -283,12 +287,7 @@ class ElementContext(NoBroadcastState):
         return self._moment.now_ms()
 
     def output(self, tag: OutputTag, value: Any) -> None:
-        """Send a value to a side output.
-
-        Raises:
-            StateError: ``tag`` is no OutputTag.
-
-        """
+        """Send a value to a side output."""
         self._emitter.emit(_checked(tag), value, self._moment.timestamp)
 
     def timer_service(self) -> TimerService:
@@ -296,29 +295,12 @@ class ElementContext(NoBroadcastState):
         return self._timers
 
     def get_current_key(self) -> Key:
-        """Refuse: there is no key."""
-        raise NoCurrentKeyError(
-            "found get_current_key() where there is no key; expected it in process_element or on_timer of a keyed "
-            "function; key the stream"
-        )
-
-
-class KeyedElementContext(ElementContext):
-    """Given to ``process_element`` of a keyed function."""
-
-    __slots__ = ("_backend",)
-
-    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend) -> None:
-        super().__init__(moment, emitter, timers)
-        self._backend = backend
-
-    def get_current_key(self) -> Key:
-        """Return the values of the key columns, as a tuple.
-
-        Raises:
-            NoCurrentKeyError: No record or timer is being processed: the context was kept for later.
-
-        """
+        """Return the values of the key columns, as a tuple."""
+        if self._backend is None:
+            raise NoCurrentKeyError(
+                "found get_current_key() where there is no key; expected it in process_element or on_timer of a keyed "
+                "function; key the stream"
+            )
         key = self._backend.current_key
         if key is None:
             raise NoCurrentKeyError(
@@ -326,6 +308,10 @@ class KeyedElementContext(ElementContext):
                 "on_timer; keep the key, not the context"
             )
         return key
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> Any:
+        """Return a broadcast state to read."""
+        return super().get_broadcast_state(descriptor) if self._states is None else self._states.read_only(descriptor)
 
 
 class BatchElementContext(ElementContext):
@@ -336,13 +322,13 @@ class BatchElementContext(ElementContext):
 
     """
 
-    __slots__ = ("_backend", "_times", "last_key")
+    __slots__ = ("_keyed", "_times", "last_key")
 
     def __init__(
         self, moment: Moment, emitter: Emitter, timers: TimerService, backend: KeyedStateBackend | None
     ) -> None:
         super().__init__(moment, emitter, timers)
-        self._backend = backend
+        self._keyed = backend
         self._times: pa.Array | None = None
         self.last_key: Key | None = None
 
@@ -362,7 +348,7 @@ class BatchElementContext(ElementContext):
 
     def each_key(self) -> Iterator[Key]:
         """Walk through these keys, with state and timers scoped to each in turn."""
-        keys, backend = self._batch(), self._backend
+        keys, backend = self._batch(), self._keyed
         assert backend is not None
         try:
             for scope, key_group in zip(keys.scopes, keys.key_groups.tolist(), strict=True):
@@ -374,21 +360,11 @@ class BatchElementContext(ElementContext):
             backend.forget_current_key()
 
     def output(self, tag: OutputTag, value: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
-        """Send rows to a side output, with an event time of their own for each, or the newest of the batch for all.
-
-        Raises:
-            StateError: ``tag`` is no OutputTag, or the rows are no record batch, or there are not as many timestamps.
-
-        """
+        """Send rows to a side output, with an event time for each, or the newest of the batch for all."""
         self.emit_rows(_checked(tag), value, timestamps)
 
     def emit_rows(self, tag: OutputTag | None, rows: Any, timestamps: pa.Array | None) -> None:
-        """Hand on rows that the function put out.
-
-        Raises:
-            StateError: As for ``output``.
-
-        """
+        """Send rows to a side output, or to the main one for None; refuse what ``output`` refuses."""
         if not isinstance(rows, pa.RecordBatch):
             raise StateError(
                 f"found {reprlib.repr(rows)} put out by process_batch; expected a pyarrow.RecordBatch with the columns "
@@ -404,7 +380,7 @@ class BatchElementContext(ElementContext):
         self._emitter.emit_batch(tag, rows, times if timestamps is None else timestamps.cast(pa.int64()))
 
     def _batch(self) -> BatchKeys:
-        keys = None if self._backend is None else self._backend.batch
+        keys = None if self._keyed is None else self._keyed.batch
         if keys is None:
             raise NoCurrentKeyError(
                 "found the keys of a batch asked for where there are none; expected it in process_batch on a keyed "
@@ -440,47 +416,12 @@ class BroadcastStates:
             )
 
 
-class ReadOnlyBroadcastContext(ElementContext):
-    """Given to ``process_element`` of a function with broadcast state."""
-
-    __slots__ = ("_states",)
-
-    def __init__(self, moment: Moment, emitter: Emitter, timers: TimerService, states: BroadcastStates) -> None:
-        super().__init__(moment, emitter, timers)
-        self._states = states
-
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
-        """Return a broadcast state to read."""
-        return self._states.read_only(descriptor)
-
-
-class KeyedReadOnlyBroadcastContext(KeyedElementContext):
-    """Given to ``process_element`` of a keyed function with broadcast state."""
-
-    __slots__ = ("_states",)
-
-    def __init__(
-        self,
-        moment: Moment,
-        emitter: Emitter,
-        timers: TimerService,
-        backend: KeyedStateBackend,
-        states: BroadcastStates,
-    ) -> None:
-        super().__init__(moment, emitter, timers, backend)
-        self._states = states
-
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState:
-        """Return a broadcast state to read."""
-        return self._states.read_only(descriptor)
-
-
 class TimerContext:
     """Given to ``on_timer``: everything that ``process_element`` is given, and which time the timer followed."""
 
     __slots__ = ("_domain", "_element")
 
-    def __init__(self, element: KeyedElementContext, domain: TimeDomain) -> None:
+    def __init__(self, element: ElementContext, domain: TimeDomain) -> None:
         self._element = element
         self._domain = domain
 
@@ -495,26 +436,22 @@ class TimerContext:
 class BroadcastElementContext(ElementContext):
     """Given to ``process_broadcast_element``."""
 
-    __slots__ = ("_backend", "_states")
+    __slots__ = ("_declared", "_keyed")
 
     def __init__(
-        self,
-        moment: Moment,
-        emitter: Emitter,
-        states: BroadcastStates,
-        backend: KeyedStateBackend | None,
+        self, moment: Moment, emitter: Emitter, states: BroadcastStates, backend: KeyedStateBackend | None
     ) -> None:
-        super().__init__(moment, emitter, _NoTimerService(moment))
-        self._states = states
-        self._backend = backend
+        super().__init__(moment, emitter, NoTimerService(moment))
+        self._declared = states
+        self._keyed = backend
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
         """Return a broadcast state to read and write."""
-        return self._states.writable(descriptor)
+        return self._declared.writable(descriptor)
 
     def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
         """Call ``function(key, state)`` for every key that has that state."""
-        backend = self._backend
+        backend = self._keyed
         if backend is None:
             raise StateError(
                 "found apply_to_keyed_state in a function without keys; expected a KeyedBroadcastProcessFunction; "
@@ -524,16 +461,6 @@ class BroadcastElementContext(ElementContext):
         with closing(backend.each_key(descriptor)) as keys:
             for key in keys:
                 function(key, state)
-
-
-def no_timer_service(moment: Moment) -> TimerService:
-    """Return the timer service of a function without keys."""
-    return _NoTimerService(moment)
-
-
-def window_timer_service(moment: Moment) -> TimerService:
-    """Return the timer service of a function with windows."""
-    return _WindowTimerService(moment)
 
 
 def _checked(tag: OutputTag) -> OutputTag:

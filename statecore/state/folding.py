@@ -50,16 +50,9 @@ class Folding:
         return numbers
 
     def fold(self, stored: list[Any], values: Numbers, index: Positions) -> tuple[Numbers, Mask]:
-        """Fold values in, in order.
+        """Fold values in, in order; return what each key has now, and for which keys that is certain.
 
-        Args:
-            stored: What each key has, ``start`` for nothing.
-            values: As ``column`` gives them.
-            index: For each value the position of its key.
-
-        Returns:
-            What each key has now, and for which keys that is certain.
-
+        Before, each key has what is ``stored``, ``start`` for nothing. The index is the position of each value's key.
         """
         folded = np.array(stored, dtype=values.dtype)
         certain = self._certain(folded, values, index)

@@ -112,12 +112,7 @@ class HeapKeyedStateBackend:
         self._every_record: list[Callable[[], None]] = []
 
     def set_current_key(self, key: Key, key_group: int) -> None:
-        """Scope keyed state to ``key`` until the next call.
-
-        Raises:
-            StateError: ``key_group`` is not one of this backend's.
-
-        """
+        """Scope keyed state to ``key`` until the next call; StateError when its key group is another backend's."""
         if not self._first <= key_group <= self._last:
             raise StateError(
                 f"found key {key!r} in key group {key_group}; expected a key group of this subtask, "
@@ -224,12 +219,7 @@ class HeapKeyedStateBackend:
         return [table.name for table in found if table.descriptor is None and table.kind is not StateKind.TIMERS]
 
     def restored_table(self, name: str, schema: TableSchema) -> StateTable:
-        """Return the table that restored rows of this state go to.
-
-        Raises:
-            StateConflictError: The name holds another kind or type already.
-
-        """
+        """Return the table for restored rows of a state; StateConflictError when the name has another kind or type."""
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = new_table(name, schema)

@@ -1,7 +1,8 @@
 """Keyed state without a time to live: what ``get_*_state`` returns.
 
-A write converts the value to its stored form. It refuses a value that does not fit, and stores a copy that the caller
-cannot change; a read returns a copy where the value can be changed in place.
+A write converts the value to its stored form, a copy that the caller cannot change; a read returns a copy where the
+value can be changed in place. A value that does not fit raises StateTypeError, None in a list or a ``put_all`` of no
+mapping StateError; a write that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ class HeapState:
     """What all kinds of state share: the table, the form of the values, and the scope that the backend sets.
 
     Attributes:
+        backend: Sets the scope.
         table: Where the state is stored.
         conform: Converts a value to its stored form; raises MisfitError.
 
     """
 
-    __slots__ = ("_backend", "_copy", "_groups", "_high", "_low", "_written", "conform", "table")
+    __slots__ = ("_copy", "_groups", "_high", "_low", "_written", "backend", "conform", "table")
 
     def __init__(self, backend: KeyedScope, table: StateTable, ddl: str) -> None:
         stored = value_type(ddl)
-        self._backend = backend
+        self.backend = backend
         self.table = table
         self._groups = table.groups
         self._written = table.written
@@ -54,14 +56,9 @@ class HeapState:
         # Integers within these bounds need no more than a look; the bounds of another type hold none.
         self._low, self._high = _integer_bounds(stored.ddl)
 
-    @property
-    def backend(self) -> KeyedScope:
-        """The backend that sets the scope."""
-        return self._backend
-
     def clear(self) -> None:
         """Remove what is stored under the current key."""
-        backend = self._backend
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -69,13 +66,8 @@ class HeapState:
             self._written[backend.key_group].append(scope)
 
     def batch(self) -> BatchKeys:
-        """Return the keys of the batch at work.
-
-        Raises:
-            StateError: No batch is processed.
-
-        """
-        keys = self._backend.batch
+        """Return the keys of the batch at work; StateError without one."""
+        keys = self.backend.batch
         if keys is None:
             raise StateError(
                 f"found add_batch() on state {self.table.name!r} while no batch is processed; expected it in "
@@ -107,7 +99,7 @@ class HeapState:
 
     def misfit(self, value: Any, error: MisfitError) -> StateTypeError:
         """Return the error of a value that does not fit, with state, key and value named."""
-        scope = self._backend.scope
+        scope = self.backend.scope
         key, namespace = split_scope(scope) if scope is not None else (None, None)
         where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
         return StateTypeError(
@@ -120,7 +112,7 @@ class HeapState:
         return stored if self._copy is None else self._copy(stored)
 
     def _write(self, stored: Any) -> None:
-        backend = self._backend
+        backend = self.backend
         if backend.namespace is not None:
             self.table.windowed = True
         key_group, scope = backend.key_group, backend.scope
@@ -131,7 +123,7 @@ class HeapState:
             written.append(scope)
 
     def _scope(self) -> Scope:
-        scope = self._backend.scope
+        scope = self.backend.scope
         if scope is None:
             raise self.no_key()
         return scope
@@ -153,7 +145,7 @@ class HeapValueState(HeapState):
 
     def value(self) -> Any:
         """Return the value of the current key, or None."""
-        backend = self._backend
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -161,13 +153,8 @@ class HeapValueState(HeapState):
         return stored if self._copy is None else self._copy(stored)
 
     def update(self, value: Any) -> None:
-        """Replace the value of the current key; None clears it.
-
-        Raises:
-            StateTypeError: The value does not fit; the old one is kept.
-
-        """
-        backend = self._backend
+        """Replace the value of the current key; None clears it."""
+        backend = self.backend
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -198,38 +185,20 @@ class HeapListState(HeapState):
 
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added."""
-        stored = self._groups[self._backend.key_group].get(self._scope(), ())
+        stored = self._groups[self.backend.key_group].get(self._scope(), ())
         return iter([self._given(element) for element in stored])
 
     def add(self, value: Any) -> None:
-        """Append one element.
-
-        Raises:
-            StateError: The element is None.
-            StateTypeError: It does not fit; nothing is added.
-
-        """
+        """Append one element."""
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit.
-
-        """
+        """Append elements; none of them when one is refused."""
         self._scope()
         self._append(self._elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements; no elements clear the list.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit; the old ones are kept.
-
-        """
+        """Replace all elements; no elements clear the list."""
         self._scope()
         replaced = self._elements(values)
         if replaced:
@@ -240,7 +209,7 @@ class HeapListState(HeapState):
     def _append(self, stored: list[Any]) -> None:
         if not stored:
             return
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         current = self._groups[key_group].get(scope)
         if current is None:
             self._write(stored)
@@ -268,23 +237,12 @@ class HeapMapState(HeapState):
         return self._given(self._entries().get(self._user_key(key)))
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a user key; the value may be None.
-
-        Raises:
-            StateTypeError: Key or value do not fit; the old value is kept.
-
-        """
+        """Set the value of a user key; the value may be None."""
         self._scope()
         self._put({self._user_key(key): self._stored_form(value)})
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries; none of them when one is refused.
-
-        Raises:
-            StateError: It is no mapping.
-            StateTypeError: A key or value does not fit.
-
-        """
+        """Set several entries; none of them when one is refused."""
         self._scope()
         if not isinstance(entries, Mapping):
             raise StateError(
@@ -323,20 +281,20 @@ class HeapMapState(HeapState):
 
     def clear(self) -> None:
         """Remove all entries of the current key."""
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         if self._groups[key_group].pop(scope, None) is not None:
             self._written[key_group].append(scope)
             self._entries_changed[key_group].pop(scope, None)
 
     def _entries(self) -> dict[Any, Any]:
         """Return what is stored under the current key; what is written into it when that is nothing is lost."""
-        found: dict[Any, Any] = self._groups[self._backend.key_group].get(self._scope(), {})
+        found: dict[Any, Any] = self._groups[self.backend.key_group].get(self._scope(), {})
         return found
 
     def _put(self, stored: Mapping[Any, Any]) -> None:
         if not stored:
             return
-        backend = self._backend
+        backend = self.backend
         scope = self._scope()
         if backend.namespace is not None:
             self.table.windowed = True
@@ -358,14 +316,14 @@ class HeapMapState(HeapState):
             notes[user_key] = True
 
     def _entry_notes(self) -> dict[Any, bool] | None:
-        key_group, scope = self._backend.key_group, self._scope()
+        key_group, scope = self.backend.key_group, self._scope()
         if scope in self.table.changed[key_group]:
             return None
         return self._entries_changed[key_group].setdefault(scope, {})
 
     def _drop_if_empty(self, entries: dict[Any, Any]) -> None:
         if not entries:
-            self._groups[self._backend.key_group].pop(self._scope(), None)
+            self._groups[self.backend.key_group].pop(self._scope(), None)
 
     def _user_key(self, key: Any) -> Any:
         try:
@@ -376,12 +334,7 @@ class HeapMapState(HeapState):
 
 
 class HeapReducingState(HeapState):
-    """One value per key, into which every added one is folded.
-
-    Attributes:
-        reduce: The function that folds.
-
-    """
+    """One value per key, into which every added one is folded."""
 
     __slots__ = ("reduce",)
 
@@ -391,21 +344,16 @@ class HeapReducingState(HeapState):
 
     def get(self) -> Any:
         """Return the reduced value of the current key, or None."""
-        return self._given(self._groups[self._backend.key_group].get(self._scope()))
+        return self._given(self._groups[self.backend.key_group].get(self._scope()))
 
     def add(self, value: Any) -> None:
-        """Fold a value in; None clears.
-
-        Raises:
-            StateTypeError: The value, or what it was reduced to, does not fit; the old one is kept.
-
-        """
+        """Fold a value in; None clears."""
         scope = self._scope()
         if value is None:
             self.clear()
             return
         added = self._stored_form(value)
-        current = self._groups[self._backend.key_group].get(scope)
+        current = self._groups[self.backend.key_group].get(scope)
         reduced = added if current is None else self._stored_form(self.reduce(self._given(current), added))
         if reduced is None:
             self.clear()
@@ -413,23 +361,12 @@ class HeapReducingState(HeapState):
             self._write(reduced)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then.
-
-        Raises:
-            StateError: No batch is processed, or it is no column of the batch's length.
-            StateTypeError: As for ``add``.
-
-        """
+        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then."""
         return reduce_column(self, values)
 
 
 class HeapAggregatingState(HeapState):
-    """One accumulator per key, into which every added value is folded.
-
-    Attributes:
-        aggregate: The function that folds.
-
-    """
+    """One accumulator per key, into which every added value is folded."""
 
     __slots__ = ("aggregate",)
 
@@ -439,21 +376,16 @@ class HeapAggregatingState(HeapState):
 
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
-        accumulator = self._groups[self._backend.key_group].get(self._scope())
+        accumulator = self._groups[self.backend.key_group].get(self._scope())
         return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
-        """Fold a value in; None clears.
-
-        Raises:
-            StateTypeError: The accumulator does not fit its type; the old one is kept.
-
-        """
+        """Fold a value in; None clears."""
         scope = self._scope()
         if value is None:
             self.clear()
             return
-        self._fold(self._groups[self._backend.key_group].get(scope), value)
+        self._fold(self._groups[self.backend.key_group].get(scope), value)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
         """Fold a column in, as ``add`` does row by row; return the accumulator that each key of the batch has then.
@@ -466,12 +398,7 @@ class HeapAggregatingState(HeapState):
         return aggregate_column(self, values)
 
     def replace(self, accumulator: Any) -> None:
-        """Store an accumulator under the current key; None clears.
-
-        Raises:
-            StateTypeError: It does not fit its type; the old one is kept.
-
-        """
+        """Store an accumulator under the current key; None clears."""
         stored = self._stored_form(accumulator)
         if stored is None:
             self.clear()

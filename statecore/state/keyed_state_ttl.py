@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from statecore.model import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateTtlConfig,
-    StateVisibility,
-    UpdateType,
-    ValueStateDescriptor,
-)
+from statecore.model import StateTtlConfig, StateVisibility, UpdateType
 from statecore.model.ttl import MAX_TIMESTAMP_MS, is_expired
 from statecore.state.batches import BatchKeys
 from statecore.state.keyed_backend import KeyedScope
@@ -69,18 +60,25 @@ class TtlRule:
         return cell[0]
 
 
-class TtlValueState(HeapValueState):
+class _TtlState(HeapState):
+    """State with a rule; its slot is in the subclasses, because two bases with slots cannot be joined."""
+
+    __slots__ = ()
+    _rule: TtlRule
+
+    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: Any, rule: TtlRule) -> None:
+        super().__init__(backend, table, descriptor)
+        self._rule = rule  # type: ignore[misc]
+
+
+class TtlValueState(_TtlState, HeapValueState):
     """One value per key that expires."""
 
     __slots__ = ("_rule",)
 
-    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ValueStateDescriptor, rule: TtlRule) -> None:
-        super().__init__(backend, table, descriptor)
-        self._rule = rule
-
     def value(self) -> Any:
         """Return the value of the current key, or None."""
-        backend, rule = self._backend, self._rule
+        backend, rule = self.backend, self._rule
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -102,13 +100,8 @@ class TtlValueState(HeapValueState):
         return cell[0] if self._copy is None else self._copy(cell[0])
 
     def update(self, value: Any) -> None:
-        """Replace the value of the current key and stamp it; None clears it.
-
-        Raises:
-            StateTypeError: The value does not fit; the old one is kept.
-
-        """
-        backend, rule = self._backend, self._rule
+        """Replace the value of the current key and stamp it; None clears it."""
+        backend, rule = self.backend, self._rule
         scope = backend.scope
         if scope is None:
             raise self.no_key()
@@ -135,14 +128,10 @@ class TtlValueState(HeapValueState):
         self._rule.touch()
 
 
-class TtlListState(HeapListState):
+class TtlListState(_TtlState, HeapListState):
     """A list per key whose elements expire one by one; they stay stored until the last has expired."""
 
     __slots__ = ("_rule",)
-
-    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: ListStateDescriptor, rule: TtlRule) -> None:
-        super().__init__(backend, table, descriptor)
-        self._rule = rule
 
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added.
@@ -151,13 +140,13 @@ class TtlListState(HeapListState):
         """
         rule, scope = self._rule, self._scope()
         rule.touch()
-        cells = self._groups[self._backend.key_group].get(scope)
+        cells = self._groups[self.backend.key_group].get(scope)
         if cells is None:
             return iter(())
         live = [cell for cell in cells if not rule.expired(cell)]
         shown = list(cells) if rule.return_expired else live
         if not live:
-            return self._expired_elements(self._backend.key_group, scope, cells, len(cells), shown)
+            return self._expired_elements(self.backend.key_group, scope, cells, len(cells), shown)
         if rule.refresh_on_read:
             now = rule.now_ms()
             if len(live) < len(cells) or any(stamp != now for _, stamp in live):
@@ -175,25 +164,13 @@ class TtlListState(HeapListState):
             self._written[key_group].append(scope)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit.
-
-        """
+        """Append elements; none of them when one is refused."""
         self._scope()
         self._rule.touch()
         self._append(self._elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements; no elements clear the list.
-
-        Raises:
-            StateError: An element is None.
-            StateTypeError: An element does not fit; the old ones are kept.
-
-        """
+        """Replace all elements; no elements clear the list."""
         self._rule.touch()
         super().update(values)
 
@@ -202,14 +179,10 @@ class TtlListState(HeapListState):
         return [(element, now) for element in super()._elements(values)]
 
 
-class TtlMapState(HeapMapState):
+class TtlMapState(_TtlState, HeapMapState):
     """A map per key whose entries expire one by one."""
 
     __slots__ = ("_rule",)
-
-    def __init__(self, backend: KeyedScope, table: StateTable, descriptor: MapStateDescriptor, rule: TtlRule) -> None:
-        super().__init__(backend, table, descriptor)
-        self._rule = rule
 
     def get(self, key: Any) -> Any:
         """Return the value of a user key, or None."""
@@ -217,23 +190,12 @@ class TtlMapState(HeapMapState):
         return None if cell is None else self._given(cell[0])
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a user key and stamp it; the value may be None.
-
-        Raises:
-            StateTypeError: Key or value do not fit; the old value is kept.
-
-        """
+        """Set the value of a user key and stamp it; the value may be None."""
         self._rule.touch()
         super().put(key, value)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries and stamp them; none of them when one is refused.
-
-        Raises:
-            StateError: It is no mapping.
-            StateTypeError: A key or value does not fit.
-
-        """
+        """Set several entries and stamp them; none of them when one is refused."""
         self._rule.touch()
         super().put_all(entries)
 
@@ -322,11 +284,10 @@ def _read_cell(state: HeapState, rule: TtlRule) -> Any:
     return cell[0]
 
 
-class _TtlBatch(HeapState):
+class _TtlBatch(_TtlState):
     """Reads and writes the cells of a batch's keys; each key counts as one access."""
 
     __slots__ = ()
-    _rule: TtlRule
 
     def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
         """Return what an addition to each key folds into, ``absent`` for nothing."""
@@ -345,27 +306,16 @@ class TtlReducingState(_TtlBatch, HeapReducingState):
 
     __slots__ = ("_rule",)
 
-    def __init__(
-        self, backend: KeyedScope, table: StateTable, descriptor: ReducingStateDescriptor, rule: TtlRule
-    ) -> None:
-        super().__init__(backend, table, descriptor)
-        self._rule = rule
-
     def get(self) -> Any:
         """Return the reduced value of the current key, or None."""
         return self._given(_read_cell(self, self._rule))
 
     def add(self, value: Any) -> None:
-        """Fold a value in and stamp the result; None stamps it alone.
-
-        Raises:
-            StateTypeError: The value, or what it was reduced to, does not fit; the old one is kept.
-
-        """
+        """Fold a value in and stamp the result; None stamps it alone."""
         scope, rule = self._scope(), self._rule
         rule.touch()
         added = self._stored_form(value)
-        current = rule.usable(self._groups[self._backend.key_group].get(scope))
+        current = rule.usable(self._groups[self.backend.key_group].get(scope))
         if current is None or added is None:
             reduced = current if added is None else added
         else:
@@ -378,30 +328,19 @@ class TtlAggregatingState(_TtlBatch, HeapAggregatingState):
 
     __slots__ = ("_rule",)
 
-    def __init__(
-        self, backend: KeyedScope, table: StateTable, descriptor: AggregatingStateDescriptor, rule: TtlRule
-    ) -> None:
-        super().__init__(backend, table, descriptor)
-        self._rule = rule
-
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
         accumulator = _read_cell(self, self._rule)
         return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
 
     def add(self, value: Any) -> None:
-        """Fold a value in and stamp the accumulator; None clears.
-
-        Raises:
-            StateTypeError: The accumulator does not fit its type; the old one is kept.
-
-        """
+        """Fold a value in and stamp the accumulator; None clears."""
         scope = self._scope()
         self._rule.touch()
         if value is None:
             self.clear()
         else:
-            self._fold(self._rule.usable(self._groups[self._backend.key_group].get(scope)), value)
+            self._fold(self._rule.usable(self._groups[self.backend.key_group].get(scope)), value)
 
     def _write(self, stored: Any) -> None:
         super()._write((stored, self._rule.now_ms()))

@@ -1,7 +1,8 @@
 """Operator state of one subtask: split lists, union lists and broadcast maps.
 
-Every value is brought into its stored form at the write, which refuses what does not fit and keeps what the caller
-holds apart from what is stored; reads give out copies of what can be changed in place. So stored values never change,
+Every value is brought into its stored form at the write. A value that does not fit raises StateTypeError, None in a
+list or no collection StateError; a write that raises has changed nothing. What the caller holds stays apart from what
+is stored, and reads give out copies of what can be changed in place. So stored values never change,
 and a snapshot needs to copy no more than the containers around them. Between epochs not even these are copied: a
 backend gives its containers away for a later one to take over.
 
@@ -45,13 +46,7 @@ class OperatorStateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeldOperatorState:
-    """One operator state in its live container; the holder of this object owns the container.
-
-    Attributes:
-        mode, type, strategy: As in a snapshot.
-        elements: As in a snapshot, but no copy.
-
-    """
+    """One operator state as in a snapshot, but in its live container, which the holder of this object owns."""
 
     mode: DistributionMode
     type: str
@@ -68,10 +63,6 @@ class OperatorListState:
     """The elements that this subtask holds; they have no key.
 
     Attributes:
-        name: The state's name.
-        mode: Split or union.
-        type: Canonical Spark DDL of an element.
-        strategy: How a split list is cut at a rescale.
         changed: Whether it has to be saved: it is new, was migrated, is to be cut otherwise, or was written. A write of
             equal elements counts; one that has nothing to add or remove does not.
 
@@ -96,36 +87,18 @@ class OperatorListState:
         return iter(elements) if self._copy is None else map(self._copy, elements)
 
     def add(self, value: Any) -> None:
-        """Append one element.
-
-        Raises:
-            StateError: The element is None.
-            StateTypeError: It does not fit; nothing is added.
-
-        """
+        """Append one element."""
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused.
-
-        Raises:
-            StateError: They are no collection of elements, or one of them is None.
-            StateTypeError: An element does not fit.
-
-        """
+        """Append elements; none of them when one is refused."""
         added = self._stored_form(values)
         if added:
             self.changed = True
             self._elements.extend(added)
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all elements.
-
-        Raises:
-            StateError: They are no collection of elements, or one of them is None.
-            StateTypeError: An element does not fit; the old ones are kept.
-
-        """
+        """Replace all elements."""
         self._elements = self._stored_form(values)
         self.changed = True
 
@@ -207,13 +180,7 @@ class _BroadcastEntries:
 
 
 class ReadOnlyBroadcastMapState(_BroadcastEntries):
-    """A broadcast state for the side that is not broadcast: current and read-only.
-
-    Attributes:
-        name: The state's name.
-        key_type: Spark DDL of a key.
-
-    """
+    """A broadcast state for the side that is not broadcast: current and read-only."""
 
     __slots__ = ()
 
@@ -245,10 +212,6 @@ class BroadcastMapState(_BroadcastEntries):
     """A map of which every subtask holds a copy.
 
     Attributes:
-        name: The state's name.
-        type: Canonical Spark DDL, ``map<k,v>``.
-        key_type: Spark DDL of a key.
-        value_type: Spark DDL of a value.
         read_only: The view for the side that is not broadcast.
         changed: Whether it has to be saved: it is new, was migrated, or was written. A write of an equal value counts;
             one that has nothing to put or remove does not.
@@ -267,24 +230,13 @@ class BroadcastMapState(_BroadcastEntries):
         self.read_only = ReadOnlyBroadcastMapState(descriptor, self._entries)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key; the value may be None.
-
-        Raises:
-            StateTypeError: Key or value do not fit; the old value is kept.
-
-        """
+        """Set the value of a key; the value may be None."""
         stored_key, stored = self._user_key(key), self._stored_form(key, value)
         self.changed = True
         self._entries[stored_key] = stored
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries; none of them when one is refused.
-
-        Raises:
-            StateError: It is no mapping.
-            StateTypeError: A key or value does not fit.
-
-        """
+        """Set several entries; none of them when one is refused."""
         if not isinstance(entries, Mapping):
             raise StateError(
                 f"found {entries!r} for broadcast state {self.name!r}; expected a mapping of entries to put; "
@@ -333,6 +285,12 @@ class OperatorStateBackend:
     Nothing here expires: a time to live in a descriptor has no effect, as in Flink. Lists and broadcast maps are
     looked up apart from each other, as in Flink; but where Flink would write one of two states of the same name and
     lose the other, ``snapshot`` refuses.
+
+    Raises:
+        ConfigurationError: A state is asked for with something that is no descriptor.
+        StateConflictError: Its name is taken by one of another mode or type, or the descriptor is of another kind.
+        StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+
     """
 
     def __init__(self) -> None:
@@ -341,36 +299,15 @@ class OperatorStateBackend:
         self._broadcasts: dict[str, BroadcastMapState] = {}
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """Return the split list state of that name, registering it on first use.
-
-        Raises:
-            ConfigurationError: It is asked for with something that is no descriptor.
-            StateConflictError: The name is taken by a list of another mode or type, or the descriptor is no list's.
-            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
-
-        """
+        """Return the split list state of that name, registering it on first use."""
         return self._list_state(descriptor, DistributionMode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """Return the union list state of that name, registering it on first use.
-
-        Raises:
-            ConfigurationError: It is asked for with something that is no descriptor.
-            StateConflictError: The name is taken by a list of another mode or type, or the descriptor is no list's.
-            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
-
-        """
+        """Return the union list state of that name, registering it on first use."""
         return self._list_state(descriptor, DistributionMode.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastMapState:
-        """Return the broadcast state of that name, registering it on first use.
-
-        Raises:
-            ConfigurationError: It is asked for with something that is no descriptor.
-            StateConflictError: The name is taken by a broadcast state of another type, or the descriptor is no map's.
-            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
-
-        """
+        """Return the broadcast state of that name, registering it on first use."""
         _require_kind(descriptor, MapStateDescriptor, "broadcast state")
         state = self._broadcasts.get(descriptor.name)
         if state is None:
@@ -381,14 +318,7 @@ class OperatorStateBackend:
         return state
 
     def read_only_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMapState:
-        """Return a read-only view of the broadcast state of that name, registering it on first use.
-
-        Raises:
-            ConfigurationError: It is asked for with something that is no descriptor.
-            StateConflictError: The name is taken by a broadcast state of another type, or the descriptor is no map's.
-            StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
-
-        """
+        """Return a read-only view of the broadcast state of that name, registering it on first use."""
         return self.get_broadcast_state(descriptor).read_only
 
     def registered_state_names(self) -> list[str]:

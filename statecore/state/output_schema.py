@@ -31,12 +31,7 @@ def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: s
 
 
 def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
-    """Return rows with exactly the declared columns; nothing of a value may be lost.
-
-    Raises:
-        OutputTypeError: The columns are others, or in another order, or hold what does not fit.
-
-    """
+    """Return rows with exactly the declared columns, in their order; nothing of a value may be lost."""
     schema = arrow_schema(fields)
     if rows.schema.equals(schema):
         return rows

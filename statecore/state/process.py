@@ -32,16 +32,13 @@ from statecore.state.contexts import (
     ElementContext,
     Emitter,
     InitializationContext,
-    KeyedElementContext,
-    KeyedReadOnlyBroadcastContext,
     KeyedTimers,
     Moment,
-    ReadOnlyBroadcastContext,
+    NoTimerService,
     SnapshotContext,
     SubtaskContext,
     TimerContext,
-    no_timer_service,
-    window_timer_service,
+    WindowTimerService,
 )
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
@@ -164,14 +161,7 @@ class ProcessOperator:
                 keyed.forget_current_key()
 
     def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
-        """Process records as columns.
-
-        Args:
-            rows: One at least.
-            keys: Their keys; None for a function without keys.
-            times: Their event time in ms; None when none can have one.
-
-        """
+        """Process records as columns, one at least, with their keys and event times in ms where they have such."""
         keyed, context, function = self._keyed, self._batch, self._function
         assert isinstance(function, BatchProcessFunction)
         if self._late is not None and times is not None:
@@ -276,13 +266,13 @@ class ProcessOperator:
         """Find the timers that the function fires, and restored ones that it cannot fire."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
-            return no_timer_service(moment)
+            return NoTimerService(moment)
         service: TimerService
         if windows is None:
             service = timers = KeyedTimers(moment, keyed)
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
-            service = window_timer_service(moment)
+            service = WindowTimerService(moment)
             self._event_timers = windows.table
         self._foreign_timers = [
             table
@@ -293,15 +283,8 @@ class ProcessOperator:
 
     def _make_contexts(self, states: BroadcastStates, timers: TimerService) -> None:
         moment, emitter, keyed = self._moment, self._emitter, self._keyed
-        function = self._function
-        if isinstance(function, KeyedBroadcastProcessFunction) and keyed is not None:
-            self._element = KeyedReadOnlyBroadcastContext(moment, emitter, timers, keyed, states)
-        elif isinstance(function, BroadcastProcessFunction):
-            self._element = ReadOnlyBroadcastContext(moment, emitter, timers, states)
-        elif keyed is not None:
-            self._element = KeyedElementContext(moment, emitter, timers, keyed)
-        else:
-            self._element = ElementContext(moment, emitter, timers)
+        connected = isinstance(self._function, BroadcastProcessFunction | KeyedBroadcastProcessFunction)
+        self._element = ElementContext(moment, emitter, timers, keyed, states if connected else None)
         self._batch = BatchElementContext(moment, emitter, timers, keyed)
         self._broadcast = BroadcastElementContext(moment, emitter, states, keyed)
 
@@ -338,7 +321,6 @@ class ProcessOperator:
         keyed, function = self._keyed, self._function
         assert keyed is not None
         assert isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction | BatchProcessFunction)
-        assert isinstance(self._element, KeyedElementContext)
         context: Any = TimerContext(self._element, domain)
         try:
             while (timer := timers.pop_due(now_ms)) is not None:
@@ -379,12 +361,7 @@ def fires_timers(function: UserFunction) -> bool:
 
 
 def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:
-    """Check that a function can run on a stream.
-
-    Raises:
-        ConfigurationError: It is no function, or one for another kind of stream.
-
-    """
+    """Refuse with ConfigurationError what is no function, or one for another kind of stream."""
     kinds: dict[tuple[bool, bool], type] = {
         (False, False): ProcessFunction,
         (True, False): KeyedProcessFunction,

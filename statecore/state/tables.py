@@ -188,7 +188,11 @@ class StateTable:
         ttl = self.ttl
         if ttl is None or not ttl.cleanup_full_snapshot:
             return self.copied_groups()
-        keep, ttl_ms = KEEPERS[self.kind], ttl.ttl_ms
+        return self.unexpired_groups(ttl.ttl_ms, now_ms)
+
+    def unexpired_groups(self, ttl_ms: int, now_ms: int) -> Groups:
+        """Return the rows without what has expired at ``now_ms``, isolated from later writes."""
+        keep = KEEPERS[self.kind]
         filtered: Groups = {}
         for key_group, rows in self.groups.items():
             kept = ((scope, keep(stored, ttl_ms, now_ms)) for scope, stored in rows.items())

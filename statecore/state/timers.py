@@ -45,12 +45,7 @@ class TimerTable(StateTable):
     _head_of: dict[int, int] = field(default_factory=dict)
 
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
-        """Add a timer; adding it again has no effect.
-
-        Raises:
-            StateTypeError: The timestamp is no 64-bit integer.
-
-        """
+        """Add a timer; adding it again has no effect. StateTypeError when the timestamp is no 64-bit integer."""
         _check(timestamp)
         timestamps: set[int] = self.groups[key_group].setdefault(scope, set())
         if timestamp in timestamps:

@@ -9,12 +9,7 @@ from statecore.errors import StateError
 
 
 def checked_elements(what: str, values: Iterable[Any]) -> list[Any]:
-    """Return the elements for a list.
-
-    Raises:
-        StateError: They are no collection of elements, or one of them is None.
-
-    """
+    """Return the elements for a list; StateError when they are no collection, or one of them is None."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise StateError(
             f"found {values!r} instead of elements for {what}; expected a list of them; give a list, an empty one for "

@@ -44,28 +44,13 @@ class FileStore(Protocol):
         """Write a file, replacing any other at ``path``; make the name unique per writer (an attempt token)."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file unless it exists.
-
-        Raises:
-            AlreadyExistsError: The file exists; nothing was changed.
-
-        """
+        """Create a file; AlreadyExistsError when it exists, and then nothing was changed."""
 
     def read(self, path: str) -> bytes:
-        """Return the whole file.
-
-        Raises:
-            MissingFileError: There is no such file.
-
-        """
+        """Return the whole file; MissingFileError when there is none."""
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for reads at any offset; the caller closes it.
-
-        Raises:
-            MissingFileError: There is no such file.
-
-        """
+        """Open a file for reads at any offset; the caller closes it. MissingFileError when there is none."""
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
@@ -88,12 +73,7 @@ class FileStore(Protocol):
 
 
 def safe_path(path: str) -> str:
-    """Return ``path`` if it stays below its root.
-
-    Raises:
-        UnsafePathError: The path is empty, absolute, or climbs with ``..``.
-
-    """
+    """Return ``path`` if it stays below its root; refuse any other with UnsafePathError."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
         raise UnsafePathError(

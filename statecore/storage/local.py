@@ -48,12 +48,7 @@ class LocalFileStore:
             temporary.rename(target)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file with a hard link, which fails atomically when the name is taken.
-
-        Raises:
-            AlreadyExistsError: The file exists.
-
-        """
+        """Create a file with a hard link, which fails atomically when the name is taken."""
         with self._written(path, data) as (temporary, target):
             try:
                 os.link(temporary, target)

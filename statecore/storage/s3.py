@@ -54,10 +54,6 @@ class S3FileStore:
 
         boto3 repeats a put whose answer was lost, and the repeat finds the file it created: so each file carries the
         id of its writer.
-
-        Raises:
-            AlreadyExistsError: The file exists.
-
         """
         writer = uuid.uuid4().hex
         with self._translated_errors(path):
@@ -98,11 +94,8 @@ class S3FileStore:
         folder = f"{self._key(prefix)}/"
         root = folder.removesuffix(f"{_normal(prefix)}/")
         with self._translated_errors(prefix):
-            pages = (
-                client()
-                .get_paginator("list_objects_v2")
-                .paginate(Bucket=self._bucket, Prefix=folder, StartAfter=f"{root}{after}")
-            )
+            listing = client().get_paginator("list_objects_v2")
+            pages = listing.paginate(Bucket=self._bucket, Prefix=folder, StartAfter=f"{root}{after}")
             found = [
                 FileEntry(item["Key"].removeprefix(root), item["Size"], int(item["LastModified"].timestamp() * 1000))
                 for page in pages

@@ -77,12 +77,7 @@ def put_new(bucket: str, key: str, data: bytes, metadata: dict[str, str]) -> Non
 
 @lru_cache
 def require_bucket(bucket: str) -> None:
-    """Check once per process that a bucket exists: HEAD answers the same for a missing bucket and a missing object.
-
-    Raises:
-        StorageError: There is no such bucket, or no answer.
-
-    """
+    """Check once per process that a bucket exists: HEAD answers the same for a missing bucket and a missing object."""
     try:
         client().head_bucket(Bucket=bucket)
     except ClientError as error:

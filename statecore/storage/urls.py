@@ -1,5 +1,7 @@
 """Parses and joins URLs of stores as text, without any I/O.
 
+A URL that is of no known scheme, or does not fit it, is a ConfigurationError; a path above its root an UnsafePathError.
+
 ::
 
     /path, path           local; a relative path starts at the working directory
@@ -48,13 +50,7 @@ class Place:
 
 
 def parse_url(url: str) -> Place:
-    """Parse a URL.
-
-    Raises:
-        ConfigurationError: The scheme is unknown, or the URL does not fit its scheme.
-        UnsafePathError: The path climbs above its root.
-
-    """
+    """Parse a URL."""
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
     if scheme == "":
@@ -72,13 +68,7 @@ def parse_url(url: str) -> Place:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the URL of a file's or folder's parent, and its name in the parent's store.
-
-    Raises:
-        ConfigurationError: The URL is a bucket or the root of a file system; or as ``parse_url``.
-        UnsafePathError: As ``parse_url``.
-
-    """
+    """Return the URL of a file's or folder's parent, and its name there; ConfigurationError for a root."""
     place = parse_url(url)
     if not place.parts:
         raise ConfigurationError(
@@ -88,13 +78,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def resolve_url(url: str, relative: str) -> str:
-    """Return the URL of ``relative`` seen from the folder ``url``; ``..`` drops a name, even of a symbolic link.
-
-    Raises:
-        UnsafePathError: ``relative`` is absolute or climbs above the bucket or the root of the file system.
-        ConfigurationError: As ``parse_url``.
-
-    """
+    """Return the URL of ``relative`` seen from the folder ``url``; ``..`` drops a name, even of a symbolic link."""
     place = parse_url(url)
     return Place(place.scheme, place.bucket, _walk(place.parts, relative)).url
 
