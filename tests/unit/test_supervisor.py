@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +168,25 @@ def test_a_job_that_stopped_as_wanted_stays_stopped_and_starts_again_when_wanted
     assert (newest(catalog).generation, newest(catalog).parallelism) == (2, 4)
 
 
-def test_a_job_killed_while_unwanted_is_not_started(catalog: Catalog, launch, tmp_path: Path, spawned) -> None:
+def freeze(pid: int, url: str) -> None:
+    """Stop a process between two of its transactions: stopped within one, it would keep the database locked."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0.1)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_a_job_killed_while_unwanted_is_not_started(
+    catalog: Catalog, url: str, launch, tmp_path: Path, spawned
+) -> None:
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
     catalog.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
-    os.kill(spawned[0], signal.SIGSTOP)
+    freeze(spawned[0], url)
     catalog.set_desired("j", state="stopped")
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: states(catalog) == ["failed"])
