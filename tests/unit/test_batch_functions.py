@@ -182,6 +182,7 @@ class Side:
         return subtask_for_key_group(GROUPS, len(self.subtasks), group)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_batches_leave_what_records_leave(data: st.DataObject) -> None:

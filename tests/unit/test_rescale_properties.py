@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -234,6 +235,7 @@ def merged(subtasks: Iterable[Any], name: str) -> dict[Any, Any]:
     return found
 
 
+@pytest.mark.no_cover
 @unhurried
 @given(st.tuples(STEPS, STEPS, STEPS), PARALLELISMS)
 def test_state_of_every_kind_survives_two_rescales(

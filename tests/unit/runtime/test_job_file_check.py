@@ -146,6 +146,6 @@ def test_what_a_job_file_leaves_running_does_not_hold_the_check(
 ) -> None:
     path = tmp_path / "job.py"
     path.write_text("import subprocess\ndef build(job):\n    subprocess.Popen(['sleep', '300'])\n")
-    monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 10.0)
+    monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 4.0)
     with pytest.raises(JobDefinitionError, match="did not return in time"):
         check_job_file(str(path), {})

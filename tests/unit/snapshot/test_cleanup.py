@@ -683,6 +683,7 @@ def key_groups_of(made: Manifest, index: int) -> tuple[int, int]:
     return own.start, own.end
 
 
+@pytest.mark.no_cover
 @settings(unhurried, max_examples=25)
 @given(STEPS)
 def test_whatever_happens_every_manifest_has_its_files_and_in_the_end_nothing_else_is_left(

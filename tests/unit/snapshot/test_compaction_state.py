@@ -327,6 +327,7 @@ def set_rows(rows: dict[Any, set[int]]) -> dict[Any, set[int]]:
     return copied_rows(StateKind.TIMERS, rows)
 
 
+@pytest.mark.no_cover
 @settings(unhurried, max_examples=80)
 @given(st.data())
 def test_whoever_takes_up_merged_files_has_the_state_that_the_originals_give(
@@ -357,6 +358,7 @@ MAP_WRITES = st.builds(
 )
 
 
+@pytest.mark.no_cover
 @settings(unhurried, max_examples=20)
 @given(st.lists(MAP_WRITES, min_size=8, max_size=8))
 def test_the_entries_of_a_map_are_in_the_same_order_whatever_was_merged(

@@ -209,6 +209,7 @@ def test_rows_are_counted_as_a_base_has_them(table: StateTable) -> None:
     assert count_state(table) == counted.total() + empty_containers
 
 
+@pytest.mark.no_cover
 @unhurried
 @given(st.data())
 def test_a_changelog_brings_an_older_base_up_to_date(data: st.DataObject) -> None:
@@ -223,6 +224,7 @@ def test_a_changelog_brings_an_older_base_up_to_date(data: st.DataObject) -> Non
     assert (restored.changed, restored.changed_entries) == ({}, {})
 
 
+@pytest.mark.no_cover
 @settings(unhurried, max_examples=50)
 @given(st.data(), st.integers(1, GROUPS), st.integers(1, GROUPS))
 def test_any_split_of_key_groups_over_files_and_subtasks_restores_the_whole(

@@ -56,6 +56,7 @@ def distributed(store: CheckpointStore, path: str, groups: list[int], kind: File
     )  # fmt: skip
 
 
+@pytest.mark.no_cover
 @settings(unhurried, max_examples=60)
 @given(
     st.integers(1, MAX_PARALLELISM),

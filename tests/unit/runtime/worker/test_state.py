@@ -265,6 +265,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.no_cover
 @settings(
     max_examples=40,
     deadline=None,
