@@ -36,7 +36,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── UnknownClusterError       no such cluster
     │   ├── UnknownRecordError        no such generation, request or rescale run
     │   ├── GenerationClaimedError    the job has a live driver
-    │   └── LeaseHeldError            somebody else is rescaling this job
+    │   └── LeaseHeldError            another run is changing this job
     ├── ClusterError                  a cluster cannot be resized or does not get ready
     ├── UnhealthyJobError             a job that was changed will not become healthy
     ├── RequestFailedError            a driver could not do what it was asked

@@ -1,4 +1,4 @@
-"""What Airflow takes up by the entry point ``airflow.plugins``."""
+"""The plugin, which Airflow finds by the entry point ``airflow.plugins``."""
 
 from __future__ import annotations
 

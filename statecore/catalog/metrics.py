@@ -1,6 +1,6 @@
 """Metrics of a job's epochs, and measurements of its backlog.
 
-A catalog must not grow for ever: of every kind of figures the newest are kept, the wide ones for a shorter time.
+The catalog keeps the newest figures of every kind, and wide ones for a shorter time, so that it does not grow forever.
 """
 
 from __future__ import annotations

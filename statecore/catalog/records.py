@@ -441,7 +441,7 @@ class DecisionRecord:
         method: How the rescale is to be done.
         reason: Why, with figures.
         figures: What it was made from, for programs.
-        state: ``open`` until somebody takes it up, ``triggered`` while a rescale run carries it out, then its end.
+        state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended.
         run_id: That run.
         outcome: Why it was refused or failed.
         announced_ms: When it was last announced to those who carry decisions out.

@@ -114,5 +114,5 @@ def _require_stopped(catalog: Catalog, job: JobRecord) -> None:
     if job.desired_state == "running" or catalog.is_alive(catalog.newest_generation(job.name)):
         raise ConfigurationError(
             f"found {job.name} running, or wanted so; expected it to be stopped, because --from and --parallelism are "
-            f"taken up by a new driver; run `stop {job.name}` first, or give it another parallelism with `rescale`"
+            f"adopted by a new driver; run `stop {job.name}` first, or give it another parallelism with `rescale`"
         )

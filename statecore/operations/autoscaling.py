@@ -35,7 +35,7 @@ _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 _RECENT = 60
 _RESCALES = 5
-# Runs are kept for ever, and this query runs every few seconds.
+# Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
 # After a longer gap between evaluations the memory says nothing about the time in between.
 _MEMORY_VALID_MS = 300_000

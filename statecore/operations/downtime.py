@@ -1,4 +1,4 @@
-"""How long a rescale keeps a job from working, by what earlier ones took."""
+"""The downtime of a rescale, as earlier ones had it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Downtime:
 
 
 def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -> Downtime | None:
-    """Return how long rescales by this method kept their job from working; None when none has been seen.
+    """Return the downtime of earlier rescales by this method; None without one.
 
-    From the beginning of the stop to the end of the restart, waits for workers included. A live rescale never stops
-    the job, so nothing is known of one by these steps.
+    Downtime lasts from the start of the stop to the end of the restart, waits for workers included. A live rescale has
+    neither step, and no downtime.
     """
     taken = []
     for run in runs:
@@ -38,7 +38,7 @@ def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -
 
 
 def downtime_words(method: RescaleMethod, downtime: Downtime | None) -> str:
-    """Say how long a rescale by this method is likely to keep its job from working."""
+    """Return the downtime to expect of a rescale by this method, in words."""
     if method == "live":
         return "none, the job goes on"
     if downtime is None:

@@ -1,9 +1,9 @@
 """Assesses a job after a change: epochs commit, and it keeps up as well as before; pure.
 
-While something waits, the job is to commit epochs, and either to process at least ``RATE_TOLERANCE`` of the rows a
-second that it did before, or to have less waiting than when it began: epochs of a steady flow are small, and slow for
-their rows. After a scale-in it is to reach the share of the old rate that its parallelism has of the old one. While
-nothing waits, or where no source can tell, heartbeats have to do: nobody knows whether there is anything to commit.
+While there is a backlog, a healthy job commits epochs, and either processes at least ``RATE_TOLERANCE`` of the old
+rows per second or reduces the backlog: epochs of a steady flow are small, and slow for their rows. After a scale-in it
+has to reach the same share of the old rate as of the old parallelism. Without a backlog, or if no source reports one,
+heartbeats suffice: there may be nothing to commit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Evidence:
     """Figures of the job.
 
     Attributes:
-        heartbeats: New ones of its driver since somebody began to look.
-        epochs: That the driver has committed at the new parallelism, in order.
-        before: The last ones before the change, in order.
-        waiting: What the driver has measured to wait; None before it has.
+        heartbeats: New heartbeats of its driver since the first look.
+        epochs: Epochs that the driver has committed at the new parallelism, in order.
+        before: The last epochs before the change, in order.
+        waiting: The backlog that the driver has measured; None before it has.
         share: Share of the old rate that is expected, 1 unless it was scaled in.
 
     """
@@ -74,6 +74,6 @@ def assess(evidence: Evidence) -> Health:
 
 
 def processing_rate(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the median of the rows a second of epochs with rows; None without any."""
+    """Return the median rows per second of epochs with rows; None without any."""
     rates = [each.rows * 1000 / each.duration_ms for each in epochs if each.rows and each.duration_ms]
     return median(rates) if rates else None

@@ -1,4 +1,4 @@
-"""Whether a job that a run has changed does well by now, by what the catalog says of it."""
+"""Verifies from the catalog that a changed job is healthy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.health import Evidence, Health, assess, processing_rate
 
 RESTART_LOOP = 2
-"""Generations of one run that may not fail."""
+"""This number of failed generations in one run is a restart loop."""
 _GENERATIONS, _EPOCHS_SINCE, _EPOCHS_BEFORE = 20, 50, 20
-# Three are looked at, which may take longer at a smaller size, and the first loads its state.
+# Health needs three epochs; they may take longer at a smaller size, and the first one loads its state.
 _PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
-# Of the time that the backlog takes at the rate of before: a new driver is slow at first.
+# In multiples of the time that the backlog takes at the old rate: a new driver is slow at first.
 _PATIENCE_BACKLOGS = 2
 
 
 def patience_ms(catalog: Catalog, job: str) -> int:
-    """Return for how long epochs have to be waited for, by how they went lately and what waits; an hour at most.
+    """Return how long to wait for epochs: by the recent ones and by the backlog, an hour at most.
 
-    A job whose epochs take minutes, or begin every few minutes, cannot show within seconds that it does well. Nor can
-    one that reads in its next epoch all that has waited since an outage.
+    A job whose epochs take minutes cannot prove its health within seconds, nor can one whose next epoch reads the whole
+    backlog of an outage.
     """
     read = [epoch for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
     backlog = catalog.figures(job).backlog
@@ -43,9 +43,9 @@ def _backlog_ms(read: Sequence[EpochRecord], rows: int) -> int:
 
 
 class Verification:
-    """Looks at a job again and again, until it does well at its new parallelism; ``health`` says what that is.
+    """Looks at a job again and again until it is healthy at its new parallelism, as ``health`` defines it.
 
-    Only what was heard since the first look counts, so it is begun anew by whoever goes on for somebody else.
+    Only heartbeats since the first look count, so another process starts a verification of its own.
     """
 
     def __init__(self, job: str, run_id: str, parallelism: int) -> None:
@@ -56,10 +56,10 @@ class Verification:
         self._heartbeats: set[int] = set()
 
     def look(self, catalog: Catalog) -> Health:
-        """Look at the newest generation, the epochs it has committed, and what waits.
+        """Look at the newest generation, its epochs, and the backlog.
 
         Raises:
-            UnhealthyJobError: The job will not get there: its drivers fail, or somebody else has changed it.
+            UnhealthyJobError: The job will not become healthy: its drivers fail, or another run has changed it.
             UnknownRecordError: There is no such run.
 
         """
@@ -69,7 +69,7 @@ class Verification:
             raise UnhealthyJobError(
                 f"found generations {numbers} of job {self._job!r} failed, the last one with: "
                 f"{failed[0].error or 'no reason given'} (log: {failed[0].log_path}); expected fewer than "
-                f"{RESTART_LOOP} to; remove the cause and begin a new run"
+                f"{RESTART_LOOP}; remove the cause and begin a new run"
             )
         newest = catalog.newest_generation(self._job)
         if newest is None or newest.state != "running" or not catalog.is_alive(newest):
@@ -77,7 +77,7 @@ class Verification:
         if newest.parallelism != self._parallelism:
             raise UnhealthyJobError(
                 f"found generation {newest.generation} of job {self._job!r} at parallelism {newest.parallelism}; "
-                f"expected {self._parallelism}; somebody else changed the job, begin a new run"
+                f"expected {self._parallelism}; another run changed the job, so begin a new one"
             )
         health = assess(self._evidence(catalog, newest))
         found = f"generation {newest.generation} running at parallelism {self._parallelism}, {health.found}"
@@ -85,7 +85,7 @@ class Verification:
 
     def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
         if newest.generation != self._generation:
-            # The first heartbeat seen may be as old as liveness allows: it is where counting begins.
+            # The first heartbeat seen may be as old as liveness allows, so counting starts after it.
             self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
         self._heartbeats.add(newest.heartbeat_ms)
         run = catalog.rescale_run(self._run_id)

@@ -29,7 +29,7 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
         self.job = job
 
     def pre_execute(self, context: Context) -> None:
-        """Show the links to whoever is asked."""
+        """Show the links while the task waits for an answer."""
         show_links(self, context)
 
     def execute(self, context: Context) -> Any:
@@ -47,5 +47,5 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
         """
         raise AirflowFailException(
             f"found no answer within {self.response_timeout} ({event['error']}); expected an approval or a refusal; "
-            "nothing was changed; trigger a new run when somebody is there to answer"
+            "nothing was changed; trigger a new run when a person can answer"
         )

@@ -19,7 +19,7 @@ from statecore_airflow.triggers.autoscale import payload_of
 
 
 class TakeDecisionsOperator(CatalogWideOperator):
-    """Returns the decisions that the run was triggered for; by hand, those that nobody has taken up yet."""
+    """Returns the decisions that the run was triggered for; by hand, the open ones."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the events; several may have come together, and one decision may have been announced twice."""
@@ -44,7 +44,7 @@ def give_up(context: Context) -> None:
 class CarryOutOperator(TriggerRescaleOperator):
     """Has one decision of ``TakeDecisionsOperator`` carried out by the DAG ``rescale``, and records what became of it.
 
-    To be refused is no error: somebody else is changing the job, and the policy will look again.
+    A refusal is no error: another run is changing the job, and the policy decides again later.
     """
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:

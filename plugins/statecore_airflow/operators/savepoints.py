@@ -78,7 +78,7 @@ class TakeSavepointOperator(CatalogOperator):
 
     @staticmethod
     def _withdraw(catalog: Catalog, request: RequestRecord) -> None:
-        catalog.finish_request(request.id, error="nobody waits for it any more")
+        catalog.finish_request(request.id, error="withdrawn: its task has failed")
 
     def _taken(self, catalog: Catalog, run: str) -> str:
         result = self._request(catalog, run).result
