@@ -167,7 +167,7 @@ def test_a_rollback_that_is_killed_is_tried_again(world: World) -> None:
 def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World) -> None:
     world.feed(4)
     world.arm("rescale_state@ended", "kill")
-    run = world.trigger("rescale", "abandoned", **LARGE)
+    run = world.trigger("rescale", "abandoned", **LARGE, method="by_reference")
     world.wait(lambda: world.was_hit("rescale_state@ended"), lambda: "the step's process to be killed")
     world.say("killing the scheduler with all its workers")
     world.stack.kill_airflow_part("scheduler", children_too=True)
