@@ -11,9 +11,8 @@ from sqlalchemy import func, insert, select, update
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, get_job
 from statecore.catalog.records import JobRecord, JobState
-from statecore.errors import InvalidParallelismError, MaxParallelismError
-
-_MAX_PARALLELISM_LIMIT = 32_768
+from statecore.errors import MaxParallelismError
+from statecore.model.key_groups import check_max_parallelism, check_parallelism
 
 jobs = tables.jobs
 
@@ -137,13 +136,5 @@ class Jobs(Queries):
 
 
 def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:
-    if not 1 <= max_parallelism <= _MAX_PARALLELISM_LIMIT:
-        raise InvalidParallelismError(
-            f"job {job!r}: max parallelism is {max_parallelism}; expected 1 to {_MAX_PARALLELISM_LIMIT}; "
-            "choose one in between"
-        )
-    if not 1 <= parallelism <= max_parallelism:
-        raise InvalidParallelismError(
-            f"job {job!r}: parallelism is {parallelism}; expected 1 to its max parallelism "
-            f"{max_parallelism}; choose one in between"
-        )
+    check_max_parallelism(max_parallelism, f" of job {job!r}")
+    check_parallelism(parallelism, max_parallelism, f" of job {job!r}")

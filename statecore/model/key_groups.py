@@ -98,21 +98,21 @@ def subtask_for_key_group(max_parallelism: int, parallelism: int, key_group: int
     return key_group * parallelism // max_parallelism
 
 
-def check_max_parallelism(max_parallelism: int) -> None:
+def check_max_parallelism(max_parallelism: int, of: str = "") -> None:
     """Refuse a max parallelism outside 1 … 32768 with InvalidParallelismError."""
     if not is_integer(max_parallelism) or not 1 <= max_parallelism <= MAX_KEY_GROUPS:
         raise InvalidParallelismError(
-            f"Found max parallelism {max_parallelism!r}; expected an integer from 1 to {MAX_KEY_GROUPS}. "
-            "Choose it once, above any parallelism the job may ever need."
+            f"found max parallelism {max_parallelism!r}{of}; expected an integer, 1 to {MAX_KEY_GROUPS}; choose it once, "
+            "above any parallelism that the job may ever need"
         )
 
 
-def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+def check_parallelism(parallelism: int, max_parallelism: int, of: str = "") -> None:
     """Refuse a parallelism outside 1 … ``max_parallelism`` with InvalidParallelismError."""
     if not is_integer(parallelism) or not 1 <= parallelism <= max_parallelism:
         raise InvalidParallelismError(
-            f"Found parallelism {parallelism!r}; expected an integer from 1 to the max parallelism "
-            f"{max_parallelism}. Lower the parallelism, or raise max parallelism with the rewrite method."
+            f"found parallelism {parallelism!r}{of}; expected an integer, 1 to its max parallelism {max_parallelism}; "
+            "lower it, or raise max parallelism with the method rewrite"
         )
 
 

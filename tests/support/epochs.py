@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,3 +64,17 @@ class Epochs:
 @pytest.fixture
 def epochs(tmp_path: Path) -> Epochs:
     return Epochs(CheckpointStore.at(str(tmp_path / "store")))
+
+
+class Calls:
+    """A function that records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Counter[tuple[Any, ...]], int, int]] = []
+        self.failures = 0
+
+    def __call__(self, dataframe: Any, lineage: int, epoch: int) -> None:
+        self.calls.append((Counter(map(tuple, dataframe.collect())), lineage, epoch))
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("the far side is down")

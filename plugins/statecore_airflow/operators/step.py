@@ -80,7 +80,7 @@ class StepOperator(CatalogOperator):
             owner=step.change.run_id if step.holds_lease else None,
             at_least_ms=step.patience_ms(),
             run=step.change.run_id,
-            step=step.name,
+            step=type(step).__name__,
             fields=step.fields(),
         )
 

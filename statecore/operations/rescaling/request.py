@@ -7,10 +7,9 @@ from typing import Literal
 import msgspec
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
-from statecore.errors import ConfigurationError, InvalidParallelismError, RequestFailedError
+from statecore.errors import ConfigurationError, RequestFailedError
+from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.operations.resizing import check_workers
-
-_MAX_PARALLELISM_LIMIT = 32_768
 
 WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
 """A rescale method, or ``auto``: ``live`` if a driver runs and max parallelism stays, else ``by_reference``."""
@@ -40,7 +39,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the rescale method; ``auto`` depends on whether a driver runs now."""
         if self.method != "auto":
             return self.method
-        return "live" if self._driver_runs(catalog) and self.max_parallelism is None else "by_reference"
+        stays = self.max_parallelism in (None, catalog.job(self.job).max_parallelism)
+        return "live" if stays and self._driver_runs(catalog) else "by_reference"
 
     def checked(self, catalog: Catalog) -> JobRecord:
         """Return the job if this rescale is possible; call it before anything is stopped.
@@ -80,16 +80,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"found max parallelism {groups} with the method {self.method} for job {job.name!r}; expected its "
                 f"{job.max_parallelism}, because only a rewrite changes it; leave it out, or choose the method rewrite"
             )
-        if not 1 <= groups <= _MAX_PARALLELISM_LIMIT:
-            raise InvalidParallelismError(
-                f"found max parallelism {groups} for job {job.name!r}; expected 1 to {_MAX_PARALLELISM_LIMIT}; choose "
-                "one in that range"
-            )
-        if not 1 <= self.parallelism <= groups:
-            raise InvalidParallelismError(
-                f"found parallelism {self.parallelism} for job {job.name!r}; expected 1 to its max parallelism "
-                f"{groups}; choose one in that range, or raise max parallelism with the method rewrite"
-            )
+        check_max_parallelism(groups, f" of job {job.name!r}")
+        check_parallelism(self.parallelism, groups, f" of job {job.name!r}")
         if self.workers is not None and self.workers < 1:
             raise ConfigurationError(
                 f"found {self.workers} workers for job {job.name!r}; expected at least 1; without workers nothing runs"

@@ -23,7 +23,7 @@ RETRIES = 2
 RETRY_DELAY = timedelta(seconds=5)
 
 WAITING_STEPS: Mapping[str, type[Step]] = {
-    kind.name: kind
+    kind.__name__: kind
     for kind in (
         BeginUpgrade,
         StopWithSavepoint,
@@ -36,7 +36,7 @@ WAITING_STEPS: Mapping[str, type[Step]] = {
         StartJob,
     )
 }
-"""The steps that may wait, by name: another process can go on waiting for them."""
+"""The steps that may wait, by class name: another process can go on waiting for them."""
 
 
 def rescale_steps(change: Change, request: RescaleRequest, rewrite_timeout_s: float) -> list[Step]:

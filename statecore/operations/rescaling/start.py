@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statecore.errors import InvalidParallelismError
+from statecore.model.key_groups import check_parallelism
 from statecore.operations.rescaling.finding import Finding
 from statecore.operations.rescaling.restart import find_driver, last_ended
 from statecore.operations.rescaling.step import Step
@@ -60,11 +60,8 @@ class StartJob(Step):
 
     def _record(self) -> None:
         job = self.change.catalog.job(self.change.job)
-        if self.parallelism is not None and not 1 <= self.parallelism <= job.max_parallelism:
-            raise InvalidParallelismError(
-                f"found parallelism {self.parallelism} for job {job.name!r}; expected 1 to its max parallelism "
-                f"{job.max_parallelism}; choose one in that range"
-            )
+        if self.parallelism is not None:
+            check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
         check_workers(job, self.workers)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.set_desired_workers(job.cluster, self.workers)

@@ -9,22 +9,8 @@ import pytest
 
 from statecore.errors import SinkError
 from statecore.runtime import FunctionSink, PostgresSink
-from tests.support.epochs import Epochs
+from tests.support.epochs import Calls, Epochs
 from tests.support.postgres import Database
-
-
-class Calls:
-    """A function that takes note of what it was called with."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Counter[tuple[Any, ...]], int, int]] = []
-        self.failures = 0
-
-    def __call__(self, dataframe: Any, lineage: int, epoch: int) -> None:
-        self.calls.append((Counter(map(tuple, dataframe.collect())), lineage, epoch))
-        if self.failures:
-            self.failures -= 1
-            raise ValueError("the far side is down")
 
 
 @pytest.fixture

@@ -10,21 +10,7 @@ import pytest
 
 from statecore.errors import SinkError
 from statecore.runtime import FunctionSink
-from tests.support.epochs import Epochs
-
-
-class Calls:
-    """A function that records its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Counter[tuple[Any, ...]], int, int]] = []
-        self.failures = 0
-
-    def __call__(self, dataframe: Any, lineage: int, epoch: int) -> None:
-        self.calls.append((Counter(map(tuple, dataframe.collect())), lineage, epoch))
-        if self.failures:
-            self.failures -= 1
-            raise ValueError("the far side is down")
+from tests.support.epochs import Calls, Epochs
 
 
 @pytest.fixture

@@ -510,7 +510,7 @@ def test_what_may_come_right_is_tried_again(catalog: Catalog, error: Exception, 
     [
         triggers.RequestTrigger(conn_id="c", job="j", owner=None, deadline_ms=5, request_id=1),
         triggers.StepTrigger(
-            conn_id="c", job="j", owner="o", deadline_ms=5, run="r", step="restart", fields={"after": 3}
+            conn_id="c", job="j", owner="o", deadline_ms=5, run="r", step="Restart", fields={"after": 3}
         ),
     ],
     ids=lambda trigger: type(trigger).__name__,
