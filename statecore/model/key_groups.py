@@ -102,8 +102,8 @@ def check_max_parallelism(max_parallelism: int, of: str = "") -> None:
     """Refuse a max parallelism outside 1 … 32768 with InvalidParallelismError."""
     if not is_integer(max_parallelism) or not 1 <= max_parallelism <= MAX_KEY_GROUPS:
         raise InvalidParallelismError(
-            f"found max parallelism {max_parallelism!r}{of}; expected an integer, 1 to {MAX_KEY_GROUPS}; choose it once, "
-            "above any parallelism that the job may ever need"
+            f"found max parallelism {max_parallelism!r}{of}; expected an integer, 1 to {MAX_KEY_GROUPS}; choose it "
+            "once, above any parallelism that the job may ever need"
         )
 
 
