@@ -11,12 +11,12 @@ import pytest
 from hypothesis import settings
 
 from examples.quick_start import QUICK_START
+from tests.support.examples import examples
 
-pytest_plugins = ["tests.support.marks", "tests.support.postgres", "tests.support.s3"]
+pytest_plugins = ["tests.support.marks", "tests.support.untraced", "tests.support.postgres", "tests.support.s3"]
 
-# How long an example takes says nothing while other tests run beside it.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+settings.register_profile("tests", examples())
+settings.load_profile("tests")
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -33,15 +33,14 @@ from statecore import (
 )
 from statecore.errors import NoCurrentKeyError, StateConflictError, StateError, StateTypeError
 from statecore.testing import ManualClock, physical
+from tests.support.examples import examples
 
 GROUPS = 16
 ALL = KeyGroupRange(0, GROUPS - 1)
 KEY_FIELDS = (("k", "string"),)
 
+
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-
-
 class Adapter(Protocol):
     """One way to make backends and to move what they hold; their keys have one string field."""
 
@@ -806,7 +805,7 @@ PLACES = st.tuples(st.sampled_from(["a", "b", "c", "", None]), st.integers(0, GR
 class MoveContract(_Base):
     """State goes to whoever owns its key group."""
 
-    @unhurried
+    @examples(40)
     @given(
         st.sampled_from(KINDS),
         st.lists(st.tuples(PLACES, st.none() | st.integers(0, 9), st.booleans()), max_size=25),
@@ -934,7 +933,7 @@ class MoveContract(_Base):
 
     @example([("put", 0), ("put", 1), ("epoch", 0), ("remove", 0), ("put", 0)])
     @example([("put", 0), ("epoch", 0), ("put", 2), ("remove", 2), ("put", 3), ("put", 2)])
-    @unhurried
+    @examples(40)
     @given(st.lists(st.tuples(st.sampled_from(["put", "remove", "clear", "epoch"]), st.integers(0, 3)), max_size=30))
     def test_a_map_keeps_the_order_of_its_entries(self, adapter: Adapter, steps: list[tuple[str, int]]) -> None:
         backend = adapter.make(ALL, ManualClock())

@@ -32,6 +32,12 @@ class Proxy:
     always: Fault | None = None
     seen: list[tuple[str, str, str | None]] = field(default_factory=list)
 
+    def reset(self) -> None:
+        """Inject no fault, and forget what was seen."""
+        self.faults.clear()
+        self.always = None
+        self.seen.clear()
+
     def count(self, method: str) -> int:
         return sum(seen[0] == method for seen in self.seen)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import create_loader
 
 from tests.support.paths import REPO
 
@@ -37,6 +38,8 @@ def s3_endpoint() -> Iterator[str]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        # Each client of a test reads the descriptions of the API anew otherwise, which takes longer than the test.
+        patch.setattr("botocore.session.create_loader", lru_cache(create_loader))
         yield endpoint
 
 

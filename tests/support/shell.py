@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
+import typer.main
 
 from statecore.catalog import Catalog
 from statecore.cli import main
@@ -31,6 +33,9 @@ from tests.support.handmade import written
 from tests.support.waiting import wait
 
 LONG_POSITION = json.dumps({"flights": {str(partition): 10**9 for partition in range(40)}})
+
+
+_get_command = lru_cache(typer.main.get_command)
 
 
 class Done(NamedTuple):
@@ -48,6 +53,8 @@ def run(*arguments: str | Path | float, **environment: str) -> Done:
         contextlib.redirect_stderr(err),
         patch.object(sys, "argv", argv),
         patch.dict(os.environ, environment),
+        # Typer builds all commands anew for each call, which takes longer than most of them.
+        patch("typer.main.get_command", _get_command),
         pytest.raises(SystemExit) as ended,
     ):
         main()

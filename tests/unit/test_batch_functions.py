@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -36,6 +36,7 @@ from statecore.model import StateDescriptor, canonical_key, parse_type
 from statecore.model.arrow_values import to_arrow
 from statecore.state import batch_adds
 from statecore.testing import BatchOperatorHarness, KeyedOperatorHarness, physical
+from tests.support.examples import examples
 
 GROUPS = 16
 Row = namedtuple("Row", ["k", "n"])
@@ -182,8 +183,7 @@ class Side:
         return subtask_for_key_group(GROUPS, len(self.subtasks), group)
 
 
-@pytest.mark.no_cover
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_batches_leave_what_records_leave(data: st.DataObject) -> None:
     descriptor, value_type, values = data.draw(st.sampled_from(KINDS))

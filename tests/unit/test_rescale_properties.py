@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -32,8 +31,6 @@ from statecore import (
 from statecore.testing import BroadcastOperatorHarness, HarnessSnapshot, KeyedOperatorHarness, physical
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-
 GROUPS = 16
 Do = namedtuple("Do", ["k", "what", "n"])
 
@@ -235,8 +232,6 @@ def merged(subtasks: Iterable[Any], name: str) -> dict[Any, Any]:
     return found
 
 
-@pytest.mark.no_cover
-@unhurried
 @given(st.tuples(STEPS, STEPS, STEPS), PARALLELISMS)
 def test_state_of_every_kind_survives_two_rescales(
     phases: tuple[list[Any], ...], parallelisms: tuple[int, ...]
@@ -273,7 +268,6 @@ def rules(harness: BroadcastOperatorHarness) -> Any:
     return harness.operator_backend.snapshot()["rules"].elements
 
 
-@unhurried
 @given(st.lists(st.integers(0, 9), max_size=20), PARALLELISMS)
 def test_a_rescale_leaves_at_most_one_element_between_the_fullest_and_the_emptiest_subtask(
     elements: list[int], parallelisms: tuple[int, ...]
@@ -302,7 +296,6 @@ def windows() -> WindowFunction:
     )
 
 
-@unhurried
 @given(st.tuples(EVENTS, EVENTS, EVENTS), PARALLELISMS)
 def test_windows_survive_two_rescales(phases: tuple[list[Any], ...], parallelisms: tuple[int, ...]) -> None:
     undisturbed = [KeyedOperatorHarness(windows(), max_parallelism=GROUPS)]

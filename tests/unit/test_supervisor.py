@@ -51,14 +51,13 @@ class ManualClock:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/catalog.db"
+def url(catalog_url: str) -> str:
+    return catalog_url
 
 
 @pytest.fixture
 def catalog(url: str) -> Iterator[Catalog]:
     with Catalog(url) as catalog:
-        catalog.create_schema()
         register(catalog)
         yield catalog
 
@@ -72,7 +71,6 @@ def clock() -> ManualClock:
 def slow_catalog(url: str, clock: ManualClock) -> Iterator[Catalog]:
     """A catalog in which time passes only when the test says so."""
     with Catalog(url, clock=clock) as catalog:
-        catalog.create_schema()
         register(catalog)
         yield catalog
 

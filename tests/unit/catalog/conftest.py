@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog
 from tests.contracts.catalog.fixtures import catalog, clock, job, register_fixture
 
 __all__ = ["catalog", "clock", "job", "register_fixture"]
@@ -22,19 +20,3 @@ def kind() -> str:
 def empty_url(tmp_path: Path) -> str:
     """The URL of a new database."""
     return f"sqlite:///{tmp_path}/made/on/demand/catalog.db"
-
-
-@pytest.fixture(scope="session")
-def sqlite_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the tables of a catalog, to be copied."""
-    path = tmp_path_factory.mktemp("catalog") / "catalog.db"
-    with Catalog(f"sqlite:///{path}") as catalog:
-        catalog.create_schema()
-    return path
-
-
-@pytest.fixture
-def catalog_url(sqlite_catalog: Path, tmp_path: Path) -> str:
-    """The URL of a catalog with nothing in it; to make its tables for each test would take longer than the test."""
-    shutil.copyfile(sqlite_catalog, tmp_path / "catalog.db")
-    return f"sqlite:///{tmp_path}/catalog.db"

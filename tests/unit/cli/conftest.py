@@ -32,9 +32,9 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def catalog(url: str) -> Iterator[Catalog]:
+def catalog(url: str, catalog_url: str) -> Iterator[Catalog]:
+    assert url == catalog_url
     with Catalog(url) as opened:
-        opened.create_schema()
         yield opened
 
 

@@ -8,15 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.model import parse_type
 from statecore.model.arrow_values import from_arrow, row_class, to_arrow
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 _ATOMS: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "tinyint": st.integers(-(2**7), 2**7 - 1),
@@ -57,7 +55,6 @@ def typed_values(draw: st.DrawFn, depth: int = 3) -> tuple[str, st.SearchStrateg
     return ddl, st.none() | values
 
 
-@unhurried
 @given(st.data())
 def test_values_of_any_type_at_any_depth_are_read_back_equal(data: st.DataObject) -> None:
     ddl, strategy = data.draw(typed_values())
@@ -71,7 +68,6 @@ def test_values_of_any_type_at_any_depth_are_read_back_equal(data: st.DataObject
     array.validate(full=True)
 
 
-@unhurried
 @given(st.data())
 def test_a_slice_and_a_chunked_array_are_read_like_the_whole(data: st.DataObject) -> None:
     ddl, strategy = data.draw(typed_values())

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import StateMigrationError, UnsupportedTypeError
@@ -18,10 +18,8 @@ from statecore.model.evolution import migration
 from statecore.model.types import parse_type
 from statecore.model.values import value_type
 
+
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 def migrated(old: str, new: str, value: Any, renames: Mapping[str, str] | None = None) -> Any:
     """Store a value with the old type, convert it, and check it equals a value stored with the new type."""
     convert = migration(old, new, renames or {}, "totals")
@@ -279,7 +277,6 @@ def changes(draw: st.DrawFn, columns: list[Column], fresh: int, path: str) -> tu
     return after, renames
 
 
-@unhurried
 @given(st.data())
 def test_no_chain_of_changes_loses_the_value_of_a_field_that_is_kept(data: st.DataObject) -> None:
     wrap, put, take, path = data.draw(st.sampled_from(_WRAPS))

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import UnsupportedTypeError
@@ -24,8 +24,6 @@ from statecore.model.types import parse_type
 from statecore.model.values import MisfitError, map_key_type, row_class, value_type
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 Level = IntEnum("Level", {"LOW": 1})
 Word = StrEnum("Word", {"A": "a"})
 Point = namedtuple("Point", "x y")
@@ -340,7 +338,6 @@ def typed_values(draw: st.DrawFn, depth: int = 2) -> tuple[str, st.SearchStrateg
     return ddl, st.none() | values
 
 
-@unhurried
 @given(st.data())
 def test_a_stored_value_is_what_arrow_gives_back_types_included(data: st.DataObject) -> None:
     ddl, values = data.draw(typed_values())
@@ -369,7 +366,6 @@ def spoil(value: Any) -> None:
         value.clear()
 
 
-@unhurried
 @given(st.data())
 def test_a_stored_value_shares_nothing_that_can_change(data: st.DataObject) -> None:
     ddl, values = data.draw(typed_values())

@@ -37,9 +37,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    with Catalog(f"sqlite:///{tmp_path / 'catalog.db'}", clock=clock) as catalog:
-        catalog.create_schema()
+def catalog(catalog_url: str, tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
+    with Catalog(catalog_url, clock=clock) as catalog:
         catalog.register_cluster("local", "standalone", {}, workers=1)
         catalog.register_job(
             JOB,

@@ -14,9 +14,8 @@ from tests.support.shell import register
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with Catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
-        opened.create_schema()
+def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog(catalog_url) as opened:
         register(opened, CheckpointStore.at(str(tmp_path / "store")))
         yield opened
 

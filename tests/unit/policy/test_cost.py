@@ -6,10 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.policy import EpochCost, Figures, fit_cost, throughput
+from tests.support.examples import examples
 
 
 def epochs(
@@ -27,7 +28,7 @@ def epochs(
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     fixed_ms=st.floats(0, 5_000),
     row_ms=st.floats(0.01, 1),

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
 from statecore.policy import Figures, PolicyMemory, PolicySettings, decide, policy_settings
+from tests.support.examples import examples
 from tests.unit.policy.test_cost import SIZES, epochs
 
 NOW_MS = 10_000_000
@@ -25,7 +26,7 @@ def figures(parallelism: int = 4, **others: Any) -> Figures:
     return Figures("flights", NOW_MS, parallelism, 128, epochs=tuple(measured), **(known | others))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_no_target_is_beyond_the_limits_and_more_backlog_never_asks_for_less(data: Any) -> None:
     lowest = data.draw(st.integers(1, 8))

@@ -11,7 +11,7 @@ from statecore.policy import PolicySettings
 from tests.unit.policy.simulated import SimulatedJob
 
 # Simulated days: measuring coverage would take twice as long.
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.untraced
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

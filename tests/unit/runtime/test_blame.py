@@ -82,9 +82,8 @@ def test_the_supervisor_may_first_say_how_a_jvm_ended(catalog: Catalog, monkeypa
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Any:
-    with Catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
-        opened.create_schema()
+def catalog(catalog_url: str) -> Any:
+    with Catalog(catalog_url) as opened:
         opened.register_job("j", artifact="/a", store="/s", master_url="local", parallelism=1, max_parallelism=1)
         opened.claim_generation("j", log_path="/l")
         yield opened

@@ -92,9 +92,8 @@ def test_without_pyspark_only_the_syntax_is_checked(tmp_path: Path, monkeypatch:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with Catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
-        opened.create_schema()
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    with Catalog(catalog_url) as opened:
         settings = {"name": "in"}
         opened.register_job(
             "j", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1, settings=settings

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hypothesis import HealthCheck, settings
-
 from statecore.snapshot.compaction import Merge
 from statecore.snapshot.manifest import (
     FieldRef,
@@ -15,9 +13,6 @@ from statecore.snapshot.manifest import (
     StateSchema,
 )
 from tests.support.handmade import MAX_PARALLELISM, STATES
-
-# The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 ALL = (0, MAX_PARALLELISM - 1)
 KIB, MIB = 1024, 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import ManifestError
@@ -35,11 +35,10 @@ from statecore.snapshot.manifest import (
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.storage import FileEntry
+from tests.support.examples import examples
 from tests.support.handmade import MAX_PARALLELISM, keyed_file, manifest, operator, operator_file
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
 ALL = (0, MAX_PARALLELISM - 1)
 OLD, BEFORE, YOUNG = 1_000_000, 2_000_000, 2_000_001
 
@@ -683,8 +682,7 @@ def key_groups_of(made: Manifest, index: int) -> tuple[int, int]:
     return own.start, own.end
 
 
-@pytest.mark.no_cover
-@settings(unhurried, max_examples=25)
+@examples(25)
 @given(STEPS)
 def test_whatever_happens_every_manifest_has_its_files_and_in_the_end_nothing_else_is_left(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -42,8 +42,9 @@ from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
 from statecore.state.tables import Window, copied_rows
 from statecore.testing import ManualClock
+from tests.support.examples import examples
 from tests.support.handmade import MAX_PARALLELISM, manifest, operator
-from tests.unit.snapshot.merges import ALL, merge, named, unhurried
+from tests.unit.snapshot.merges import ALL, merge, named
 
 
 class Sum(AggregateFunction):
@@ -327,8 +328,7 @@ def set_rows(rows: dict[Any, set[int]]) -> dict[Any, set[int]]:
     return copied_rows(StateKind.TIMERS, rows)
 
 
-@pytest.mark.no_cover
-@settings(unhurried, max_examples=80)
+@examples(80)
 @given(st.data())
 def test_whoever_takes_up_merged_files_has_the_state_that_the_originals_give(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -358,8 +358,7 @@ MAP_WRITES = st.builds(
 )
 
 
-@pytest.mark.no_cover
-@settings(unhurried, max_examples=20)
+@examples(20)
 @given(st.lists(MAP_WRITES, min_size=8, max_size=8))
 def test_the_entries_of_a_map_are_in_the_same_order_whatever_was_merged(
     tmp_path_factory: pytest.TempPathFactory, writes: list[Do]

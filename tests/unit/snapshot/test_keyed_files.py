@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import StateTypeError
@@ -24,8 +24,6 @@ from statecore.snapshot.keyed_files import (
 from statecore.state import TableSchema, Window
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 KEYS = key_schema([("k", "string"), ("n", "bigint")])
 ALL = KeyGroupRange(0, 127)
 STRUCTS = TableSchema(StateKind.VALUE, "struct<a:bigint,b:array<string>>")
@@ -68,13 +66,11 @@ def within(rows: KeyedRows, wanted: KeyGroupRange) -> KeyedRows:
 ranges = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(lambda ends: KeyGroupRange(min(ends), max(ends)))
 
 
-@unhurried
 @given(keyed_rows(changelog=False), ranges)
 def test_a_base_gives_back_the_rows_of_any_range_of_key_groups(rows: KeyedRows, wanted: KeyGroupRange) -> None:
     assert decode_base(encode_base(rows_table(rows, KEYS, STRUCTS, "s")), wanted) == within(rows, wanted)
 
 
-@unhurried
 @given(keyed_rows(changelog=True), ranges)
 def test_a_changelog_gives_back_upserts_and_deletes_of_any_range(rows: KeyedRows, wanted: KeyGroupRange) -> None:
     assert decode_changelog(encode_changelog(rows_table(rows, KEYS, STRUCTS, "s")), wanted) == within(rows, wanted)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import StateError
@@ -51,11 +51,10 @@ from statecore.state import HeapKeyedStateBackend, StateTable, TableSchema
 from statecore.state.tables import NamespacedKey, Window, joined_scope
 from statecore.state.timers import new_table
 from statecore.testing import ManualClock
+from tests.support.examples import examples
 from tests.support.handmade import manifest, operator
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 KEY_TYPES = ["string", "array<double>"]
 FIELDS = [("k", KEY_TYPES[0]), ("n", KEY_TYPES[1])]
 GROUPS = 16
@@ -191,7 +190,6 @@ def changelog_of(table: StateTable) -> bytes:
     return encode_changelog(rows_table(changelog_rows(table), key_schema(FIELDS), table.schema, "s"))
 
 
-@unhurried
 @given(tables())
 def test_what_a_base_gives_back_is_what_was_there_down_to_every_type(table: StateTable) -> None:
     restored = empty(table.schema)
@@ -200,7 +198,6 @@ def test_what_a_base_gives_back_is_what_was_there_down_to_every_type(table: Stat
     assert types(held([restored])) == types(held([table]))
 
 
-@unhurried
 @given(tables())
 def test_rows_are_counted_as_a_base_has_them(table: StateTable) -> None:
     counted = Counter({group: count for group in range(GROUPS) if (count := count_rows(table, group))})
@@ -209,8 +206,6 @@ def test_rows_are_counted_as_a_base_has_them(table: StateTable) -> None:
     assert count_state(table) == counted.total() + empty_containers
 
 
-@pytest.mark.no_cover
-@unhurried
 @given(st.data())
 def test_a_changelog_brings_an_older_base_up_to_date(data: st.DataObject) -> None:
     newer = data.draw(tables())
@@ -224,8 +219,7 @@ def test_a_changelog_brings_an_older_base_up_to_date(data: st.DataObject) -> Non
     assert (restored.changed, restored.changed_entries) == ({}, {})
 
 
-@pytest.mark.no_cover
-@settings(unhurried, max_examples=50)
+@examples(50)
 @given(st.data(), st.integers(1, GROUPS), st.integers(1, GROUPS))
 def test_any_split_of_key_groups_over_files_and_subtasks_restores_the_whole(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, old: int, new: int
@@ -350,7 +344,6 @@ def test_expired_state_leaves_memory_with_the_full_snapshot_where_that_was_asked
     )
 
 
-@unhurried
 @given(tables())
 def test_as_people_read_it_a_table_has_one_row_per_scope_and_no_timestamps(table: StateTable) -> None:
     rows = base_rows(one_row_per_scope(table))
@@ -382,7 +375,6 @@ def test_timers_that_were_looked_at_before_a_changelog_came_fire_in_order_all_th
     ]
 
 
-@unhurried
 @given(st.lists(st.lists(st.tuples(st.sampled_from("pr"), st.integers(0, 4)), max_size=8), max_size=4))
 def test_a_restored_map_has_its_entries_in_the_order_of_the_live_one(epochs: list[list[tuple[str, int]]]) -> None:
     """Else a function that takes the first entry would go on differently after a kill."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from statecore.errors import ManifestError, UnsafePathError
@@ -32,8 +32,6 @@ from statecore.snapshot.manifest import (
 from tests.support.handmade import file_ref, manifest, written
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "manifest.json"
 
@@ -228,7 +226,6 @@ def test_damaged_json_is_refused_with_the_name_of_the_manifest(data: bytes) -> N
         decode_manifest(data, "the-manifest")
 
 
-@unhurried
 @given(st.integers(0, len(GOLDEN.read_bytes()) - 1), st.integers(0, 255))
 def test_every_flipped_byte_is_refused(position: int, byte: int) -> None:
     data = bytearray(GOLDEN.read_bytes())

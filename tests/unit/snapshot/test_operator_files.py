@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import DistributionMode
@@ -16,13 +16,10 @@ from statecore.model import parse_type
 from statecore.snapshot.operator_files import decode_elements, elements_table, encode_elements
 
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT, DistributionMode.UNION, DistributionMode.BROADCAST
 PAIR = "struct<a:bigint,b:string>"
 
 
-@unhurried
 @given(st.lists(st.tuples(st.integers(-9, 9), st.none() | st.text(max_size=3)), min_size=1, max_size=20), st.data())
 def test_elements_are_read_by_their_offsets_in_the_order_asked_for(
     elements: list[tuple[int, Any]], data: st.DataObject

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import CorruptFileError, InvalidParallelismError, MissingFileError
@@ -28,12 +28,11 @@ from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorF
 from statecore.snapshot.plan import OperatorPlan, SubtaskPlan, plan_rescale
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.state import TableSchema
+from tests.support.examples import examples
 from tests.support.handmade import MAX_PARALLELISM, TOTAL, keyed_file, manifest, operator, operator_file, written
 
+
 # The machine may be busy; slowness proves nothing here.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 def rows_of(store: CheckpointStore, item: KeyedFile) -> int:
     """Count the rows that a reference takes from its file, by reading it as a restore does."""
     decode = decode_base if item.kind is FileKind.BASE else decode_changelog
@@ -56,8 +55,7 @@ def distributed(store: CheckpointStore, path: str, groups: list[int], kind: File
     )  # fmt: skip
 
 
-@pytest.mark.no_cover
-@settings(unhurried, max_examples=60)
+@examples(60)
 @given(
     st.integers(1, MAX_PARALLELISM),
     st.integers(1, MAX_PARALLELISM),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StatecoreError
@@ -21,6 +21,7 @@ from statecore.snapshot.restore import apply_keyed_files, operator_snapshots
 from statecore.snapshot.verify import verify, verify_presence
 from statecore.state import HeapKeyedStateBackend
 from statecore.testing import ManualClock
+from tests.support.examples import examples
 from tests.support.handmade import written
 
 OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000000}\n{"logOffset":7}'
@@ -134,7 +135,7 @@ class TestEveryFile:
         assert (case.verify(), case.restored()) == ([], [])
 
     @given(st.data())
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     def test_every_flipped_bit_of_every_file_is_found_by_name(self, case: Case, data: st.DataObject) -> None:
         file = data.draw(st.sampled_from(case.files))
         flipped = bytearray(file.read_bytes())
@@ -143,7 +144,7 @@ class TestEveryFile:
             case.assert_found(file)
 
     @given(st.data())
-    @settings(deadline=None, max_examples=100)
+    @examples(100)
     def test_every_file_that_is_cut_short_or_goes_on_is_found_by_name(self, case: Case, data: st.DataObject) -> None:
         file = data.draw(st.sampled_from(case.files))
         whole = file.read_bytes()

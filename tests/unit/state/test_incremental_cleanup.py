@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -24,8 +24,8 @@ from statecore import (
 )
 from statecore.state.cleanup import IncrementalCleanup
 from statecore.testing import ManualClock, physical
+from tests.support.examples import examples
 
-unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 GROUPS = 4
 TTL_MS = 10
 
@@ -232,7 +232,7 @@ STEPS = st.one_of(
 
 
 @each_kind
-@unhurried
+@examples(60)
 @given(steps=st.lists(STEPS, max_size=60), size=st.integers(0, 5), every_record=st.booleans())
 def test_live_state_is_the_same_with_and_without_clean_up(
     kind: str, steps: list[Any], size: int, every_record: bool

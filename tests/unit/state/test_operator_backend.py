@@ -620,7 +620,6 @@ def flat(lists: list[list[Any]]) -> list[Any]:
 some_elements = st.lists(st.integers(-5, 5), max_size=6)
 
 
-@pytest.mark.no_cover
 @given(
     st.lists(st.tuples(some_elements, some_elements, some_elements), min_size=1, max_size=5),
     st.dictionaries(st.text(max_size=2), st.none() | st.integers(-5, 5), max_size=4),

@@ -8,7 +8,7 @@ from heapq import heappush
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -28,8 +28,7 @@ from statecore.snapshot.live_rows import apply_rows
 from statecore.state.tables import TableSchema, joined_scope
 from statecore.state.timers import EVENT_TIMERS, TimerTable, new_table
 from statecore.testing import HarnessSnapshot, KeyedOperatorHarness, ManualClock, physical
-
-unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.examples import examples
 
 Do = namedtuple("Do", ["k", "act"])
 LAST = 2**63 - 1
@@ -340,7 +339,7 @@ STEPS = st.one_of(
 )
 
 
-@unhurried
+@examples(60)
 @given(st.lists(STEPS, max_size=60))
 def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
     timers: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
@@ -374,7 +373,7 @@ def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
     assert held == expected
 
 
-@unhurried
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 50)), max_size=40), st.integers(1, 8), st.integers(1, 8))
 def test_the_timers_of_all_subtasks_are_neither_lost_nor_doubled_by_a_rescale(
     registered: list[tuple[int, int]], old: int, new: int

@@ -38,7 +38,7 @@ every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 
 @pytest.fixture
-def direct(s3_url: str) -> FileStore:
+def direct(s3_url: str, proxied: Proxy) -> FileStore:
     """A store with one file."""
     store = open_store(s3_url)
     store.write("a/x", b"old content")
@@ -63,12 +63,23 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-@pytest.fixture
-def proxy(s3_endpoint: str, direct: FileStore, monkeypatch: pytest.MonkeyPatch, new_client: None) -> Iterator[Proxy]:
-    with proxy_to(s3_endpoint) as proxy:
+@pytest.fixture(scope="module")
+def proxied(s3_endpoint: str) -> Iterator[Proxy]:
+    """A proxy that all requests of this process go through, from one client: to make one takes longer than a test."""
+    with proxy_to(s3_endpoint) as proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda seconds: None))
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         s3_client._client_of.cache_clear()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
+    s3_client._client_of.cache_clear()
+
+
+@pytest.fixture
+def proxy(proxied: Proxy, direct: FileStore) -> Iterator[Proxy]:
+    """The same, as if nothing had been asked yet."""
+    proxied.seen.clear()
+    yield proxied
+    proxied.reset()
 
 
 @pytest.fixture
@@ -143,6 +154,8 @@ class TestConditionalPuts:
         )
 
 
+# boto3 retries less and less often with a client that has met much trouble.
+@pytest.mark.usefixtures("new_client")
 class TestTroubleThatPasses:
     @every_use
     @pytest.mark.parametrize("fault", [BUSY, refusal(500, "InternalError"), lost_answer], ids=["503", "500", "lost"])

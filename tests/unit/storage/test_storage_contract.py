@@ -277,7 +277,7 @@ def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, s
     store = open_store(url)
     seen: set[int | None] = set()
     looks = 0
-    while looks < 300 or not seen:
+    while looks < 100 or not seen:
         looks += 1
         seen |= {store.size("state/file")} - {None}
     os.kill(writer.pid or 0, 9)

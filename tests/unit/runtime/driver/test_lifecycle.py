@@ -45,9 +45,8 @@ def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with Catalog(f"sqlite:///{tmp_path / 'catalog.db'}") as opened:
-        opened.create_schema()
+def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog(catalog_url) as opened:
         opened.register_job(
             JOB, artifact="a.py", store=str(tmp_path), master_url="local", parallelism=2, max_parallelism=16
         )

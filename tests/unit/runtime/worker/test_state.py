@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
@@ -23,6 +23,7 @@ from statecore.model import key_group_range
 from statecore.runtime.worker import cache
 from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
+from tests.support.examples import examples
 from tests.support.miniature import GROUPS, KEYS, POISON, ROWS, Clock, Cluster, Truth, cluster, truth
 
 __all__ = ["cluster"]
@@ -265,12 +266,7 @@ steps = st.lists(
 )
 
 
-@pytest.mark.no_cover
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@examples(40)
 @given(steps)
 def test_whatever_workers_remember_the_state_is_that_of_an_uninterrupted_run(
     tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, Any]]

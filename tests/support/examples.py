@@ -1,0 +1,25 @@
+"""How many examples a property test tries: each its full number in CI, a quarter at a desk, where it runs often."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_SHARE = 1.0 if os.environ.get("CI") else 0.25
+_FEWEST = 5
+
+
+def examples(count: int = 100) -> settings:
+    """Return the settings of a property test.
+
+    Args:
+        count: Number of examples in CI.
+
+    """
+    return settings(
+        max_examples=max(_FEWEST, round(count * _SHARE)),
+        # How long an example takes says nothing while other tests run beside it.
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )

@@ -1,0 +1,46 @@
+"""Coverage is what the named examples cover: these run without the tracer, which makes a test up to five times slower.
+
+* Property tests: what a random example happens to reach would make the figure differ from run to run.
+* Tests of what uses statecore, in the folders of ``USERS``.
+* Long simulations, which are marked ``untraced``.
+
+The mark of pytest-cov, ``no_cover``, has no effect in a worker of pytest-xdist: the
+worker has two collectors, and stopping the upper one resumes the other.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Generator
+
+import pytest
+from hypothesis import is_hypothesis_test
+
+USERS = {"benchmarks", "docs", "examples"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "untraced: takes no part in the measurement of coverage")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    if not _is_untraced(item):
+        return (yield)
+    tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
+        threading.settrace(tracer_of_threads)
+
+
+def _is_untraced(item: pytest.Item) -> bool:
+    return (
+        item.get_closest_marker("untraced") is not None
+        or is_hypothesis_test(getattr(item, "obj", None))
+        or not USERS.isdisjoint(item.path.relative_to(item.config.rootpath).parts)
+    )
