@@ -73,7 +73,8 @@ class Bench:
     def feed(self, rows: int = 200, *, numbers: Any = None) -> None:
         """Make one more file visible, all at once."""
         first = len(self.fed)
-        records = [(f"k{n * 7 % KEYS}", n) for n in (numbers or range(first, first + rows))]
+        fed = range(first, first + rows) if numbers is None else numbers
+        records = [(f"k{n * 7 % KEYS}", n) for n in fed]
         self.feed_table(pa.table({"k": [k for k, _ in records], "n": pa.array([n for _, n in records], pa.int64())}))
         self.fed += records
 
