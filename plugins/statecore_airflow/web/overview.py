@@ -60,6 +60,8 @@ def summary(found: Standing) -> JobSummary:
 def _condition(found: Standing) -> Condition:
     if _lease(found) is not None:
         return Condition.RESCALING
+    if found.crash_loops and found.alive:
+        return Condition.FAILED
     return (_WANTED if found.job.desired_state == "running" else _NOT_WANTED)[found.driver]
 
 

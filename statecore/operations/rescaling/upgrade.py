@@ -15,12 +15,20 @@ from statecore.operations.rescaling.stop import StopWithSavepoint
 
 @dataclass(kw_only=True)
 class BeginUpgrade(TakeLease):
-    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked."""
+    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked.
+
+    Attributes:
+        artifact: Absolute path or URL of the new job file.
+        reason: Why, kept with the run.
+        request_id: The request to the supervisor.
+
+    """
 
     expected = "the supervisor to check the job file"
 
     artifact: str
     reason: str = ""
+    request_id: int | None = None
 
     def check(self) -> None:
         """Refuse a relative path, and a job that does not run."""
@@ -54,8 +62,12 @@ class BeginUpgrade(TakeLease):
         )
 
     def _check(self) -> RequestRecord:
+        if self.request_id is not None:
+            return self.change.catalog.get_request(self.request_id)
         key = f"{self.change.run_id}/check_job_file"
-        return self.change.catalog.request(self.change.job, "check_job_file", {"artifact": self.artifact}, key)
+        request = self.change.catalog.request(self.change.job, "check_job_file", {"artifact": self.artifact}, key)
+        self.request_id = request.id
+        return request
 
 
 @dataclass(kw_only=True)
