@@ -58,24 +58,24 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
 
         """
         check_workers(catalog.job(self.job), self.workers)
-        per_worker = figures.parallelism / figures.workers if figures.workers else 1.0
+        policy = catalog.policy(self.job)
+        settings = None if policy is None else policy_settings(policy.settings)
         parallelism = self.parallelism
         if parallelism is None:
-            policy = catalog.policy(self.job)
-            if policy is None:
+            if settings is None:
                 raise ConfigurationError(
                     f"found neither a parallelism for draining job {self.job!r} nor a policy; expected one of them, "
                     "because nothing else limits the parallelism; give a parallelism, or set limits with "
                     f"`statecore policy set {self.job} --off --max-parallelism …`"
                 )
-            settings = policy_settings(policy.settings)
-            if settings.subtasks_per_worker > 1:
-                # 1 is also the default of a policy that does not set it; then keep the present ratio.
-                per_worker = settings.subtasks_per_worker
             sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
             parallelism = self._as_needed(figures, sizes)
         if figures.workers is None:
             return JobSize(parallelism, None)
+        per_worker = figures.parallelism / figures.workers
+        if settings is not None and settings.subtasks_per_worker > 1:
+            # 1 is also the default of a policy that does not set it; then keep the present ratio.
+            per_worker = settings.subtasks_per_worker
         return JobSize(parallelism, self.workers or max(figures.workers, math.ceil(parallelism / per_worker)))
 
     def _as_needed(self, figures: Figures, sizes: list[int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from statecore.errors import ConfigurationError
 from statecore.model.key_groups import check_parallelism
 from statecore.operations.rescaling.finding import Finding
 from statecore.operations.rescaling.restart import find_driver, last_ended
@@ -15,7 +16,8 @@ from statecore.operations.resizing import check_workers
 class StartJob(Step):
     """Has the supervisor run a job from its newest epoch, and waits until its driver runs.
 
-    A job that runs stays as it is. A start that fails is not undone: the supervisor goes on trying, as after a crash.
+    A job that runs goes on; its parallelism is for ``rescale`` to change. A start that fails is not undone: the
+    supervisor retries, as after a crash.
 
     Attributes:
         parallelism: Subtasks; None as before.
@@ -39,14 +41,18 @@ class StartJob(Step):
         """Do nothing: ``ask`` takes the lease and gives it back."""
 
     def ask(self) -> None:
-        """Record what is wanted, unless the job runs."""
+        """Record what is wanted.
+
+        Raises:
+            ConfigurationError: The job runs at another parallelism, or cannot have this size.
+            LeaseHeldError: Another run changes the job.
+
+        """
         change = self.change
         self.after = last_ended(change.catalog.newest_generation(change.job))
         try:
-            if change.catalog.job(change.job).desired_state == "stopped":
-                # Not while another run changes the job.
-                change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
-                self._record()
+            change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
+            self._record()
         finally:
             # Also the lease of an attempt that was killed: its expiry would stop the job again.
             change.catalog.release_lease(change.job, change.run_id)
@@ -60,6 +66,11 @@ class StartJob(Step):
 
     def _record(self) -> None:
         job = self.change.catalog.job(self.change.job)
+        if job.desired_state == "running" and self.parallelism not in (None, job.parallelism):
+            raise ConfigurationError(
+                f"found job {job.name!r} running at parallelism {job.parallelism}; expected it stopped, because a start "
+                f"with parallelism {self.parallelism} would change it; use `rescale`, or stop the job first"
+            )
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
         check_workers(job, self.workers)

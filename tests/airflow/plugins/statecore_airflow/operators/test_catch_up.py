@@ -92,6 +92,9 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
     for minutes, expected in ((10, 2), (1, 4), (0.1, 6)):
         found, _ = estimate({**wanted, "within_minutes": minutes})
         assert (found["after"]["parallelism"], found["after"]["workers"]) == (expected, expected // 2)
+    catalog.set_policy(behind, {"max_parallelism": 6, "subtasks_per_worker": 4}, enabled=False)
+    found, _ = estimate({**wanted, "parallelism": 8})
+    assert (found["after"]["parallelism"], found["after"]["workers"]) == (8, 2)
 
 
 def test_a_policy_that_does_not_say_how_many_subtasks_a_worker_takes_leaves_them_as_they_are(

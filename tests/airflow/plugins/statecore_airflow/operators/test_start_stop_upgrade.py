@@ -82,6 +82,16 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
     assert len(catalog.generations(job)) == 2
 
 
+def test_a_start_of_a_job_that_runs_gives_it_workers_and_refuses_another_parallelism(
+    catalog: Catalog, job: str, driver: ScriptedDriver
+) -> None:
+    start(job, parallelism=2, workers=3)
+    assert catalog.cluster("local").desired_workers == 3
+    with pytest.raises(AirflowFailException, match="running at parallelism 2.*use `rescale`"):
+        start(job, parallelism=4)
+    assert catalog.job(job).parallelism == 2 and catalog.lease(job) is None
+
+
 def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
