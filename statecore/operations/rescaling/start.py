@@ -68,8 +68,8 @@ class StartJob(Step):
         job = self.change.catalog.job(self.change.job)
         if job.desired_state == "running" and self.parallelism not in (None, job.parallelism):
             raise ConfigurationError(
-                f"found job {job.name!r} running at parallelism {job.parallelism}; expected it stopped, because a start "
-                f"with parallelism {self.parallelism} would change it; use `rescale`, or stop the job first"
+                f"found job {job.name!r} running at parallelism {job.parallelism}; expected it stopped, because "
+                f"parallelism {self.parallelism} would change it; use `rescale`, or stop the job first"
             )
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")

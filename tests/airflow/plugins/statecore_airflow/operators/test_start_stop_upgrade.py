@@ -87,7 +87,7 @@ def test_a_start_of_a_job_that_runs_gives_it_workers_and_refuses_another_paralle
 ) -> None:
     start(job, parallelism=2, workers=3)
     assert catalog.cluster("local").desired_workers == 3
-    with pytest.raises(AirflowFailException, match="running at parallelism 2.*use `rescale`"):
+    with pytest.raises(AirflowFailException, match=r"running at parallelism 2.*use `rescale`"):
         start(job, parallelism=4)
     assert catalog.job(job).parallelism == 2 and catalog.lease(job) is None
 
