@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import median
 
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord
@@ -108,8 +108,13 @@ def _describe(generation: GenerationRecord | None) -> str:
 
 
 def failed_drivers(catalog: Catalog, job: str) -> list[GenerationRecord]:
-    """Return the generations that failed since the lease was taken, newest first."""
+    """Return the generations that failed since the lease was taken, or since the job was stopped, newest first.
+
+    What failed before the stop did not have the new parallelism.
+    """
     lease = catalog.lease(job)
     before = 0 if lease is None else lease.before.generation
-    generations = catalog.generations(job, limit=_GENERATIONS)
-    return [each for each in generations if each.generation > before and each.state == "failed"]
+    since = takewhile(
+        lambda each: each.generation > before and each.state != "stopped", catalog.generations(job, limit=_GENERATIONS)
+    )
+    return [each for each in since if each.state == "failed"]

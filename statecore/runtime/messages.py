@@ -53,7 +53,7 @@ class OperatorSpec:
     """Describes an operator to its workers; the same in every epoch of a generation.
 
     Attributes:
-        reads_operator: Whether the main input is another operator's output, which comes with its event time.
+        reads_operator: Whether an input is another operator's output, which comes with its event time.
         event_time: Column with the event time of a source's records, or None.
         key_fields: Empty for an operator without a key.
         broadcast: The broadcast states, none without a broadcast input.

@@ -92,7 +92,7 @@ def whole_bases(manifest: Manifest) -> list[Merge]:
         for operator in manifest.operators
         for index, subtask in enumerate(operator.subtasks)
         for state in operator.states
-        if (files := tuple(item for item in subtask.keyed if item.state == state.name))
+        if state.scope == "keyed" and (files := tuple(item for item in subtask.keyed if item.state == state.name))
     ]
 
 

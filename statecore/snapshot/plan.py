@@ -59,7 +59,7 @@ class RescalePlan:
     """What a rescale will do.
 
     Attributes:
-        method: ``by_reference``, or ``rewrite`` when max parallelism changes.
+        method: ``rewrite`` when all keyed state is written anew, else ``by_reference``.
         subtasks: Each one's share of the operators that follow the job's parallelism. For a rewrite, keyed state is
             divided evenly: the real shares are known only after hashing every key again.
         operators: All of them, in the job's order.
@@ -114,11 +114,18 @@ def plan_rescale(
     parallelism: int,
     max_parallelism: int | None = None,
     *,
+    rewrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> RescalePlan:
     """Plan a rescale of a savepoint or checkpoint.
 
-    Without a max parallelism it stays as it is. Progress is told as the number of files read so far and in all.
+    Args:
+        store: Has the files.
+        manifest: What to rescale.
+        parallelism: The new number of subtasks.
+        max_parallelism: The new number of key groups; None keeps it. Another one needs a rewrite.
+        rewrite: Whether all keyed state is written anew in any case.
+        progress: Called with the number of files read so far, and of all files.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
@@ -128,6 +135,7 @@ def plan_rescale(
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
     rehashed = groups != manifest.max_parallelism
+    rewrite = rewrite or rehashed
     counted = _counted(store, manifest, progress)
     keyed = {each.uid: _keyed_amounts(each, counted, manifest.max_parallelism) for each in manifest.operators}
     operators = tuple(_operator_plan(each, keyed[each.uid]) for each in manifest.operators)
@@ -148,7 +156,7 @@ def plan_rescale(
         job=manifest.job,
         lineage=manifest.lineage,
         epoch=manifest.epoch,
-        method="rewrite" if rehashed else "by_reference",
+        method="rewrite" if rewrite else "by_reference",
         from_parallelism=manifest.parallelism,
         to_parallelism=parallelism,
         from_max_parallelism=manifest.max_parallelism,
@@ -156,7 +164,7 @@ def plan_rescale(
         subtasks=_subtasks(rescaled, shares, _operator_shares(manifest, rescaled)),
         operators=operators,
         fixed=fixed,
-        bytes_written=round(sum(of_operator[1].sum() for of_operator in keyed.values())) if rehashed else 0,
+        bytes_written=round(sum(of_operator[1].sum() for of_operator in keyed.values())) if rewrite else 0,
     )
 
 

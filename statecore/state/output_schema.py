@@ -25,9 +25,15 @@ def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: s
     if len(fields) == 1:
         values = [value if isinstance(value, tuple | list | dict) else (value,) for value in values]
     try:
-        return to_arrow(values, row_type)
+        rows = to_arrow(values, row_type)
     except _MISFITS as error:
         _refuse_first(values, row_type, fields, purpose, error)
+    if rows.null_count:
+        raise OutputTypeError(
+            f"found the output None {purpose}; expected the columns {_declared(fields)}; put out nothing, or a tuple "
+            "or dict of these columns"
+        )
+    return rows
 
 
 def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:

@@ -339,6 +339,15 @@ class TestOutputs:
         with pytest.raises(OutputTypeError, match="for the main output"):
             BatchOperatorHarness(Aside(), key=(), output="k string").process_batch(narrow)
 
+    def test_none_is_no_row_of_several_columns(self) -> None:
+        class Nothing(ProcessFunction):
+            def process_element(self, record: Any, ctx: Any) -> Iterator[Any]:
+                yield None
+
+        tested = KeyedOperatorHarness(Nothing(), key=None, output="k string, n bigint")
+        with pytest.raises(OutputTypeError, match=r"found the output None for .*; expected the columns k string, n"):
+            tested.process(1)
+
     def test_an_output_of_one_column_may_be_the_value_itself(self) -> None:
         class Alone(ProcessFunction):
             def process_element(self, record: Any, ctx: Any) -> Iterator[Any]:

@@ -56,8 +56,7 @@ def get_plan(
         fixed=dict(state.fixed),
         rows=state.rows,
         bytes=state.bytes,
-        # plan_rescale does not count a rewrite at the same max parallelism, which writes all state as well.
-        bytes_written=state.bytes_written or (state.bytes if planned.method == "rewrite" else 0),
+        bytes_written=state.bytes_written,
         skew=state.skew,
         downtime=planned.downtime,
         refusal=_refusal(catalog, request),

@@ -49,11 +49,10 @@ class Plan:
         state = self.state
         if state is None:
             return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
-        written = state.bytes if self.method == "rewrite" else 0
         lines.append(
             f"State as of epoch {state.epoch} of lineage {state.lineage}: {state.rows:,} rows, {state.bytes:,} bytes; "
-            f"{written:,} bytes to write; skew {state.skew:.2f} (rows of the fullest subtask per rows of the average "
-            "one)."
+            f"{state.bytes_written:,} bytes to write; "
+            f"skew {state.skew:.2f} (rows of the fullest subtask per rows of the average one)."
         )
         lines += [f"Operator {each.uid}: {each.rows:,} rows, {each.bytes:,} bytes." for each in state.operators]
         lines += [f"Operator {uid} keeps its own parallelism, {fixed}." for uid, fixed in state.fixed]
@@ -93,7 +92,7 @@ def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> Re
     path = store.manifest_path(newest.lineage, newest.epoch)
     # The stream goes on, and clean-up removes epochs that later ones replace.
     with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
-        return plan_rescale(store, newest, request.parallelism, request.max_parallelism)
+        return plan_rescale(store, newest, request.parallelism, request.max_parallelism, rewrite=method == "rewrite")
 
 
 def _change(what: str, old: int | None, new: int | None) -> str:

@@ -76,4 +76,8 @@ class StartJob(Step):
         check_workers(job, self.workers)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.set_desired_workers(job.cluster, self.workers)
-        self.change.catalog.set_desired(job.name, state="running", parallelism=self.parallelism)
+        if job.desired_state == "stopped":
+            # The permission to leave state behind was given to an earlier start.
+            self.change.catalog.set_desired(
+                job.name, state="running", parallelism=self.parallelism, allow_non_restored_state=False
+            )

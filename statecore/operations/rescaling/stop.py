@@ -142,12 +142,14 @@ class StopWithSavepoint(Step):
                 )
             change.log.info("No live driver; pinning the newest epoch %s", manifest.epoch)
             path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
-        except StatecoreError as error:
-            change.catalog.end_generation(change.job, claimed.generation, state="failed", error=str(error))
+            change.record_savepoint(store, manifest, path, self.reason)
+            # Answered here, or the next driver would find the request and stop.
+            result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
+            change.catalog.finish_request(request.id, result=result)
+        except BaseException as error:
+            # Also at Ctrl-C: a generation left open keeps every driver away.
+            told = str(error) if isinstance(error, StatecoreError) else f"ended by {type(error).__name__}"
+            change.catalog.end_generation(change.job, claimed.generation, state="failed", error=told)
             raise
-        change.record_savepoint(store, manifest, path, self.reason)
-        # Answered here, or the next driver would find the request and stop.
-        result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
-        change.catalog.finish_request(request.id, result=result)
         change.catalog.end_generation(change.job, claimed.generation, state="stopped")
         return path

@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import StatecoreError
+from statecore.errors import CatalogError, StatecoreError
 from statecore.runtime.driver.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
@@ -98,9 +97,13 @@ class Control:
         if request is None:
             return
         if request.kind == "savepoint":
-            # The catalog holds the outcome; the stream goes on.
-            with suppress(StatecoreError):
+            try:
                 self._wired.savepoints.write(request, self._lifecycle.newest)
+            except CatalogError:
+                raise
+            except StatecoreError as error:
+                # The catalog holds the outcome; the stream goes on.
+                log.warning("request %d for a savepoint failed: %s", request.id, error)
         elif request.kind == "rescale":
             self._wired.rescales.start(request)
         else:

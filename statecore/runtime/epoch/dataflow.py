@@ -215,7 +215,7 @@ class Dataflow:
             df = df.withColumn(KEY_GROUP, F.when(~is_commit, group))
             owner = subtask_of(self._max_parallelism, parallelism)
             return df.select(*columns, KEY_GROUP, F.when(is_commit, home).otherwise(owner).cast("int").alias(SUBTASK))
-        target = _any_subtask(read.schema, F.col(name), parallelism)
+        target = _any_subtask(df.schema[name].dataType.simpleString(), F.col(name), parallelism)
         return df.select(*columns, F.when(is_commit, home).otherwise(target).cast("int").alias(SUBTASK))
 
     @staticmethod

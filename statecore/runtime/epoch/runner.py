@@ -39,13 +39,13 @@ from statecore.runtime.epoch.operator import (
 from statecore.runtime.epoch.progress import QuerySources, batch_timestamp_ms, capture_progress, source_positions
 from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.epoch.report import EpochReport, Timing, epoch_report
+from statecore.runtime.epoch.sampling import Sampling
 from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.epoch.ticks import Ticks
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import Job, OperatorPlan
 from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit, SubtaskSpec
 from statecore.runtime.worker.crossing import crossing_ddl
-from statecore.runtime.worker.sampling import Sampling
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged
@@ -216,7 +216,11 @@ class EpochRunner:
         check_parallelism(parallelism, self._max_parallelism)
         anchor, moved = self._layouts.next(spark, parallelism)
         if not self._restores:
-            self._load_ahead(anchor, moved)
+            try:
+                self._load_ahead(anchor, moved)
+            except BaseException:
+                anchor.close()
+                raise
         return anchor
 
     def rescale(self, anchor: Anchor) -> None:

@@ -265,7 +265,7 @@ def _elements(descriptor: StateDescriptor, df: DataFrame, uid: str) -> DataFrame
             f"found a {descriptor.kind} state without key columns for {what}; expected a list state or a broadcast "
             "map state; name the key columns if it is keyed state"
         )
-    elements = df.select(_value(descriptor.type_ddl(), df, what).alias(ELEMENT))
+    elements = df.select(_value(descriptor.type_ddl(), df, what).alias(ELEMENT)).where(F.col(ELEMENT).isNotNull())
     if isinstance(descriptor, MapStateDescriptor) and (count := elements.count()) != 1:
         raise ConfigurationError(
             f"found {count} rows for {what}; expected one row with the whole map, because every subtask gets the same "

@@ -112,11 +112,10 @@ class SubtaskStateLoader:
         if tokens is None:
             heads = self._epoch.subtasks[self._subtask].heads
             tokens = {group: head for first, last, head in heads for group in range(first, last + 1)}
-        scopes = 0
+        scopes = sum(len(rows) for table in keyed.tables.values() for rows in table.groups.values())
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
             states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
-            scopes += sum(len(rows) for _, rows in states.values())
         # After a load, and then each time the state has doubled.
         place = (*self._own, self._subtask)
         if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _frozen_scopes.get(place, 0):

@@ -80,7 +80,7 @@ def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
     dag: Any, catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first one came between the plan of the second and its lease.
-    monkeypatch.setattr("statecore_airflow.operators.plan.require_free", lambda *_: None)
+    monkeypatch.setattr("statecore_airflow.operators.plan.require_free", lambda *_, **__: None)
     catalog.acquire_lease(job, "manual__first", 60_000)
     catalog.set_desired(job, parallelism=4)
     run = dag.test(run_conf={"job": job, "parallelism": 8})
@@ -99,7 +99,7 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     webhook: Webhook,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("statecore.operations.rescaling.planning.plan_rescale", lambda *_: None)
+    monkeypatch.setattr("statecore.operations.rescaling.planning.plan_rescale", lambda *_, **__: None)
     manifest = store.newest()
     assert manifest is not None
     lost = Path(store.files.url) / manifest.files()[0].path

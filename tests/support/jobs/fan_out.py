@@ -6,6 +6,8 @@ from statecore import KeyedProcessFunction, OutputTag, ProcessFunction, Reducing
 from statecore.runtime import Job, ParquetSink
 
 ODD = OutputTag("odd", "struct<k:string,n:bigint>")
+# Spark cannot hash a map, which chooses the subtask of a record without a key.
+TAGGED = "k string, n bigint, tags MAP<string, bigint>"
 
 
 class Split(ProcessFunction):
@@ -14,6 +16,14 @@ class Split(ProcessFunction):
     def process_element(self, value, ctx):
         if value.n % 2:
             ctx.output(ODD, (value.k, value.n))
+        yield value.k, value.n, {value.k: value.n}
+
+
+class Same(ProcessFunction):
+    """Gives every record on, without its tags."""
+
+    def process_element(self, value, ctx):
+        assert value.tags == {value.k: value.n}
         yield value.k, value.n
 
 
@@ -33,7 +43,8 @@ def build(job: Job) -> None:
         reader = spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1)
         return reader.parquet(job.settings["input"])
 
-    split = job.source("records", read=read).process(Split(), output="k string, n bigint", uid="split")
-    for name, stream in (("all", split), ("odd", split.side_output(ODD))):
+    split = job.source("records", read=read).process(Split(), output=TAGGED, uid="split")
+    same = split.process(Same(), output="k string, n bigint", uid="same")
+    for name, stream in (("all", same), ("odd", split.side_output(ODD))):
         sums = stream.key_by("k").process(Sum(), output="k string, n bigint", uid=f"sum_{name}")
         sums.sink(name, ParquetSink(f"{job.settings['output']}/{name}"))

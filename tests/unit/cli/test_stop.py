@@ -76,6 +76,19 @@ class TestStop:
             assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
             assert not catalog.heartbeat(job, 1)
 
+    def test_when_it_is_interrupted_no_generation_stays_that_keeps_drivers_away(
+        self, catalog: Catalog, job: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        committed(store)
+        catalog.set_desired(job, state="running")
+        monkeypatch.setattr(CheckpointStore, "write_savepoint", interrupted)
+        run("stop", job)
+        newest = catalog.newest_generation(job)
+        assert newest is not None and (newest.state, newest.error) == ("failed", "ended by KeyboardInterrupt")
+
     def test_before_the_first_epoch_there_is_nothing_to_keep_but_it_stops(
         self, url: str, catalog: Catalog, job: str, store: CheckpointStore
     ) -> None:

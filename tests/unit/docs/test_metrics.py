@@ -9,7 +9,7 @@ import pytest
 
 from statecore.catalog import EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, metrics
 from statecore.runtime.backlog import monitor as backlog
-from statecore.runtime.worker import sampling
+from statecore.runtime.epoch import sampling
 from tests.support.paths import REPO
 
 PAGE = (REPO / "docs" / "metrics.md").read_text()

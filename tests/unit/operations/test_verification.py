@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog
-from statecore.operations.verification import patience_ms
+from statecore.operations.verification import failed_drivers, patience_ms
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import register
 
@@ -71,3 +71,14 @@ def test_a_backlog_that_may_come_in_one_epoch_is_waited_for_but_not_for_ever(
         )
     catalog.record_backlog("orders", 1, [waiting])
     assert patience_ms(catalog, "orders") == expected_ms
+
+
+def test_drivers_that_failed_before_the_job_was_stopped_are_no_restart_loop_of_the_new_parallelism(
+    catalog: Catalog,
+) -> None:
+    catalog.acquire_lease("orders", "run", MINUTE)
+    for state in ("failed", "failed", "stopped", "failed"):
+        claimed = catalog.claim_generation("orders", log_path="/l")
+        catalog.end_generation("orders", claimed.generation, state=state)
+    catalog.claim_generation("orders", log_path="/l")
+    assert [each.generation for each in failed_drivers(catalog, "orders")] == [4]

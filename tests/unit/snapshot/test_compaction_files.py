@@ -19,18 +19,19 @@ from statecore.errors import CorruptFileError, MissingFileError
 from statecore.model import KeyGroupRange
 from statecore.snapshot import compaction
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.compaction import Merge, Merged, carry_out, with_merged
+from statecore.snapshot.compaction import Merge, Merged, carry_out, whole_bases, with_merged
 from statecore.snapshot.keyed_files import KeyedRows, encode_changelog, key_schema, rows_table
 from statecore.snapshot.manifest import (
     FieldRef,
     FileKind,
     KeyedFile,
+    SubtaskState,
     TtlRef,
 )
 from statecore.snapshot.restore import apply_keyed_files, table_schema
 from statecore.state import HeapKeyedStateBackend
 from statecore.testing import ManualClock
-from tests.support.handmade import MAX_PARALLELISM, STATES, TOTAL, keyed_file, operator
+from tests.support.handmade import MAX_PARALLELISM, STATES, TOTAL, keyed_file, manifest, operator
 from tests.unit.snapshot.merges import ALL, changelog, changelogs, merge
 
 
@@ -39,6 +40,13 @@ def test_a_merged_file_takes_the_place_of_the_last_of_its_inputs() -> None:
     done = Merged(merge=merge(files[1:4]), output=msgspec.structs.replace(changelog("new", 30), token="c3"))
     assert with_merged(files, [done]) == (files[0], done.output, files[4])
     assert with_merged(files, []) == tuple(files)
+
+
+def test_operator_state_with_the_name_of_a_keyed_state_gets_no_base() -> None:
+    keyed, listed = STATES
+    states = (keyed, msgspec.structs.replace(listed, name=keyed.name))
+    made = manifest(operators=(operator([SubtaskState(keyed=tuple(changelogs(10)))], states),))
+    assert [each.state for each in whole_bases(made)] == [keyed]
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])

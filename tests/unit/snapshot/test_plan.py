@@ -202,6 +202,18 @@ def test_the_skew_is_the_fullest_subtask_against_the_average(store: CheckpointSt
     assert plan_rescale(store, made, 1).skew == 1.0
 
 
+def test_a_rewrite_at_the_same_max_parallelism_writes_all_keyed_state_also_of_a_fixed_operator(
+    store: CheckpointStore,
+) -> None:
+    made = written(store, 2)
+    (of_job,) = made.operators
+    fixed = msgspec.structs.replace(of_job, uid="fixed", own_parallelism=2)
+    both = msgspec.structs.replace(made, operators=(of_job, fixed))
+    keyed_bytes = sum(item.file.size for s in of_job.subtasks for item in s.keyed)
+    plan = plan_rescale(store, both, 3, rewrite=True)
+    assert (plan.method, plan.bytes_written) == ("rewrite", 2 * keyed_bytes)
+
+
 def test_without_state_there_is_nothing_to_read_and_no_skew(store: CheckpointStore) -> None:
     plan = plan_rescale(store, manifest(), 2, progress=lambda done, count: pytest.fail("there is no file"))
     assert plan.subtasks == (SubtaskPlan(0, (0, 7), 0, 0, 0), SubtaskPlan(1, (8, 15), 0, 0, 0))

@@ -200,7 +200,7 @@ def test_a_job_stops_with_a_savepoint_that_is_self_contained(spark: Any, bench: 
 def test_tables_become_a_savepoint_that_a_job_starts_from(spark: Any, bench: Bench, tmp_path: Path) -> None:
     totals = spark.createDataFrame([("k1", 3, 7), ("k9", 1, -1)], "k string, count bigint, sum bigint")
     newest = spark.createDataFrame([("k1", [5, 2]), ("k2", []), ("k3", None)], "k string, value array<bigint>")
-    waiting = spark.createDataFrame([(10,), (20,), (30,)], "value bigint")
+    waiting = spark.createDataFrame([(10,), (None,), (20,), (30,)], "value bigint")
     made = write_savepoint(
         tmp_path / "made",
         {

@@ -74,7 +74,9 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
     assert roll_back(job, "stop") is None and catalog.job(job).desired_state == "stopped"
     # Again, as when the task was killed at its very end.
     assert stop(job) == savepoint
+    catalog.set_desired(job, allow_non_restored_state=True)  # as an earlier start from the shell has left it
     start(job, parallelism=4, workers=2)
+    assert not catalog.job(job).allow_non_restored_state
     newest = catalog.newest_generation(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
     assert catalog.cluster("local").desired_workers == 2 and catalog.lease(job) is None
