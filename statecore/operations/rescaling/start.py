@@ -15,7 +15,7 @@ from statecore.operations.resizing import check_workers
 class StartJob(Step):
     """Has the supervisor run a job from its newest epoch, and waits until its driver runs.
 
-    A job that runs stays as it is. A start that fails is not undone: the supervisor goes on trying, as after a crash.
+    A running job stays as it is. A failed start is not undone: the supervisor keeps trying, as after a crash.
 
     Attributes:
         parallelism: Subtasks; None as before.
@@ -33,7 +33,7 @@ class StartJob(Step):
     after: int = 0
 
     def begin(self) -> None:
-        """Begin; the lease is held only while the wish is recorded."""
+        """Begin; only ``ask`` needs the lease."""
 
     def hold_lease(self) -> None:
         """Do nothing: ``ask`` takes the lease and gives it back."""
@@ -44,11 +44,11 @@ class StartJob(Step):
         self.after = last_ended(change.catalog.newest_generation(change.job))
         try:
             if change.catalog.job(change.job).desired_state == "stopped":
-                # Not while another run changes the job.
+                # Refused while another run changes the job.
                 change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
                 self._record()
         finally:
-            # Also the lease of an attempt that was killed: its expiry would stop the job again.
+            # Release the lease of a killed attempt, too: its expiry would stop the job again.
             change.catalog.release_lease(change.job, change.run_id)
 
     def look(self) -> Finding:
