@@ -5,8 +5,8 @@ wait, how far event time lags, what an epoch costs. Each decision becomes one ru
 in its reason. One run of this DAG may carry several decisions. A decision for a job that another run is changing is
 refused; that is no error.
 
-Pausing this DAG stops the loop as soon as Airflow has read this file again, every half a minute. To see what was
-decided, and why: `statecore policy decisions JOB`.
+Pausing this DAG stops the loop once Airflow reads this file again, every half minute. To see the decisions and their
+reasons: `statecore policy decisions JOB`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drain a backlog with a larger cluster, and go back.
+"""Drain a backlog on a larger cluster, and scale back.
 
 The run first estimates how long the backlog takes to drain, at the present size and at the size to drain with. Then it
 has the DAG `rescale` take the job to that size. It holds no lease while the backlog drains. Once backlog and event-time
@@ -20,7 +20,7 @@ JOB = "{{ params.job }}"
 
 with DAG(
     dag_id="catch_up",
-    description="Drain a backlog with a larger cluster, and go back",
+    description="Drain a backlog on a larger cluster, and scale back",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -98,5 +98,5 @@ with DAG(
     wait = WaitDrainedOperator(task_id="wait_drained", job=JOB, trigger_rule=TriggerRule.NONE_FAILED)
     scale_out = ScaleOperator(task_id="scale_out", job=JOB, conf=estimate.output["scale_out"])
     chain(estimate, scale_out, wait, scale_back)
-    # The job goes back in any case; that the run ends well is for this one to say.
+    # `scale_back` runs in any case; this task decides whether the run succeeds.
     wait >> EmptyOperator(task_id="drained")

@@ -1,12 +1,12 @@
-"""Take a job to another parallelism, and its cluster to another size.
+"""Move a job to another parallelism, and its cluster to another size.
 
 The method says how state gets to its new subtasks. `by_reference` stops the job with a savepoint, gives its files to
 the new subtasks, and starts the job again. `live` has the running driver adopt the parallelism between two epochs.
-`rewrite` writes all state anew with Spark in between; only it changes the max parallelism. `auto` is `live` if a driver
+`rewrite` has Spark rewrite all state in between; only it changes the max parallelism. `auto` is `live` if a driver
 runs, else `by_reference`.
 
 The cluster grows before the job does, and shrinks after it. One run at a time changes a job: a second one is refused
-with the first one's run id. A run that fails after it took the lease is rolled back: the job goes on at its old
+with the first one's run id. A run that fails after it took the lease is rolled back: the job resumes at its old
 parallelism, on its old workers, from its newest committed epoch. A dry run shows the plan and changes nothing.
 """
 
@@ -32,12 +32,12 @@ from statecore_airflow.params.form import job_param, reason_param
 from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
-# A step that the method does not need is skipped, and those after it are not.
+# A step that the method does not need is skipped; later steps must still run.
 STEP = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
 
 with DAG(
     dag_id="rescale",
-    description="Take a job to another parallelism, and its cluster to another size",
+    description="Move a job to another parallelism, and its cluster to another size",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -67,7 +67,7 @@ with DAG(
                 "auto": "auto: live if a driver runs, else by_reference",
                 "by_reference": "by_reference: stop with a savepoint, move handles only, start",
                 "live": "live: between two epochs of the running driver",
-                "rewrite": "rewrite: stop, lay all state out anew with Spark, start",
+                "rewrite": "rewrite: stop, rewrite all state with Spark, start",
             },
             title="Method",
             description="How the state gets to its new subtasks. by_reference and live cost the same at any state "
@@ -104,16 +104,16 @@ with DAG(
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
     )
     lease = BeginRescaleOperator(task_id="lease", method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **STEP)
-    # Airflow has what follows a setup, which the lease is, wait for its success.
+    # The lease is a setup, so Airflow makes the task after it wait for its success.
     stop = StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}")
-    # Longer than instances take to be in service, and then `ready_timeout_s` of the cluster, whose error says more.
+    # Longer than instances take to start plus the cluster's `ready_timeout_s`, because the cluster's error says more.
     grow = GrowClusterOperator(task_id="resize_cluster", timeout=timedelta(minutes=15), **STEP)
     rescale = RescaleStateOperator(task_id="rescale_state", **STEP)
     restart = RestartOperator(task_id="restart", **STEP)
     shrink = ShrinkClusterOperator(task_id="shrink_cluster", timeout=timedelta(minutes=15), **STEP)
     verify = VerifyOperator(task_id="verify", **STEP)
     chain(plan, approval, lease, stop, grow, rescale, restart, shrink, verify)
-    # The lease skips at once the steps that the run does not need. So each step also waits for the ones before those.
+    # The lease skips needless steps at once. So each step also waits for the steps before those.
     stop >> rescale
     rescale >> [shrink, verify]
     restart >> verify

@@ -1,4 +1,4 @@
-"""DAG ``rewrite``: lay a savepoint's state out anew with Spark, also for another max parallelism."""
+"""DAG ``rewrite``: rewrite a savepoint with Spark, also for another max parallelism."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 
 from statecore.operations.submit import PROGRAMS
 
-# One expression, so that native rendering hands the list over as it is and takes no text apart.
+# One expression, so that native rendering passes on the list itself and does not parse text.
 ARGUMENTS = (
     "{{ ['--savepoint', params.savepoint, '--name', params.name]"
     " + ['--parallelism', params.parallelism | string]"

@@ -1,7 +1,7 @@
-"""Take a savepoint of every running job each hour, verify it, and drop old ones; or of one job by hand.
+"""Take a savepoint of every running job each hour, verify it, and drop old ones. Trigger it by hand for one job.
 
-The newest savepoint is never dropped, nor one that is being read or that a job is to start from. Nothing is dropped
-until the new savepoint is verified. Savepoints that people took stay.
+It drops nothing until the new savepoint is verified. It never drops the newest savepoint, one that is being read, or
+one that a job will start from. Savepoints that people took stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from statecore_airflow.params.form import job_param
 
 with DAG(
     dag_id="savepoints",
-    description="Take, verify and retain savepoints of all jobs that run",
+    description="Take and verify savepoints of all running jobs, and drop old ones",
     doc_md=__doc__,
     schedule="@hourly",
     start_date=datetime(2026, 1, 1),
@@ -30,17 +30,17 @@ with DAG(
     params={
         "job": job_param(optional=True),
         "keep": Param(
-            24, type="integer", minimum=1, title="Keep", description="How many savepoints of a job are kept at most."
+            24, type="integer", minimum=1, title="Keep", description="Maximum number of savepoints to keep of a job."
         ),
         "max_age_days": Param(
-            7, type="number", exclusiveMinimum=0, title="Days", description="How many days a savepoint is kept at most."
+            7, type="number", exclusiveMinimum=0, title="Days", description="Maximum age of a savepoint."
         ),
     },
 ) as dag:
 
     @task_group
     def savepoint(job: str) -> None:
-        """Of one job, whatever becomes of the others."""
+        """Handle one job; a failure does not affect the others."""
         taken = TakeSavepointOperator(task_id="take", job=job)
         verified = VerifySavepointOperator(task_id="verify", job=job, savepoint=taken.output)
         RetainSavepointsOperator(task_id="retain", job=job, verified=verified.output)

@@ -1,6 +1,6 @@
-"""Start a job that was stopped, from its newest epoch.
+"""Start a stopped job from its newest epoch.
 
-A start that fails is not undone: the supervisor goes on trying, as after a crash. The DAG `stop` ends that.
+A failed start is not undone: the supervisor keeps trying, as after a crash. To end that, trigger the DAG `stop`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 with DAG(
     dag_id="start",
-    description="Start a job that was stopped, from its newest epoch",
+    description="Start a stopped job from its newest epoch",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -27,14 +27,14 @@ with DAG(
             minimum=1,
             maximum=32768,
             title="Parallelism",
-            description="Number of subtasks to start with; empty keeps it.",
+            description="Number of subtasks to start with. Empty: as before.",
         ),
         "workers": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Workers",
-            description="Number of Spark workers to start with; empty leaves the cluster as it is.",
+            description="Number of Spark workers to start with. Empty: the cluster stays as it is.",
         ),
     },
 ) as dag:

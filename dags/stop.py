@@ -1,7 +1,7 @@
 """Stop a job with a savepoint.
 
-The driver commits no further epoch, publishes what it has committed, and ends. The task returns the path of the
-savepoint. A stop that fails is rolled back: the job keeps running.
+The driver lets the epoch in flight end, publishes what is committed, and ends. The task returns the path of the
+savepoint. A failed stop is rolled back: the job keeps running.
 """
 
 from __future__ import annotations

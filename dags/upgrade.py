@@ -1,6 +1,6 @@
-"""Replace a job's file, from a savepoint.
+"""Move a job to a new job file, through a savepoint.
 
-The supervisor checks the new file before anything is stopped. If the job does not become healthy with it, the upgrade
+The supervisor checks the new file before the job is stopped. If the job does not become healthy with it, the upgrade
 is rolled back: the job resumes with its old file, from its newest committed epoch.
 """
 
@@ -23,7 +23,7 @@ JOB = "{{ params.job }}"
 
 with DAG(
     dag_id="upgrade",
-    description="Have a job go on with a new job file, from a savepoint",
+    description="Move a job to a new job file, through a savepoint",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -35,8 +35,8 @@ with DAG(
             type="string",
             minLength=1,
             title="Job file",
-            description="The new job file, an absolute path or a URL. Keep each job file under a name of its own: the "
-            "old one is needed for the way back.",
+            description="The new job file, an absolute path or a URL. Give each version its own file name: a "
+            "rollback needs the old file.",
         ),
         "reason": reason_param(),
     },

@@ -1,4 +1,4 @@
-"""``spark-submit rewrite.py``: writes a savepoint's state anew."""
+"""``spark-submit rewrite.py``: rewrites a savepoint's state."""
 
 from statecore.runtime.programs.rewrite import main
 

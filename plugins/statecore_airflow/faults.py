@@ -1,7 +1,7 @@
-"""Named points at which a test may have a step fail, or kill its process.
+"""Named points at which a test can make a step fail, or kill its process.
 
-Off unless ``STATECORE_STEP_FAULTS`` names a folder. A file ``<step>@<place>`` in it, holding ``fail`` or ``kill``, is
-used up by the first step that passes there; so a test can arm one after the other while Airflow runs.
+Off unless ``STATECORE_STEP_FAULTS`` names a folder. A file ``<step>@<place>`` in it contains ``fail`` or ``kill``. The
+first step that passes the point uses the file up, so a test can arm one point after the other while Airflow runs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Place(StrEnum):
     BEGUN = "begun"
     """The lease is held, and nothing is done yet."""
     ENDED = "ended"
-    """All is done, and Airflow does not know it yet."""
+    """All is done, but Airflow does not know it yet."""
 
 
 def fault_point(step: str, place: Place) -> None:
-    """Fail for good, or kill this process with SIGKILL, when a test asked for it here.
+    """Fail for good, or kill this process with SIGKILL, if a test asked for it here.
 
     Raises:
         AirflowFailException: A test asked for it.
@@ -41,4 +41,4 @@ def fault_point(step: str, place: Place) -> None:
         return
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    raise AirflowFailException(f"found {armed}; expected no fault to be asked for; this failure is a test's")
+    raise AirflowFailException(f"found {armed}; expected no armed fault; this failure is a test's")

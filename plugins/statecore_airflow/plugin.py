@@ -16,20 +16,20 @@ class StatecorePlugin(AirflowPlugin):
     name = "statecore"
     external_views = [  # noqa: RUF012, it is how Airflow reads it
         {
-            # More letters Airflow's navigation cuts off.
+            # Airflow's navigation cuts off a longer name.
             "name": "Streaming",
             "href": mounted(),
             "url_route": VIEW,
             "destination": "nav",
             "nav_top_level": True,
-            # With a ground of its own, for Airflow's light and dark ones and that of the page which is shown.
+            # The icon has its own background, because Airflow's differs by theme and on the page that is shown.
             "icon": mounted("static/jobs.svg"),
         }
     ]
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow declares a list, and reads it
-        """The app, made when the API server asks: every task loads this plugin, too, and needs none of it."""
+        """The app, built only when the API server asks: every task loads this plugin, too, and needs no app."""
         from statecore_airflow.web import create_app
 
         return [{"name": "statecore", "url_prefix": f"/{MOUNT}", "app": create_app()}]

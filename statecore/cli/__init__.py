@@ -1,7 +1,7 @@
 """``statecore``: jobs, savepoints, rescales and the supervisor from a shell.
 
-Exit codes: 0 done, 1 refused or failed (the reason is on stderr), 2 usage. What was asked for is on stdout, everything
-else on stderr, so that a script may take ``$(statecore savepoint create …)`` for a path.
+Exit codes: 0 done, 1 refused or failed (the reason is on stderr), 2 usage. Results go to stdout, everything else to
+stderr, so that a script can use ``$(statecore savepoint create …)`` as a path.
 """
 
 from statecore.cli.root import app, main

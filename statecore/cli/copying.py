@@ -1,4 +1,4 @@
-"""Progress of a copy that a driver makes: read from the target, because the driver does not report it."""
+"""Progress of a driver's copy, read from the target because the driver does not report it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATE = "state"
 
 @contextmanager
 def watched(store: CheckpointStore, path: str, target: str) -> Iterator[None]:
-    """Show how many bytes of the state of a savepoint, pinned at ``path``, are copied; nothing if it cannot be seen."""
+    """Show how many bytes of a savepoint's state, pinned at ``path``, are copied; nothing if they cannot be read."""
     ended = threading.Event()
     with progress("copying bytes of state") as report:
         watching = threading.Thread(target=_watch, args=(store, path, target, report, ended), daemon=True)

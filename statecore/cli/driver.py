@@ -1,4 +1,4 @@
-"""What is asked of a job's driver, and the wait for its answer."""
+"""Requests to a job's driver, and the wait for its answer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ POLL_S = 0.5
 
 
 def log_of(catalog: Catalog, job: str) -> str:
-    """Return where the newest driver's output is; empty before the first."""
+    """Return the path of the newest driver's log; empty before the first driver."""
     newest = catalog.newest_generation(job)
     return "" if newest is None else newest.log_path
 
 
 def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
-    """Return the generation that runs; RequestFailedError without one."""
+    """Return the running generation; RequestFailedError without one."""
     newest = catalog.newest_generation(job)
     if newest is None or not catalog.is_alive(newest):
         raise RequestFailedError(f"found no live driver of {job}; expected one {wanted_for}; {remedy}")
@@ -26,23 +26,23 @@ def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> Gen
 
 
 def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: str) -> dict[str, Any]:
-    """Return the result of a request, or raise RequestFailedError, which says what ``failed``, when none comes."""
+    """Return the result of a request; without one, raise RequestFailedError, which begins with ``failed``."""
     deadline = time.monotonic() + timeout_s
     while request.state in ("pending", "taken"):
         if time.monotonic() > deadline:
             raise RequestFailedError(
-                f"{failed}: found no answer after {timeout_s:g} s; expected the driver to give one; look at its log "
+                f"{failed}: found no answer after {timeout_s:g} s; expected one from the driver; look at its log "
                 f"{log_of(catalog, request.job)}; the request stays, so the answer may still come"
             )
         time.sleep(POLL_S)
-        # In this order: a driver answers before it ends.
+        # Check the driver first: it answers before it ends.
         deserted = _is_deserted(catalog, request.job)
         request = catalog.get_request(request.id)
         if deserted and request.result is None:
             request = catalog.finish_request(
                 request.id,
-                error=f"found its driver ended; expected an answer before; look at its log "
-                f"{log_of(catalog, request.job)}; the newest epoch is kept, and a start goes on from it",
+                error=f"found that its driver ended; expected an answer first; look at its log "
+                f"{log_of(catalog, request.job)}; the newest epoch is kept, and a start resumes from it",
             )
     if request.result is None:
         raise RequestFailedError(f"{failed}: {request.error}")

@@ -22,7 +22,7 @@ _RENEW_S = 10.0
 
 
 def shell_run() -> str:
-    """Return an id for what this command changes; it names the user and the host."""
+    """Return an id for this command's change; it names the user and the host."""
     return f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
 
 
@@ -73,4 +73,4 @@ class LeaseRenewal:
                 self._lost = error
                 return
             except StatecoreError as error:
-                log.warning("the lease could not be renewed; trying again: %s", error)
+                log.warning("the lease could not be renewed; retrying: %s", error)

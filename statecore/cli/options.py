@@ -24,7 +24,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on one line, fo
 
 
 def absolute(path: str) -> str:
-    """Return a URL as it is, and a path in absolute form, the same for the same place from any directory."""
+    """Return a URL unchanged, and a path as an absolute one, which is the same from any directory."""
     if "://" in path:
         return path
     found = Path(path).absolute()

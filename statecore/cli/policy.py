@@ -44,10 +44,10 @@ def set_policy(
         typer.Option(help="Relative difference between needed and current size that is ignored. Initially 0.1."),
     ] = None,
     scale_out_after: Annotated[
-        float | None, typer.Option(help="Seconds that the need for more must last. Initially 30.")
+        float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 30.")
     ] = None,
     scale_in_after: Annotated[
-        float | None, typer.Option(help="Seconds that the need for less must last. Initially 600.")
+        float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 600.")
     ] = None,
     cooldown: Annotated[
         float | None, typer.Option(help="Seconds without a decision after a rescale. Initially 300.")
@@ -56,7 +56,7 @@ def set_policy(
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set or change the policy by which the DAG autoscale sizes a job; what is not given stays."""
+    """Set or change the policy by which the DAG autoscale sizes a job; omitted options keep their values."""
     given = {
         "max_parallelism": max_parallelism,
         "min_parallelism": min_parallelism,
@@ -102,7 +102,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
             made.add_row(key.removesuffix("_s").replace("_", " "), _setting(key, value))
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"
-        made.add_row("last look", looked)
+        made.add_row("last evaluated", looked)
         made.add_row("found", escape(policy.finding or NOTHING))
     drained = NOTHING if estimate.seconds is None else str(timedelta(seconds=round(estimate.seconds)))
     made.add_row("backlog drained in", f"{'never' if estimate.drains is False else drained} ({estimate.based_on})")

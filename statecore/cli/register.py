@@ -37,7 +37,7 @@ def register_job(
         typer.Option(
             min=1,
             help="Number of key groups; only a rewritten savepoint changes it. "
-            "Default: the job's, and Flink's default for a new job.",
+            "Default: unchanged; for a new job, Flink's default.",
         ),
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster that is resized with the job; empty for none.")] = None,
@@ -50,7 +50,7 @@ def register_job(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job file and add the job to the catalog, or change its definition; what is not given stays.
+    """Check a job file and add the job to the catalog, or change its definition; omitted options keep their values.
 
     A running driver keeps the old definition; the next start uses the new one.
     """
@@ -107,7 +107,7 @@ def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(artifact: str, settings: Mapping[str, str]) -> None:
-    """Check a job file before the catalog has it; say what could not be checked here."""
+    """Check a job file before it is registered; note what could not be checked here."""
     with spinner("checking the job file"):
         unchecked = check_job_file(artifact, settings)
     if unchecked is not None:

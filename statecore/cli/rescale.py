@@ -41,8 +41,8 @@ def rescale(
         Method,
         typer.Option(
             help="auto: live if a driver runs, else by_reference. live: between two epochs of the running driver. "
-            "by_reference: stop with a savepoint, start from it. rewrite: the same, and a Spark job writes all state "
-            "anew in between.",
+            "by_reference: stop with a savepoint, start from it. rewrite: the same, but a Spark job rewrites all "
+            "state in between.",
         ),
     ] = Method.auto,
     max_parallelism: Annotated[
@@ -61,8 +61,8 @@ def rescale(
     """Give a running job another parallelism, and wait until it keeps up.
 
     A job keeps up when it commits epochs and processes rows as fast as before for its size, or its backlog shrinks.
-    When a step fails, the job goes back to its old size and goes on from its newest epoch. Operators whose parallelism
-    the job file fixes keep it. For a job that is stopped, use `start --parallelism`.
+    If a step fails, the job returns to its old size and resumes from its newest epoch. Operators whose parallelism
+    the job file fixes keep it. For a stopped job, use `start --parallelism`.
     """
     if max_parallelism is not None and method is not Method.rewrite:
         raise typer.BadParameter(f"found --max-parallelism with the method {method}; it needs --method rewrite")
@@ -76,7 +76,7 @@ def rescale(
     )
     with Catalog(catalog) as opened:
         change = shell_change(opened, name)
-        # First: while another run changes the job, its state is no reason for a refusal.
+        # Check this first: the state of a job that another run is changing is no reason for a refusal.
         require_free(opened, name, change.run_id)
         job, resolved = request.checked(opened), request.resolved(opened)
         downtime = downtime_words(resolved, expected_downtime(opened.rescale_runs(name), resolved))

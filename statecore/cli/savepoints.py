@@ -43,7 +43,7 @@ def create_savepoint(
             f"spark-submit {PROGRAMS / 'copy_savepoint.py'}"
         )
         live_driver(opened, name, "to take a savepoint", remedy)
-        # The key is unique: the same name again is another savepoint, which the driver refuses.
+        # The key is unique: a second savepoint of the same name is a new request, which the driver refuses.
         request = opened.request(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
         with _shown(job, path, arguments.get("target")):
             result = answer(opened, request, timeout_s, f"no savepoint of {name} was taken")

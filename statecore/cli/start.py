@@ -37,20 +37,20 @@ def start_job(
         ),
     ] = False,
     claim: Annotated[
-        bool, typer.Option("--claim", help="Own the savepoint: drop it as soon as the job needs it no more.")
+        bool, typer.Option("--claim", help="Own the savepoint: drop it once the job no longer needs it.")
     ] = False,
     parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; by default as before.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers to be; by default the cluster stays as it is.")
+        int | None, typer.Option(min=1, help="Number of workers; by default the cluster stays as it is.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the supervisor to run a job, from its newest epoch if it has one.
 
-    A savepoint given with --from counts until an epoch was committed after it, over any number of attempts to start.
+    --from applies to every attempt to start until an epoch is committed after the savepoint.
     """
     if start_from is None and (roll_back or claim):
-        raise typer.BadParameter("found no --from; expected a savepoint with --roll-back and --claim; name it")
+        raise typer.BadParameter("found --roll-back or --claim without --from; expected a savepoint; add --from")
     with Catalog(catalog) as opened, alone(opened, name):
         job = opened.job(name)
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
@@ -78,11 +78,11 @@ def start_job(
         print(f"{name} is {newest.state} already: {since}")
         return
     beginning = f" from {wishes['start_from']}" if wishes else ""
-    print(f"{name} is to run{beginning}; the supervisor starts its driver")
+    print(f"{name} should run{beginning}; the supervisor starts its driver")
 
 
 def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:
-    """Return what the catalog has to record for a start from a savepoint; refuse to lose epochs without --roll-back."""
+    """Return the catalog's fields for a start from a savepoint; refuse to lose epochs without --roll-back."""
     own = CheckpointStore.at(job.store)
     # A relative path is resolved here, against the directory of this shell.
     store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
@@ -96,7 +96,7 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) ->
         raise ConfigurationError(
             f"found epoch {newest.epoch} of lineage {newest.lineage} committed in {job.store}; expected the job to "
             f"begin with {store.describe(path)}, epoch {asked.epoch} of lineage {asked.lineage} of job {asked.job!r}; "
-            "add --roll-back to leave the newer epochs behind, or start without --from to go on from them"
+            "add --roll-back to leave the newer epochs behind, or start without --from to resume from them"
         )
     return {
         "start_from": store.describe(path),
@@ -110,9 +110,9 @@ def _epoch_of(manifest: Manifest) -> tuple[str, int, int]:
 
 
 def _require_stopped(catalog: Catalog, job: JobRecord) -> None:
-    """Refuse what a running driver would not notice, and the next one, perhaps much later, would."""
+    """Refuse options that a running driver ignores, and that the next one, perhaps much later, would adopt."""
     if job.desired_state == "running" or catalog.is_alive(catalog.newest_generation(job.name)):
         raise ConfigurationError(
-            f"found {job.name} running, or wanted so; expected it to be stopped, because --from and --parallelism are "
-            f"adopted by a new driver; run `stop {job.name}` first, or give it another parallelism with `rescale`"
+            f"found {job.name} running, or about to run; expected it stopped, because only a new driver adopts --from "
+            f"and --parallelism; run `stop {job.name}` first, or change its parallelism with `rescale`"
         )

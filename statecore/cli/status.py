@@ -104,7 +104,7 @@ def _epoch(found: Standing) -> str:
         took = f"{newest.rows:,} rows in {newest.duration_ms / 1000:.2f} s at parallelism {newest.parallelism}"
         return f"{newest.epoch} of lineage {newest.lineage}, {_ago(found, newest.committed_ms)}: {took}"
     if generation is not None and generation.epoch is not None:
-        # A rebuilt catalog has the generations, and not the figures of their epochs.
+        # A rebuilt catalog has the generations, but not the figures of their epochs.
         return f"{generation.epoch} of lineage {generation.lineage}"
     return "none committed yet"
 
@@ -156,8 +156,8 @@ def _policy(found: Standing) -> str:
         return "none"
     state = "on" if policy.enabled else "off"
     if policy.looked_ms is None:
-        return f"{state}, has not looked yet"
-    return f"{state}, looked {_ago(found, policy.looked_ms)}: {policy.finding or NOTHING}"
+        return f"{state}, not evaluated yet"
+    return f"{state}, evaluated {_ago(found, policy.looked_ms)}: {policy.finding or NOTHING}"
 
 
 def _when(found: Standing, ms: int) -> str:

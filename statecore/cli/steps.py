@@ -1,4 +1,4 @@
-"""Runs the steps of a change in this process: waits with a spinner, tries again, and rolls back what fails."""
+"""Runs the steps of a change in this process: waits with a spinner, retries, and rolls back after a failure."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from statecore.operations.rescaling import (
 
 POLL_S = 0.5
 
-# What the steps log for Airflow, the shell shows by spinners, notes and the final error.
+# The steps log for Airflow; the shell shows spinners, notes and the final error instead.
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 log.propagate = False
 
 
 def shell_change(catalog: Catalog, job: str) -> Change:
-    """Return a change of a job by this command."""
+    """Return the change of a job that this command makes."""
     return Change(catalog, job, shell_run(), LEASE_TTL_MS, log)
 
 
 def carry_out(
     lease: TakeLease, steps: list[Step], timeout_s: float, *, rolls_back: bool = True
 ) -> dict[str, str | None]:
-    """Run the steps of a change after its lease, and return the result of each by its name.
+    """Take the lease, run the steps of a change, and return the result of each step by its name.
 
-    Each step may wait ``timeout_s`` at least. When one fails, its error is raised; with ``rolls_back`` the job is
-    restored first.
+    Each step may wait for ``timeout_s``, or longer if it needs more patience. If a step fails, its error is raised;
+    with ``rolls_back`` the job is restored first.
     """
     change = lease.change
     renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
@@ -60,7 +60,7 @@ def carry_out(
             if rolls_back:
                 shell.roll_back(error)
             else:
-                # A catalog that is away must not hide the error itself.
+                # An unreachable catalog must not hide the error itself.
                 with suppress(StatecoreError):
                     change.catalog.release_lease(change.job, change.run_id)
             raise
@@ -68,7 +68,7 @@ def carry_out(
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """End on a closed terminal and on SIGTERM as on Ctrl-C: else the lease expires, and a stopped job starts again."""
+    """Treat a closed terminal and SIGTERM as Ctrl-C: otherwise the lease expires, and a stopped job starts again."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,14 +87,14 @@ class _Shell:
         self._timeout_s = timeout_s
 
     def perform(self, step: Step) -> str | None:
-        """Run one step, several times if another attempt may succeed."""
+        """Run one step; retry it if another attempt may succeed."""
         for attempt in range(RETRIES + 1):
             try:
                 return self._attempt(step)
             except StatecoreError as error:
                 if attempt == RETRIES or not is_retryable(error):
                     raise
-                note(f"{step.name} failed, trying again: {error}")
+                note(f"{step.name} failed, retrying: {error}")
                 time.sleep(RETRY_DELAY.total_seconds())
         raise AssertionError
 
@@ -126,7 +126,7 @@ class _Shell:
         return spinner(f"{self._change.job}: {step.name}{doing}")
 
     def roll_back(self, error: BaseException) -> None:
-        """Restore the job, without waiting on Ctrl-C; if that fails, the supervisor does it when the lease expires."""
+        """Restore the job; do not wait after Ctrl-C. If this fails, the supervisor does it when the lease expires."""
         step = Rollback(change=self._change)
         try:
             run = self._change.run()

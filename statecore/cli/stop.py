@@ -26,9 +26,9 @@ def stop_job(
 ) -> None:
     """Stop a job with a savepoint, wait until its driver has ended, and print the savepoint's path.
 
-    Without a live driver the savepoint is made of the newest epoch. If there can be none, the job is stopped all the
-    same, and a start goes on from its newest epoch. Refused while a run changes the job, which would start it again:
-    wait for that run, or end it first.
+    Without a live driver the savepoint is taken from the newest epoch. If no savepoint is possible, the job is stopped
+    all the same, and a start resumes from its newest epoch. Refused while another run changes the job, because that run
+    would start it again: wait for it, or end it first.
     """
     with Catalog(catalog) as opened:
         was_stopped = opened.job(name).desired_state == "stopped"
@@ -37,7 +37,7 @@ def stop_job(
         try:
             path = carry_out(TakeLease(change=change), [stop], timeout_s, rolls_back=False)[stop.name]
         except StepFailedError as error:
-            raise RequestFailedError(f"{name} is to stop: {error}") from error
+            raise RequestFailedError(f"{name} should stop: {error}") from error
         store = change.store()
         url = None if path is None else store.describe(path)
         if url is None:
@@ -52,4 +52,4 @@ def _kept(store: CheckpointStore) -> str:
     newest = store.newest()
     if newest is None:
         return "it has not committed an epoch, so there is no savepoint"
-    return f"this command made no savepoint; a start goes on from epoch {newest.epoch} of lineage {newest.lineage}"
+    return f"this command made no savepoint; a start resumes from epoch {newest.epoch} of lineage {newest.lineage}"

@@ -48,7 +48,7 @@ def session_members(leader_pid: int) -> list[psutil.Process]:
 
     While one of them lives, the kernel does not reuse the leader's pid, even if the leader is gone.
     """
-    # The second look finds what the last living member started during the first.
+    # The second listing finds a process that the last living member started during the first.
     return _members_now(leader_pid) or _members_now(leader_pid)
 
 

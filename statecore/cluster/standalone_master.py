@@ -52,7 +52,7 @@ class StandaloneMaster:
         return self._directory / "master.log"
 
     def start(self) -> None:
-        """Start the master on two free ports, before it is ready; ClusterError when one of this directory runs."""
+        """Start the master on two free ports, without waiting; ClusterError if this directory's master already runs."""
         if self._daemon.is_alive():
             raise ClusterError(
                 f"found a running master of {self._directory}; expected none; stop it first or choose another directory"

@@ -37,11 +37,11 @@ def _driver(found: Standing) -> Iterator[str]:
     if job.desired_state == "stopped":
         if found.alive and found.lease is None:
             log = newest.log_path if newest else ""
-            yield f"the job is stopping, and its driver still runs: wait, or read its log {log}"
+            yield f"the job is stopping, but its driver still runs: wait, or read its log {log}"
         return
     if newest is None or found.driver == "stopped":
         if found.now_ms - job.updated_ms > _STARTS_WITHIN_MS:
-            yield f"the job should run, and no supervisor starts it: run `{_SUPERVISOR}`"
+            yield f"the job should run, but no supervisor starts it: run `{_SUPERVISOR}`"
     elif found.driver == "lost":
         yield (
             f"the driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago: the supervisor starts the "
@@ -85,7 +85,7 @@ def _lease(found: Standing) -> Iterator[str]:
             f"newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
         )
     else:
-        yield f"{lease.owner} is changing the job: leave it alone until that has ended"
+        yield f"{lease.owner} is changing the job: leave it alone until that run has ended"
 
 
 def _cluster(found: Standing) -> Iterator[str]:
@@ -108,13 +108,13 @@ def _policy(found: Standing) -> Iterator[str]:
     idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if idle_ms > _POLICY_STALLED_MS:
         yield (
-            f"the policy has not looked at the job for {span(idle_ms)}: check in Airflow that the DAG autoscale is "
+            f"the policy was not evaluated for {span(idle_ms)}: check in Airflow that the DAG autoscale is "
             "not paused and that the triggerer runs"
         )
 
 
 def _stream(found: Standing) -> Iterator[str]:
-    """Yield what is wrong with a running stream."""
+    """Yield advice on a running stream."""
     newest, waiting = found.figures.epoch, found.waiting
     if found.driver != "running" or newest is None:
         return
@@ -122,7 +122,7 @@ def _stream(found: Standing) -> Iterator[str]:
     some_wait = any(count for count in (waiting.records, waiting.files, waiting.bytes))
     if some_wait and idle_ms > max(_STREAM_STALLED_MS, _SLOW_EPOCHS * newest.duration_ms):
         log = "" if found.generation is None else f"; its log is {found.generation.log_path}"
-        yield f"records wait, and no epoch was committed for {span(idle_ms)}: look at Spark's page{log}"
+        yield f"records wait, but no epoch was committed for {span(idle_ms)}: look at Spark's page{log}"
     if newest.memory_share is not None and newest.memory_share >= _FULL_MEMORY:
         yield (
             f"a worker used {newest.memory_share:.0%} of its memory: give the job more workers and a higher "

@@ -1,6 +1,6 @@
 """Evaluates policies: reads figures from the catalog, decides, and records the decision in the catalog.
 
-The evaluation keeps no memory of its own: the catalog holds what was decided, and since when more was needed. Several
+The evaluation keeps no memory: the catalog holds the decisions and the time since which more was needed. Several
 processes may evaluate the same job; each decision is recorded once.
 """
 
@@ -27,7 +27,7 @@ from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
 from statecore.policy.arrivals import WINDOW_MS
 
-# For the recent arrival rate; the records are wide, and more would only cost more to read.
+# For the recent arrival rate; the records are wide, so more of them would be slow to read.
 _EPOCHS = 600
 # For the cost of an epoch: enough to include epochs of different sizes.
 _COSTS = 5_000
@@ -45,11 +45,11 @@ ANNOUNCE_EVERY_MS = 120_000
 LAPSES_AFTER_MS = 600_000
 """An open decision with figures older than this fails."""
 UNDER_WAY_MS = 3_600_000
-"""No decision is made while another is carried out, unless that one made no progress for this time."""
+"""A policy makes no decision while another is carried out, unless that one made no progress for this time."""
 
 
 def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
-    """Return the figures of a job that the policy decides by.
+    """Return the figures by which a job's policy decides.
 
     Raises:
         UnknownJobError: The job is not registered.
@@ -83,7 +83,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class CurrentBacklog:
-    """Rows that wait in all sources, estimated where these count files, and the longest event-time lag, if known."""
+    """Rows that wait in all sources, estimated for sources with files, and the longest event-time lag, if known."""
 
     rows: int | None
     lag_ms: int | None
@@ -93,7 +93,7 @@ class CurrentBacklog:
 def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
     """Return the newest measurement; None when the newest generation has not measured yet.
 
-    A part of ``figures_of`` that is cheap enough for every second.
+    A part of ``figures_of``, cheap enough to call every second.
     """
     newest, backlog = catalog.newest_generation(job), catalog.figures(job).backlog
     if newest is None or backlog is None or backlog.generation != newest.generation:
@@ -104,7 +104,7 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
 
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
-    """Evaluate a policy, as it was just read, once; return the decision if this call recorded one.
+    """Evaluate a policy that was just read; return the decision if this call recorded one.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -135,7 +135,7 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
     try:
         memory = msgspec.convert(policy.memory, PolicyMemory)
     except msgspec.ValidationError:
-        # Of another release; it is rebuilt from here.
+        # Another release wrote it; start a new one.
         return PolicyMemory()
     if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
         return PolicyMemory(decided_ms=memory.decided_ms)
@@ -178,19 +178,19 @@ def _arrived(
 
 def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:
     if job.desired_state != "running":
-        return "the job is not to run"
+        return "the job should not run"
     if not catalog.is_alive(catalog.newest_generation(job.name)):
         return "the job has no live driver"
     lease = catalog.lease(job.name)
     if lease is not None and now_ms < lease.expires_ms:
-        return f"{lease.owner} has the lease on the job"
+        return f"{lease.owner} holds the lease on the job"
     for decision in catalog.decisions(job.name, limit=1):
         if decision.state in ("open", "triggered") and now_ms - decision.updated_ms < UNDER_WAY_MS:
             return f"decision {decision.id} is {decision.state}: parallelism {decision.to_parallelism}"
     if not epochs:
         return "the job has committed no epoch yet"
     if epochs[-1].parallelism != job.parallelism:
-        return f"parallelism {job.parallelism} is wanted, and no epoch has been committed at it yet"
+        return f"no epoch has been committed yet at the desired parallelism {job.parallelism}"
     return None
 
 
@@ -200,7 +200,7 @@ def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> in
         if epoch.parallelism != epochs[-1].parallelism:
             return settled_ms
         settled_ms = epoch.started_ms
-    # Short epochs go back less far than the longest cooldown, which would then never end.
+    # Short epochs may not reach back as far as the cooldown, which would then never end.
     return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
 
 

@@ -1,4 +1,4 @@
-"""The downtime of a rescale, as earlier ones had it."""
+"""The expected downtime of a rescale, from earlier rescales."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -
 def downtime_words(method: RescaleMethod, downtime: Downtime | None) -> str:
     """Return the downtime to expect of a rescale by this method, in words."""
     if method == "live":
-        return "none, the job goes on"
+        return "none, the job keeps running"
     if downtime is None:
         return f"unknown, because this job was not rescaled by the method {method} before"
     middle_s, shortest_s, longest_s = (

@@ -1,9 +1,9 @@
 """Assesses a job after a change: epochs commit, and it keeps up as well as before; pure.
 
 While there is a backlog, a healthy job commits epochs, and either processes at least ``RATE_TOLERANCE`` of the old
-rows per second or reduces the backlog: epochs of a steady flow are small, and slow for their rows. After a scale-in it
-has to reach the same share of the old rate as of the old parallelism. Without a backlog, or if no source reports one,
-heartbeats suffice: there may be nothing to commit.
+rows per second or reduces the backlog: epochs of a steady flow are small, and slow for their rows. After a scale-in
+the expected rate falls in proportion to the parallelism. Without a backlog, or if no source reports one, heartbeats
+suffice: there may be nothing to commit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Evidence:
         epochs: Epochs that the driver has committed at the new parallelism, in order.
         before: The last epochs before the change, in order.
         waiting: The backlog that the driver has measured; None before it has.
-        share: Share of the old rate that is expected, 1 unless it was scaled in.
+        share: Expected share of the old rate; 1 unless the job was scaled in.
 
     """
 

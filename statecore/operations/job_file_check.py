@@ -17,7 +17,7 @@ from statecore.cluster.processes import kill_session
 from statecore.errors import JobDefinitionError, MissingFileError
 from statecore.storage import open_store, split_url
 
-# Whatever else is in the environment may be a credential, and a job file runs code.
+# Other variables may hold credentials, and a job file runs code.
 _PASSED_ON = (
     "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR", "LD_LIBRARY_PATH",
 )  # fmt: skip
@@ -29,10 +29,10 @@ _TIMEOUT_S = 45.0
 def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
-    It is fetched here, from a path or a URL, and run in a child process without the environment's credentials.
+    The file is fetched from a path or a URL, and runs in a child process without the environment's credentials.
 
     Returns:
-        What could not be checked, because a package or a variable is missing here; None when all was.
+        What could not be checked, because a package or a variable is missing here; None if everything was.
 
     Raises:
         JobDefinitionError: The file is missing or wrong; the message has the line and the reason.
@@ -85,7 +85,7 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
         start_new_session=True,
     )
     try:
-        # The child has an alarm of its own, which a job file may disable; what it started may keep the pipes open.
+        # The child sets its own alarm, but a job file may disable it, or start processes that keep the pipes open.
         output, errors = child.communicate(json.dumps({"path": path, "settings": dict(settings)}), _TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise _late(artifact) from None
@@ -98,7 +98,7 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
         wrong = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         last = (errors.strip().splitlines() or ["no output"])[-1]
-        raise _wrong(f"{artifact}: Python ended with {child.returncode} and without an answer, {last}") from None
+        raise _wrong(f"{artifact}: Python ended with {child.returncode} and without an answer: {last}") from None
     if wrong is None:
         return None
     place, missing = artifact, wrong["missing_module"]
@@ -108,14 +108,14 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
         return f"{place} imports {missing}, which is not installed here, so build(job) was not run"
     variable = re.match(r"KeyError: '(\w+)'", wrong["reason"])
     if variable is not None and variable[1] in os.environ and variable[1] not in _PASSED_ON:
-        return f"{place} reads the environment variable {variable[1]}, which is kept from the check"
+        return f"{place} reads the environment variable {variable[1]}, which is hidden from the check"
     if wrong["explained"] is not None:
         raise JobDefinitionError(f"{place}: {wrong['explained'].replace(path, artifact)}")
     raise _wrong(f"{place}: {wrong['reason'].replace(path, artifact)}")
 
 
 def _late(artifact: str) -> JobDefinitionError:
-    return _wrong(f"{artifact}: it did not return in time, though it is to describe the job and read nothing")
+    return _wrong(f"{artifact}: it did not return in time; it must only describe the job, and read no data")
 
 
 def _wrong(what: str) -> JobDefinitionError:

@@ -1,4 +1,4 @@
-"""The supervisor's answers to requests to check a job file: its machine has the environment that drivers run in."""
+"""The supervisor checks job files on request, because its machine has the environment that drivers run in."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class JobFileChecks:
-    """Answers requests to check job files, each in a thread: drivers must not wait for the seconds that it takes."""
+    """Answers requests to check job files, each in a thread: a check takes seconds, and drivers must not wait."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._under_way: set[int] = set()
 
     def answer(self) -> None:
-        """Begin the checks that were asked for since the last call."""
+        """Begin the checks that were requested since the last call."""
         for request in self._catalog.requests_to_supervisor():
             if request.id not in self._under_way:
                 self._under_way.add(request.id)
@@ -34,7 +34,7 @@ class JobFileChecks:
             self._catalog.finish_request(request.id, result={} if error is None else None, error=error)
             log.info("job %r: checked %s: %s", request.job, artifact, error or "sound")
         except CatalogError:
-            # Answered with a later pass, when the catalog can be reached.
+            # A later pass answers it, once the catalog can be reached.
             log.exception("request %d to check a job file could not be answered", request.id)
         finally:
             self._under_way.discard(request.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.catalog import ClusterRecord, JobRecord
 from statecore.errors import ClusterError, ConfigurationError
 
-# The supervisor reports about once a second; trouble that lasts longer does not pass by itself.
+# The supervisor reports about once a second; a problem that lasts longer needs a person.
 _COMPLAINTS = 5
 
 
@@ -24,16 +24,16 @@ def check_workers(job: JobRecord, workers: int | None) -> None:
 
 
 class Resizing:
-    """Looks at a cluster again and again until it has the wanted size."""
+    """Checks a cluster repeatedly until it has the wanted size."""
 
     def __init__(self) -> None:
         self._complaints: set[int] = set()
 
     def is_done(self, cluster: ClusterRecord, workers: int) -> bool:
-        """Tell whether the cluster, as the supervisor reported it last, has the wanted size.
+        """Tell whether the cluster has the wanted size, by the supervisor's newest report.
 
         Raises:
-            ClusterError: The supervisor has complained for a while that it cannot get there.
+            ClusterError: The supervisor has reported problems for a while.
 
         """
         if cluster.message:

@@ -1,4 +1,4 @@
-"""When a job's next driver starts: later and later after failures that brought no new epoch."""
+"""When a job's next driver starts: failures without a new epoch lengthen the back-off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def next_start_ms(history: Sequence[GenerationRecord]) -> int:
 
 
 def progressed(generation: GenerationRecord, older: Sequence[GenerationRecord]) -> bool:
-    """Tell whether a generation committed an epoch, and not only found the one that an older generation committed."""
+    """Tell whether a generation committed a new epoch, and did not only find that of an older generation."""
     if generation.epoch is None:
         return False
     known = next(((each.lineage, each.epoch) for each in older if each.epoch is not None), None)

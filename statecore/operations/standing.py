@@ -27,12 +27,12 @@ DriverState = Literal["never started", "launching", "running", "stopped", "faile
 
 _MANY_FAILURES = 2
 _SETTLED_MS = 60_000
-"""A driver that has run for so long ends a row of failures, also when there was nothing to commit."""
+"""A driver that has run this long ends a row of failures, even if it had nothing to commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job with everything around it at one time: generations newest first, the newest savepoint and rescale run.
+    """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
     ``alive`` says whether the newest generation runs.
     """
@@ -158,7 +158,7 @@ def summary(found: Standing) -> Summary:
     job, generation = found.job, found.generation
     failed = found.last_failure if found.crash_loops else generation
     newest, backlog, waiting = found.figures.epoch, found.figures.backlog, found.waiting
-    # A rebuilt catalog has the generations, and not the figures of their epochs.
+    # A rebuilt catalog has the generations, but not the figures of their epochs.
     known = newest or generation
     return Summary(
         job=job.name,

@@ -1,7 +1,7 @@
 """The command that starts a job's driver: ``spark-submit`` in client mode, on every kind of Spark master.
 
-The driver runs where the supervisor runs, so its log, its environment (the catalog's address) and its end are there.
-Only executors are elsewhere: on a standalone cluster, in YARN or in Kubernetes.
+The driver runs on the supervisor's machine: there it has its log and its environment (the catalog's address), and the
+supervisor sees it end. Only executors run elsewhere: on a standalone cluster, in YARN or in Kubernetes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statecore.extras import refuse_pyspark_client
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
-# An executor told to leave takes no new tasks, ends those it has, and hands on what others may still fetch from it.
+# A decommissioned executor takes no new tasks, finishes its own, and hands over blocks that others may still fetch.
 _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
 
@@ -26,7 +26,7 @@ PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmit:
-    """Gives the command that runs a generation of a job.
+    """Builds the command that runs a generation of a job.
 
     Attributes:
         entry_point: The driver's program; None for ``stream.py`` of ``PROGRAMS``.
@@ -45,17 +45,17 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
     """Return the command that runs a program on a job's Spark, with its configuration, as the application ``name``.
 
     Raises:
-        ConfigurationError: The job wants another deploy mode, Spark is missing, or pyspark-client is installed.
+        ConfigurationError: The job sets another deploy mode, Spark is missing, or pyspark-client is installed.
 
     """
     mode = job.conf.get(_DEPLOY_MODE, "client")
     if mode != "client":
         raise ConfigurationError(
             f"found {_DEPLOY_MODE}={mode} in the configuration of job {job.name!r}; expected client: drivers run "
-            "beside their supervisor, also for YARN and Kubernetes; take it away with "
+            "beside their supervisor, also for YARN and Kubernetes; remove it with "
             f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
-    # Here, too: the driver would refuse, but only its log would say why.
+    # Refuse here, too: the driver's refusal would only be in its log.
     refuse_pyspark_client()
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
     command += ["--name", name]

@@ -21,7 +21,7 @@ _PATIENCE_BACKLOGS = 2
 
 
 def patience_ms(catalog: Catalog, job: str) -> int:
-    """Return how long to wait for epochs: by the recent ones and by the backlog, an hour at most.
+    """Return how long to wait for epochs, judged by recent epochs and the backlog; an hour at most.
 
     A job whose epochs take minutes cannot prove its health within seconds, nor can one whose next epoch reads the whole
     backlog of an outage.
@@ -43,9 +43,9 @@ def _backlog_ms(read: Sequence[EpochRecord], rows: int) -> int:
 
 
 class Verification:
-    """Looks at a job again and again until it is healthy at its new parallelism, as ``health`` defines it.
+    """Checks a job repeatedly until it is healthy at its new parallelism, as ``health`` defines it.
 
-    Only heartbeats since the first look count, so another process starts a verification of its own.
+    Only heartbeats since the first look count, so each process needs its own verification.
     """
 
     def __init__(self, job: str, run_id: str, parallelism: int) -> None:

@@ -86,7 +86,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     else:
         return _stay(figures, memory, needs.words(figures.parallelism))
     held_s = (figures.at_ms - since_ms) / 1000
-    why = f"{needs.words(target)}; so for {held_s:.0f} s"
+    why = f"{needs.words(target)}; this has lasted {held_s:.0f} s"
     if target > figures.parallelism and not needs.helps(target):
         return _stay(figures, memory, f"{why}, but a larger cluster would not help")
     if held_s < hold_s:
@@ -104,7 +104,7 @@ class _Needs:
     sizes: list[int]
 
     def to_grow(self) -> int:
-        """Return the size that is needed; the present one when it suffices, or nearly."""
+        """Return the needed size; the present one when it suffices, or nearly does."""
         now, settings = self.figures.parallelism, self.settings
         larger = next((size for size in self.sizes if size > now), now)
         late = larger if self._is_late() else now

@@ -38,7 +38,7 @@ def estimate_drain(figures: Figures, parallelism: int) -> DrainEstimate:
     if figures.waiting is None:
         return _unknown(parallelism, "backlog unknown: no source reports it, or no epoch has read rows yet")
     if figures.waiting == 0:
-        return DrainEstimate(parallelism, 0.0, 0.0, 0.0, True, "no row waits")
+        return DrainEstimate(parallelism, 0.0, 0.0, 0.0, True, "no rows wait")
     if measured is None:
         return _unknown(parallelism, f"too few epochs with rows at parallelism {figures.parallelism} to measure")
     pause_s = 0.0 if parallelism == figures.parallelism else (figures.rescale_ms or 0) / 1000
@@ -84,7 +84,7 @@ def _words(figures: Figures, measured: Throughput, parallelism: int, rate: float
     else:
         words += f", scaling {measured.scaling:.0%} of linear as measured at parallelism {measured.compared}"
     if figures.rescale_ms is None:
-        return f"{words}; plus the rescale, whose time was not measured yet"
+        return f"{words}; plus the rescale, whose time is not known yet"
     return f"{words}; plus {figures.rescale_ms / 1000:,.0f} s for the rescale, the median so far"
 
 

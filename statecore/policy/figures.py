@@ -25,7 +25,7 @@ class Figures:
         parallelism: The job's parallelism.
         max_parallelism: The job's number of key groups.
         workers: Desired size of its cluster; None for a job without a resizable cluster.
-        hindrance: Why the policy may not decide now, such as another's lease; None when it may.
+        hindrance: Why the policy may not decide now, such as the lease of a run; None when it may.
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
         arriving: Rows that arrive per second.

@@ -69,7 +69,7 @@ def _scaling(
         if fit.separated and against.separated:
             gain = against.row_ms / fit.row_ms
         elif limited and (against.separated or 0.5 <= against.rows / fit.rows <= 2):
-            # Costs with a share of the fixed cost compare only at one size, that of the epochs to come.
+            # Costs with a share of the fixed cost compare only at one size: that of the next epochs.
             gain = _cost_ms(against, fit.rows) / max(_cost_ms(fit, fit.rows), 1e-6)
         else:
             continue

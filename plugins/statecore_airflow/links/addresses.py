@@ -37,7 +37,7 @@ def run_page(dag: str, run: str) -> str:
 
 
 def change_path(change: str) -> str | None:
-    """Return the path below Airflow's address of a change's DAG run, see ``step.change_id``; None for a shell's."""
+    """Return the path below Airflow's address of the DAG run with this ``step.change_id``; None for a shell's."""
     if change.startswith(_SHELL):
         return None
     found = _OF_ANOTHER_DAG.fullmatch(change)

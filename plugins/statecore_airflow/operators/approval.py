@@ -1,4 +1,4 @@
-"""The step that asks a person, if the run was asked to."""
+"""The step that asks a person for approval, if the run asks for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 
 
 class ApprovalWhenAskedOperator(ApprovalOperator):
-    """Waits for approval, and skips all that follows when it is refused; skipped unless ``approval`` was asked for.
+    """Waits for approval, and skips all later steps if it is refused; skipped itself unless ``approval`` is set.
 
-    Nothing is held meanwhile: the job may be changed by others, and is checked again afterwards. Without an answer
+    It holds no lease: other runs may change the job meanwhile, and later steps check the job again. Without an answer
     within ``response_timeout`` the run fails, and nothing has changed.
     """
 
@@ -33,13 +33,13 @@ class ApprovalWhenAskedOperator(ApprovalOperator):
         show_links(self, context)
 
     def execute(self, context: Context) -> Any:
-        """Ask, if asked to."""
+        """Ask, if the run's parameter ``approval`` is set."""
         if not context["params"]["approval"]:
             raise AirflowSkipException("no approval was asked for")
         return super().execute(context)
 
     def process_trigger_event_error(self, event: dict[str, Any]) -> None:
-        """Fail for good: who has not answered in time is not asked again, as after a worker that died.
+        """Fail for good: unlike a worker that died, a missing answer is not retried.
 
         Raises:
             AirflowFailException: Always.

@@ -1,4 +1,4 @@
-"""What the DAG ``autoscale`` does with decisions: each becomes one run of the DAG ``rescale``."""
+"""The tasks of the DAG ``autoscale``: each decision becomes one run of the DAG ``rescale``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from statecore_airflow.triggers.autoscale import payload_of
 
 
 class TakeDecisionsOperator(CatalogWideOperator):
-    """Returns the decisions that the run was triggered for; by hand, the open ones."""
+    """Returns the decisions that triggered the run; for a run triggered by hand, the open ones."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Read the events; several may have come together, and one decision may have been announced twice."""
+        """Read the events; a run may carry several, and a decision may have been announced twice."""
         events = [event for of_asset in context["triggering_asset_events"].values() for event in of_asset]
-        # One that a person has made announces none.
+        # An event that a person created announces no decision.
         payloads = [event.extra["payload"] for event in events if "payload" in event.extra]
         announced = {payload["decision"]: payload for payload in payloads}
         if announced:
@@ -34,7 +34,7 @@ class TakeDecisionsOperator(CatalogWideOperator):
 
 
 def give_up(context: Context) -> None:
-    """Record that a decision came to nothing, for whatever reason that its task knows."""
+    """Record that a decision failed, with the reason that its task knows."""
     task: Any = context["task"]
     with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
         reason = context.get("exception") or "the task was ended from outside"
@@ -42,45 +42,45 @@ def give_up(context: Context) -> None:
 
 
 class CarryOutOperator(TriggerRescaleOperator):
-    """Has one decision of ``TakeDecisionsOperator`` carried out by the DAG ``rescale``, and records what became of it.
+    """Has the DAG ``rescale`` carry out one decision of ``TakeDecisionsOperator``, and records the outcome.
 
     A refusal is no error: another run is changing the job, and the policy decides again later.
     """
 
     def __init__(self, *, decision: dict[str, Any], conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         job = decision["job"]
-        # A task that is mapped has been given none, and not nothing.
+        # A mapped task passes None instead of leaving the argument out.
         kwargs["on_failure_callback"] = kwargs.get("on_failure_callback") or [
             give_up,
             JobNotifier(Event.FAILED, job=job),
         ]
-        # Where two have the same decision at once, the run is there, and the other one waits for it.
+        # If two tasks have the same decision at once, the second finds the run and waits for it.
         super().__init__(job=job, skip_when_already_exists=True, **kwargs)
         self.decision = decision
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> None:
-        """Trigger the rescale, unless the decision is no longer to be carried out."""
+        """Trigger the rescale, unless the decision has ended."""
         with open_catalog(self.conn_id) as catalog:
             decision = catalog.decision(self.decision["decision"])
             if decision.state == "open":
                 decision = self._take(catalog, decision)
         if decision.state != "triggered":
-            self.log.info("Decision %d is %s: %s", decision.id, decision.state, decision.outcome or "nothing is left")
+            self.log.info("Decision %d is %s: %s", decision.id, decision.state, decision.outcome or "nothing to do")
             return
         self.conf = {name: self.decision[name] for name in ("job", "parallelism", "workers", "method", "reason")}
         super().execute(context)
 
     def run_ids(self, context: Context) -> list[str]:
-        """Return the one run of this decision; if it fails, the policy decides anew."""
+        """Return the one run of this decision; if it fails, the policy decides again."""
         with open_catalog(self.conn_id) as catalog:
             return [run_of(catalog.decision(self.decision["decision"]))]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
-        """Record what has become of the decision.
+        """Record the outcome of the decision.
 
         Raises:
-            AirflowFailException: The rescale began, and failed.
+            AirflowFailException: The rescale began and failed.
 
         """
         with open_catalog(self.conn_id) as catalog:
@@ -94,7 +94,7 @@ class CarryOutOperator(TriggerRescaleOperator):
             else:
                 outcome = f"run {run_id} failed: {record.error or 'no reason given'}"
                 catalog.end_decision(self.decision["decision"], "failed", outcome)
-                raise AirflowFailException(f"found that {outcome}; expected success; the policy will look again")
+                raise AirflowFailException(f"found that {outcome}; expected success; the policy will decide again")
 
     def _take(self, catalog: Catalog, decision: DecisionRecord) -> DecisionRecord:
         """Take up an open decision, or end it."""
@@ -105,7 +105,7 @@ class CarryOutOperator(TriggerRescaleOperator):
 
 
 def run_of(decision: DecisionRecord) -> str:
-    """Return the id of the run that carries a decision out; its time keeps it apart from those of a lost catalog."""
+    """Return the id of a decision's run; the time distinguishes it from the runs of a lost catalog."""
     return f"autoscale__{decision.job}__{decision.decided_ms}"
 
 
@@ -116,5 +116,5 @@ def _refusal(catalog: Catalog, decision: DecisionRecord) -> str | None:
     if now_ms() - decision.decided_ms >= LAPSES_AFTER_MS:
         return f"its figures were older than {LAPSES_AFTER_MS // 60_000} minutes when it was to be carried out"
     if lease is not None and now_ms() < lease.expires_ms:
-        return f"{lease.owner} has the lease on the job"
+        return f"{lease.owner} holds the lease on the job"
     return None

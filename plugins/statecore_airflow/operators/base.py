@@ -1,4 +1,4 @@
-"""What all operators share: they talk to the catalog, and wait for what it shows."""
+"""Base classes of the operators, which talk to the catalog and wait for what it shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CatalogOperator(BaseOperator):
 
     Args:
         job: Name of the job.
-        timeout: How long to wait for what the operator asks for.
+        timeout: How long to wait for the result.
         conn_id: Airflow connection of the catalog.
         **kwargs: Passed on to Airflow.
 
@@ -74,9 +74,9 @@ class CatalogOperator(BaseOperator):
     ) -> None:
         """Return when the trigger finds what it waits for: look in the worker for a moment, then defer.
 
-        A deferral costs Airflow ten seconds and more, in which the job may stand still, and most steps take less: a
-        driver starts in twenty seconds. After a deferral the operator goes on in ``execute_complete``. Meanwhile the
-        lease of ``owner``, if any, is renewed. ``at_least_ms`` applies where it is longer than ``timeout``.
+        A deferral costs Airflow ten seconds and more, in which the job may stand still, and most waits are over before
+        ``wait_here_ms``: a driver starts in twenty seconds. After a deferral Airflow calls ``execute_complete``. The
+        wait renews the lease of ``owner``, if any. ``at_least_ms`` replaces a shorter ``timeout``.
 
         Raises:
             StepFailedError: The trigger found a failure, or the time is up.
@@ -94,17 +94,17 @@ class CatalogOperator(BaseOperator):
             if now_ms() - begun_ms >= self.wait_here_ms:
                 self.defer(trigger=waiting, method_name="execute_complete")
             time.sleep(POLL_S)
-            # Before the next look: a worker that slept past its lease, perhaps with its machine, must not go on.
+            # Before the next look: a worker that slept past its lease, perhaps with its machine, must stop here.
             if owner is not None and now_ms() - renewed_ms >= lease_renewal_ms():
                 catalog.renew_lease(self.job, owner, lease_ttl_ms())
                 renewed_ms = now_ms()
         self.judge(finding)
 
     def judge(self, finding: Finding) -> None:
-        """Log what a wait has ended with.
+        """Log the finding that ended a wait.
 
         Raises:
-            StepFailedError: It has failed.
+            StepFailedError: The step failed.
 
         """
         self.log.info("%s: %s", finding.status, finding.message)
@@ -117,14 +117,14 @@ class CatalogOperator(BaseOperator):
 
 @contextmanager
 def open_catalog(conn_id: str) -> Iterator[Catalog]:
-    """Open the catalog of a connection; errors are as those of ``airflow_errors``."""
+    """Open the catalog of a connection; errors are converted by ``airflow_errors``."""
     with airflow_errors(), Catalog(CatalogSettings.load(conn_id).url) as catalog:
         yield catalog
 
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Turn errors of this library into Airflow's.
+    """Convert this library's errors to Airflow's.
 
     Raises:
         AirflowException: Failed; retryable.
@@ -138,5 +138,5 @@ def airflow_errors() -> Iterator[None]:
 
 
 def event_finding(event: dict[str, str]) -> Finding:
-    """Return what a trigger has found."""
+    """Return the finding in a trigger's event."""
     return Finding(Status(event["status"]), event["message"])

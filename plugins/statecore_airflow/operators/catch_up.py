@@ -21,17 +21,17 @@ from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, present_s
 
 
 class EstimateDrainOperator(CatalogOperator):
-    """Says how long the backlog takes to drain, as the job is now and at the size to drain with.
+    """Estimates how long the backlog takes to drain, at the present size and at the size to drain with.
 
-    Returns both sizes and both estimates; under the keys ``scale_out`` and ``scale_back`` it leaves what the rescales
-    are to be given, nothing when the job has the size already.
+    Returns both sizes and both estimates. The XComs ``scale_out`` and ``scale_back`` hold the parameters of the
+    rescales; both are empty if the job already has the size.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Estimate, and choose a size if none was given."""
         request = CatchUpRequest.of(context["params"])
         with self.catalog() as catalog:
-            # How the job is while another run changes it is nothing to go back to.
+            # While another run changes the job, its present size is not the one to go back to.
             require_free(catalog, self.job, context["run_id"])
             figures = figures_of(catalog, self.job, now_ms())
             present, after = present_size(catalog, self.job), request.size(catalog, figures)
@@ -44,7 +44,7 @@ class EstimateDrainOperator(CatalogOperator):
         back = _conf(request, before, f"catch_up {context['run_id']}")
         if after == before:
             self.log.info("The job has that size already; nothing is scaled")
-            # Whoever gives it another size meanwhile, such as another catch_up that goes back, has the last word.
+            # If another run resizes the job meanwhile, such as a catch_up that goes back, that size stays.
             out, back = {}, {}
         context["ti"].xcom_push(key="scale_out", value=out)
         context["ti"].xcom_push(key="scale_back", value=back)
@@ -56,7 +56,7 @@ class EstimateDrainOperator(CatalogOperator):
 
 
 class ScaleOperator(TriggerRescaleOperator):
-    """Takes the job to a size by a run of the DAG ``rescale``; skipped when it has that size."""
+    """Takes the job to a size with a run of the DAG ``rescale``; skipped if the job has that size."""
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -68,16 +68,16 @@ class ScaleOperator(TriggerRescaleOperator):
             raise AirflowSkipException("the job had that size already when it was estimated, so nothing is scaled")
         with open_catalog(self.conn_id) as catalog:
             present, lease = present_size(catalog, self.job), catalog.lease(self.job)
-        # While a run changes the job, its size may be another when that has ended, or was rolled back.
+        # Under a lease the present size is not final: the run may still change it, or be rolled back.
         if lease is None and present == JobSize(self.conf["parallelism"], self.conf["workers"]):
             raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")
         super().execute(context)
 
 
 class ScaleBackOperator(ScaleOperator):
-    """Takes the job back to the size it had, also when it was not drained; a teardown of the estimate.
+    """Takes the job back to its old size, even if the backlog was not drained; a teardown of the estimate.
 
-    What became of the task ``drained``, which waits for the backlog, goes into the reason.
+    The reason says whether the task ``drained``, which waits for the backlog, succeeded.
     """
 
     def __init__(self, *, drained: str, **kwargs: Any) -> None:
@@ -91,16 +91,14 @@ class ScaleBackOperator(ScaleOperator):
             states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])
             state = states.get(run, {}).get(self.drained)
             done = state == TaskInstanceState.SUCCESS
-            said = (
-                "the backlog is drained" if done else f"not drained ({self.drained} {state}), going back all the same"
-            )
+            said = "the backlog is drained" if done else f"not drained ({self.drained} {state}), going back anyway"
             self.log.log(logging.INFO if done else logging.WARNING, "%s", said)
             self.conf = {**self.conf, "reason": f"{self.conf['reason']}: {said}"}
         super().execute(context)
 
 
 def _size_before(catalog: Catalog, job: str, run: str) -> JobSize:
-    """Return the size to go back to; a run that is cleared may have taken the job to another before."""
+    """Return the size to go back to; if the run was cleared, its earlier attempt may have resized the job."""
     size = present_size(catalog, job)
     for rescale in catalog.rescale_runs(job, limit=10):
         if rescale.state != "done":

@@ -14,7 +14,7 @@ from statecore_airflow.params.rescale import RescaleParams
 
 
 class LeaseOperator(StepOperator):
-    """Takes the lease; of several runs on one job, all but the first are refused, with the first one's run id.
+    """Takes the lease; any further run on the job is refused with the first run's id.
 
     Wire it as the setup of a ``RollbackOperator``.
     """
@@ -29,8 +29,8 @@ class LeaseOperator(StepOperator):
 class BeginRescaleOperator(LeaseOperator, SkipMixin):
     """Takes the lease for a rescale, and records the rescale run that the parameters ask for.
 
-    It skips the steps that this run does not need. Each would skip itself, but only once it has a process, and the job
-    stands still meanwhile. If a person approved the plan, its ``method`` replaces that of the parameters.
+    It skips the steps that this run does not need. Each could skip itself, but only in a process of its own, which
+    takes time while the job stands still. If a person approved the plan, its ``method`` replaces the parameters'.
     """
 
     kind = BeginRescale
@@ -42,7 +42,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
         self.method = method
 
     def fields(self, context: Context) -> dict[str, Any]:
-        """Return what is asked for; ``auto`` stays what a person approved, and is else what suits now."""
+        """Return the request; an approved plan fixes the method, otherwise ``auto`` is resolved now."""
         params = RescaleParams.of(context["params"])
         is_approved = params.approval and self.method
         return {"request": msgspec.structs.replace(params, method=self.method) if is_approved else params}

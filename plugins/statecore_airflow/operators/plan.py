@@ -1,4 +1,4 @@
-"""The first task of a rescale: it refuses what is not possible, and shows what will be done."""
+"""The first task of a rescale: it refuses an impossible rescale, and shows the plan of a possible one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statecore_airflow.params.rescale import RescaleParams
 
 
 class PlanOperator(CatalogOperator, SkipMixin):
-    """Plans a rescale from the job's newest epoch; nothing is changed. A dry run skips all other steps.
+    """Plans a rescale from the job's newest epoch and changes nothing. A dry run skips all other steps.
 
     Returns ``{"text": Markdown, "method": …, "plan": RescalePlan, "rows": …, "skew": …, "downtime_ms": … or None}``;
     ``plan`` is None for a live rescale of a job that has not committed an epoch yet.
@@ -31,8 +31,8 @@ class PlanOperator(CatalogOperator, SkipMixin):
         with self.catalog() as catalog:
             params = RescaleParams.of(context["params"])
             fault_point("plan", Place.BEGUN)
-            # The lease would refuse it later, perhaps after a person was asked to approve the plan. It comes first,
-            # because the state a job is in while another run changes it is no reason for a refusal.
+            # The step `lease` checks this, too, but perhaps only after a person approved the plan. Check it before
+            # the plan: the state of a job that another run is changing is no reason for a refusal.
             require_free(catalog, params.job, run)
             planned = plan(catalog, params, check=find_run(catalog, run) is None)
         text, state, downtime = planned.markdown(), planned.state, planned.downtime

@@ -1,4 +1,4 @@
-"""The other steps of a rescale, an upgrade, a stop and a start; ``statecore.operations.rescaling`` has what they do."""
+"""The other steps of a rescale, an upgrade, a stop and a start; ``statecore.operations.rescaling`` implements them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class StopWithSavepointOperator(StepOperator):
     """Stops the job with a savepoint; returns the path of its manifest in the job's store.
 
     Args:
-        reason: Why, kept with the savepoint.
-        for_good: Whether the job stays stopped: this is the last step then, and gives the lease back.
+        reason: Reason, kept with the savepoint.
+        for_good: Whether the job stays stopped; this is then the last step, and gives the lease back.
         **kwargs: See ``StepOperator``.
 
     """
@@ -46,13 +46,13 @@ class StopWithSavepointOperator(StepOperator):
 
 
 class GrowClusterOperator(StepOperator):
-    """Adds workers before the job needs them; skipped when the run asks for no more."""
+    """Adds workers before the job needs them; skipped if the run adds none."""
 
     kind = GrowCluster
 
 
 class RescaleStateOperator(StepOperator):
-    """Gets state to its new subtasks by the run's method; returns the path of the new manifest in the job's store."""
+    """Hands state over to its new subtasks by the run's method; returns the new manifest's path in the job's store."""
 
     kind = RescaleState
 
@@ -77,7 +77,7 @@ class RestartOperator(StepOperator):
 
 
 class ShrinkClusterOperator(StepOperator):
-    """Removes workers that the job no longer needs; skipped when the run asks for no fewer."""
+    """Removes workers that the job no longer needs; skipped if the run removes none."""
 
     kind = ShrinkCluster
 
@@ -89,7 +89,7 @@ class VerifyOperator(StepOperator):
 
 
 class ReplaceArtifactOperator(StepOperator):
-    """Has the stopped job run the new job file from its savepoint on."""
+    """Records the new job file, with which the stopped job resumes from its savepoint."""
 
     kind = ReplaceArtifact
 
@@ -111,8 +111,8 @@ class StartOperator(StepOperator):
 class RollbackOperator(StepOperator):
     """Restores the job as it was when its lease was taken, from its newest epoch; a teardown of the lease.
 
-    Airflow runs it whatever became of the steps in between, also when a person marks the run failed. Returns what
-    failed and what was done about it.
+    Airflow runs it whether or not the steps in between succeed, and also when a person marks the run failed. Returns
+    what failed and what was done about it.
     """
 
     kind = Rollback
@@ -123,6 +123,6 @@ class RollbackOperator(StepOperator):
         super().__init__(job=job, **kwargs)
 
     def given_up(self, step: Rollback, error: Exception) -> None:
-        """Leave the job to the supervisor, which goes on trying to start it."""
+        """Leave the job to the supervisor, which keeps trying to start it."""
         if step.has_lease():
             step.give_up(error)

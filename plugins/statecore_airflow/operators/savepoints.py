@@ -1,4 +1,4 @@
-"""The steps of scheduled savepoints: take one of each job, read it through, let old ones go."""
+"""The steps of scheduled savepoints: take one of each job, verify it, drop old ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _REASON = "taken by the DAG savepoints"
 
 
 class RunningJobsOperator(CatalogWideOperator):
-    """Returns the names of the jobs to take savepoints of: the one that was asked for, or all that are to run."""
+    """Returns the names of the jobs to take savepoints of: the requested one, or all that should run."""
 
     def execute(self, context: Context) -> list[str]:
-        """Look into the catalog."""
+        """Read the catalog."""
         asked = context["params"]["job"]
         with open_catalog(self.conn_id) as catalog:
             if asked is not None:
@@ -37,7 +37,7 @@ class RunningJobsOperator(CatalogWideOperator):
 
 
 class TakeSavepointOperator(CatalogOperator):
-    """Takes a savepoint of a running job, which runs on; returns its address."""
+    """Takes a savepoint of a job, which keeps running; returns the savepoint's address."""
 
     def execute(self, context: Context) -> str:
         """Ask the driver, and wait."""
@@ -45,16 +45,16 @@ class TakeSavepointOperator(CatalogOperator):
             request = self._request(catalog, context["run_id"])
             if request.state in ("pending", "taken") and not catalog.is_alive(catalog.newest_generation(self.job)):
                 self._withdraw(catalog, request)
-                # In the middle of a rescale it has none for a moment.
+                # Retryable: in the middle of a rescale a job has no driver for a moment.
                 raise AirflowException(
                     f"found no live driver of job {self.job!r}; expected one to take a savepoint; its newest epoch is "
-                    "kept anyhow; look at why it does not run"
+                    "kept; find out why no driver runs"
                 )
             self.wait(catalog, RequestTrigger, request_id=request.id)
             return self._taken(catalog, context["run_id"])
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str:
-        """Go on after the trigger has fired."""
+        """Continue after the trigger has fired."""
         with self.catalog() as catalog:
             try:
                 self.judge(event_finding(event))
@@ -88,7 +88,7 @@ class TakeSavepointOperator(CatalogOperator):
 
 
 class VerifySavepointOperator(CatalogOperator):
-    """Compares every file of a savepoint with size and checksum in its manifest; takes and returns the address."""
+    """Compares every file of a savepoint with its size and checksum in the manifest; takes and returns the address."""
 
     template_fields = (*CatalogOperator.template_fields, "savepoint")
 
@@ -97,7 +97,7 @@ class VerifySavepointOperator(CatalogOperator):
         self.savepoint = savepoint
 
     def execute(self, context: Context) -> str:
-        """Read it."""
+        """Read every file."""
         store, _, manifest = open_savepoint(self.savepoint)
         problems = verify(store, manifest)
         for problem in problems:
@@ -112,10 +112,10 @@ class VerifySavepointOperator(CatalogOperator):
 
 
 class RetainSavepointsOperator(CatalogOperator):
-    """Drops old savepoints of a job: those this DAG took, and those that rescale runs which have ended left behind.
+    """Drops old savepoints of a job: those that this DAG took, and those that ended rescale runs left behind.
 
-    The one that was verified stays, so the last good one is never among them, also when a rescale has left a newer one
-    meanwhile. Those that somebody reads or that a job is to start from stay. Savepoints that people took are theirs.
+    The savepoint just verified stays. So the last good one is never dropped, even if a rescale has left a newer one
+    meanwhile. Savepoints that are being read, that a job will start from, or that people took, stay as well.
     """
 
     template_fields = (*CatalogOperator.template_fields, "verified")
@@ -125,7 +125,7 @@ class RetainSavepointsOperator(CatalogOperator):
         self.verified = verified
 
     def execute(self, context: Context) -> list[str]:
-        """Drop what is superfluous; return the addresses of what was dropped."""
+        """Drop surplus savepoints; return their addresses."""
         params = context["params"]
         with self.catalog() as catalog:
             store = CheckpointStore.at(catalog.job(self.job).store)
@@ -139,7 +139,7 @@ class RetainSavepointsOperator(CatalogOperator):
             return [each.path for each in surplus if self._drop(catalog, store, each.path)]
 
     def _droppable(self, catalog: Catalog, store: CheckpointStore) -> dict[str, SavepointRecord]:
-        """Return by address the savepoints whose time may have come; one that is recorded twice is one."""
+        """Return the savepoints that may be dropped, by address; one that is recorded twice appears once."""
         runs = catalog.rescale_runs(self.job)
         left = {
             _address(store, path)
@@ -170,7 +170,7 @@ class RetainSavepointsOperator(CatalogOperator):
 
 
 def _start_points(catalog: Catalog) -> set[str]:
-    """Return the addresses of what jobs are to start from, or have started from."""
+    """Return the addresses that jobs will start from, or have started from."""
     points = set()
     for job in catalog.jobs():
         if job.start_from is not None:
@@ -179,7 +179,7 @@ def _start_points(catalog: Catalog) -> set[str]:
 
 
 def _address(store: CheckpointStore, path: str) -> str:
-    """Return the address of a savepoint's manifest, however it was written down."""
+    """Return the address of a savepoint's manifest, for any spelling of its path."""
     whole = path if "://" in path or path.startswith("/") else store.describe(path)
     return whole if whole.endswith(f"/{MANIFEST}") else f"{whole.rstrip('/')}/{MANIFEST}"
 

@@ -28,11 +28,11 @@ class StepOperator(CatalogOperator):
         self._step: Step | None = None
 
     def fields(self, context: Context) -> dict[str, Any]:
-        """Return what the step needs to know from this task."""
+        """Return the step's arguments from this task."""
         return {}
 
     def execute(self, context: Context) -> str | None:
-        """Begin the step, or go on where an earlier attempt left off."""
+        """Begin the step, or resume where an earlier attempt left off."""
         with self.catalog() as catalog:
             step = self._made(catalog, context)
             with self._trying(context, step):
@@ -48,7 +48,7 @@ class StepOperator(CatalogOperator):
         return begun.result
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
-        """Go on after the trigger has fired."""
+        """Continue after the trigger has fired."""
         with self.catalog() as catalog:
             step = self._made(catalog, context)
             with self._trying(context, step):
@@ -60,7 +60,7 @@ class StepOperator(CatalogOperator):
         """Do what remains to be done after a failure that is not retried."""
 
     def on_kill(self) -> None:
-        """End with the task what the step has started."""
+        """Cancel what the step has started."""
         if self._step is not None:
             self._step.cancel()
 
@@ -99,7 +99,7 @@ class StepOperator(CatalogOperator):
             ti = context.get("ti")
             is_last = ti is not None and ti.try_number > ti.max_tries
             if is_last or not isinstance(error, StatecoreError) or not is_retryable(error):
-                # A catalog that is away must not hide the error itself.
+                # An unreachable catalog must not hide the error itself.
                 with suppress(StatecoreError):
                     self.given_up(step, error)
             raise
@@ -108,7 +108,7 @@ class StepOperator(CatalogOperator):
 def change_id(context: Context) -> str:
     """Return the id under which the catalog knows a DAG run that changes a job.
 
-    For the DAG ``rescale`` it is Airflow's. Other DAGs add their name in front, because an id that a person chose is
+    For the DAG ``rescale`` it is Airflow's run id. Other DAGs prefix their name, because an id that a person chose is
     unique only within its DAG.
     """
     dag, run = context["dag"].dag_id, str(context["run_id"])

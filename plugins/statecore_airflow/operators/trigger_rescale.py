@@ -16,15 +16,15 @@ from statecore_airflow.triggers.catalog import SETTLE_S
 
 RESCALE_DAG = "rescale"
 _ENDED = [DagRunState.SUCCESS, DagRunState.FAILED]
-# The first look finds a run that has just begun, so the trigger does not fire before it has settled.
+# The first look finds a run that has just begun, so the trigger does not fire before this interval has passed.
 _POLL_S = int(SETTLE_S)
 
 
 class TriggerRescaleOperator(TriggerDagRunOperator):
     """Triggers a run of the DAG ``rescale`` and waits, deferred, until it has ended.
 
-    A task that is tried again goes on with the run that it has triggered before. Whether one that has ended is followed
-    by another, ``run_ids`` says. Airflow's ``conf`` are the parameters of the run.
+    A retried task continues with the run that it triggered before. ``run_ids`` decides whether a new run follows one
+    that has ended. Airflow's ``conf`` holds the parameters of the run.
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "job")
@@ -34,12 +34,12 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
         super().__init__(
             trigger_dag_id=RESCALE_DAG,
-            # Two that are triggered in one moment must not be taken for the same.
+            # Two runs triggered at the same moment must not be taken for one.
             logical_date=None,
             wait_for_completion=True,
             deferrable=True,
             poke_interval=_POLL_S,
-            # Nobody would wait for it with more patience than we do.
+            # A run of a paused DAG would only wait, so fail at once.
             fail_when_dag_is_paused=True,
             allowed_states=[*_ENDED],
             failed_states=[],
@@ -48,7 +48,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         self.job = job
 
     def pre_execute(self, context: Context) -> None:
-        """Show the links while the run is waited for, not only when it has ended."""
+        """Show the links while the task waits for the run, not only when the run has ended."""
         show_links(self, context)
 
     def run_ids(self, context: Context) -> list[str]:
@@ -56,10 +56,10 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         return [f"{context['run_id']}__{self.task_id}-{number}" for number in range(1, context["ti"].try_number + 1)]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
-        """Judge a rescale that has ended, by its state as Airflow says.
+        """Judge a rescale that has ended, by its state in Airflow.
 
         Raises:
-            AirflowException: It has failed.
+            AirflowException: The rescale failed.
 
         """
         if state != DagRunState.SUCCESS:
@@ -68,7 +68,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
             )
 
     def execute(self, context: Context) -> None:
-        """Trigger a run, or go on with the one that an earlier try has triggered."""
+        """Trigger a run, or continue with the one that an earlier attempt triggered."""
         *earlier, self.trigger_run_id = self.run_ids(context)
         for run_id in [*earlier, self.trigger_run_id]:
             state = self._state(context, run_id)
@@ -80,7 +80,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         super().execute(context)
 
     def execute_complete(self, context: Context, event: tuple[str, dict[str, Any]]) -> None:
-        """Go on after the run has ended."""
+        """Continue after the run has ended."""
         _, found = event
         (run_id,) = found["run_ids"]
         self.ended(context, run_id, str(found[run_id]))

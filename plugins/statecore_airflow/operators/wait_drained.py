@@ -15,7 +15,7 @@ from statecore_airflow.operators.base import CatalogOperator, airflow_errors, ev
 from statecore_airflow.params.catch_up import CatchUpRequest
 from statecore_airflow.triggers.catalog import CatalogTrigger
 
-# Measured by a driver every few seconds, and less often only where to list a folder takes long.
+# A driver measures every few seconds, and less often only if listing a folder takes long.
 _OUT_OF_DATE_MS = 300_000
 
 
@@ -24,9 +24,9 @@ class DrainedTrigger(CatalogTrigger):
 
     Args:
         rows: Rows that may wait.
-        lag_ms: Event-time lag allowed while rows wait, None for any; without a backlog a silent source is late, too.
-        hold_ms: How long both have to stay so.
-        since_ms: Since when they have, if another process has seen it.
+        lag_ms: Event-time lag allowed while rows wait, None for any. Without a backlog even a silent source has a lag.
+        hold_ms: How long both must stay under their limits.
+        since_ms: Time since which they have, if another process has seen it.
         **common: See ``CatalogTrigger``.
 
     """
@@ -44,7 +44,7 @@ class DrainedTrigger(CatalogTrigger):
         return {"rows": self.rows, "lag_ms": self.lag_ms, "hold_ms": self.hold_ms, "since_ms": self.since_ms}
 
     def look(self, catalog: Catalog) -> Finding:
-        """Look at what was last measured."""
+        """Look at the newest measurement."""
         found = current_backlog(catalog, self.job)
         if found is None or now_ms() - found.measured_ms > _OUT_OF_DATE_MS:
             self.since_ms = None
@@ -52,8 +52,8 @@ class DrainedTrigger(CatalogTrigger):
         if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
             return Finding(
                 Status.REFUSED,
-                f"found no source of job {self.job!r} that tells what waits; expected one, or a limit for the lag of "
-                "one with event time; give a limit for the lag, or rescale by hand",
+                f"found no source of job {self.job!r} that reports its backlog; expected one, or a source with event "
+                "time and a limit for its lag; set a limit for the lag, or rescale by hand",
             )
         if not self._is_under(found):
             self.since_ms = None
@@ -71,14 +71,14 @@ class DrainedTrigger(CatalogTrigger):
 
 
 class WaitDrainedOperator(CatalogOperator):
-    """Waits until the backlog is drained, as the parameters of the run say."""
+    """Waits until the backlog is drained, by the limits in the run's parameters."""
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         kwargs.setdefault("on_success_callback", JobNotifier(Event.DRAINED, job=job))
         super().__init__(job=job, **kwargs)
 
     def execute(self, context: Context) -> None:
-        """Wait in a trigger as long as it takes."""
+        """Wait in a trigger, up to the run's timeout."""
         request = CatchUpRequest.of(context["params"])
         self.timeout = timedelta(minutes=request.timeout_minutes)
         with self.catalog() as catalog:
@@ -91,11 +91,11 @@ class WaitDrainedOperator(CatalogOperator):
             )
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> None:
-        """Go on after the trigger has fired."""
+        """Continue after the trigger has fired."""
         with airflow_errors():
             self.judge(event_finding(event))
 
 
 def _words(found: CurrentBacklog) -> str:
-    rows = "rows that wait not known" if found.rows is None else f"{found.rows:,} rows wait"
+    rows = "backlog unknown" if found.rows is None else f"{found.rows:,} rows wait"
     return rows if found.lag_ms is None else f"{rows}, event time {found.lag_ms / 1000:,.0f} s behind"

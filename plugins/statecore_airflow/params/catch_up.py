@@ -27,12 +27,12 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
     Attributes:
         job: Name of the job.
         parallelism: Parallelism while draining; None for the smallest that drains in time.
-        workers: Workers while draining; None to keep the subtasks per worker of the policy, or of the present.
+        workers: Workers while draining; None to keep the policy's subtasks per worker, or the present ratio.
         within_minutes: Time in which to drain, if ``parallelism`` is None.
         backlog: Rows up to which the backlog counts as drained.
         lag_minutes: Event-time lag up to which it counts as drained; None to ignore lag.
         hold_seconds: Time for which backlog and lag must stay below their limits.
-        timeout_minutes: Longest wait for that.
+        timeout_minutes: Longest wait for the backlog to drain.
         method: Rescale method of both rescales.
         reason: Reason recorded with savepoint and run.
 

@@ -1,4 +1,4 @@
-"""The autoscaler's eyes: one loop in the triggerer over all jobs that have a policy."""
+"""The autoscaler's loop in the triggerer, over all jobs that have a policy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from statecore.operations.autoscaling import decisions_to_announce, evaluate
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 POLL_S = 5.0
-"""As often as a driver measures what waits."""
+"""A driver measures its backlog at the same interval."""
 
 
 class DecisionTrigger(BaseEventTrigger):
-    """Fires once for each decision that a policy reaches, not while it stands.
+    """Fires once for each decision that a policy reaches, not as long as the decision stands.
 
-    It remembers nothing itself: since when more has been needed, and what was decided, is in the catalog, so a restart
-    loses nothing and two at once decide nothing twice. Never ends: an error is logged, and it looks again.
+    It keeps no memory: the catalog holds the decisions and the time since which more has been needed. So a restart
+    loses nothing, and two triggers at once decide nothing twice. It never ends: it logs an error and looks again.
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION) -> None:
@@ -30,7 +30,7 @@ class DecisionTrigger(BaseEventTrigger):
         self._said: dict[str, str] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments that make this trigger again."""
+        """Return the class path and the arguments that recreate this trigger."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {"conn_id": self.conn_id}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -58,7 +58,7 @@ class DecisionTrigger(BaseEventTrigger):
         """Look at all jobs once; runs in a thread.
 
         Returns:
-            The decisions to carry out: those that this look has reached, and those that nobody has heard of.
+            The decisions to carry out: those reached now, and open ones to announce again.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -82,21 +82,21 @@ class DecisionTrigger(BaseEventTrigger):
                 self._say(policy.job, str(error))
                 continue
             except Exception:
-                # Whatever is wrong with one job, the others still need their policy.
+                # One job's error must not stop the policies of the others.
                 self.log.exception("Job %s: unexpected error", policy.job)
                 continue
             if decision is not None:
                 yield decision
 
     def _say(self, about: str, error: str) -> None:
-        """Log an error once, until it is another or none."""
+        """Log an error once, until it changes or clears."""
         if error and self._said.get(about) != error:
             self.log.error("%s", f"Job {about}: {error}" if about else error)
         self._said[about] = error
 
 
 def payload_of(decision: DecisionRecord) -> dict[str, Any]:
-    """Return what an asset event says of a decision."""
+    """Return the payload of a decision's asset event."""
     return {
         "decision": decision.id,
         "job": decision.job,

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 SETTLE_S = 8.0
-"""A trigger waits at least this long. Airflow takes a task for dead that is queued again before the executor has seen
+"""A trigger waits at least this long. Airflow takes a task for dead if it is queued again before the executor has seen
 its deferred process end, which takes seconds on a busy machine."""
 
 
@@ -37,7 +37,7 @@ class CatalogTrigger(BaseTrigger):
         conn_id: Airflow connection of the catalog; the URL itself may hold a password and is not stored.
         job: Name of the job.
         owner: Owner of the lease to renew while waiting; None for no lease.
-        deadline_ms: When to give up; absolute, so that another triggerer does not begin anew.
+        deadline_ms: When to give up; absolute, so that another triggerer does not restart the wait.
 
     """
 
@@ -52,7 +52,7 @@ class CatalogTrigger(BaseTrigger):
         self.deadline_ms = deadline_ms
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments that make this trigger again."""
+        """Return the class path and the arguments that recreate this trigger."""
         arguments = {
             "conn_id": self.conn_id,
             "job": self.job,
@@ -109,7 +109,7 @@ class CatalogTrigger(BaseTrigger):
             await asyncio.sleep(POLL_S)
 
     def timed_out(self, last: Finding) -> Finding:
-        """Return what it means that the last look, at the deadline, still found nothing; runs in a thread."""
+        """Return the finding for a wait that reached its deadline after this last look; runs in a thread."""
         deadline = datetime.fromtimestamp(self.deadline_ms / 1000, tz=UTC)
         return Finding(
             Status.TIMEOUT,
@@ -137,7 +137,7 @@ class RequestTrigger(CatalogTrigger):
 
 
 class StepTrigger(CatalogTrigger):
-    """Goes on waiting for a step of a change; ``Step.fields`` makes the step again."""
+    """Continues the wait for a step of a change; ``Step.fields`` recreates the step."""
 
     def __init__(self, *, run: str, step: str, fields: dict[str, Any], **common: Any) -> None:
         super().__init__(**common)
@@ -158,6 +158,6 @@ class StepTrigger(CatalogTrigger):
         return self._made.observe()
 
     def timed_out(self, last: Finding) -> Finding:
-        """Return what it means that the step still waits."""
-        # The catalog was away all the time; another attempt may find it.
+        """Return the finding for a step that still waits at the deadline."""
+        # The catalog could never be reached; another attempt may reach it.
         return Finding(Status.FAILED, last.message) if self._made is None else self._made.timed_out(last)

@@ -1,4 +1,4 @@
-"""One change of one job: what its steps share."""
+"""A change of a job, which all its steps share."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Change:
         catalog: Where everything is recorded.
         job: Name of the job.
         run_id: Identifies the change: as rescale run, as owner of the lease, and in the names of its savepoints.
-        lease_ttl_ms: How long a lease lasts that is not renewed.
-        log: Where the steps say what they do.
+        lease_ttl_ms: Lifetime of a lease without renewal.
+        log: Log of the steps.
 
     """
 
@@ -52,7 +52,7 @@ class Change:
         return savepoint_name(self.run_id)
 
     def run(self) -> RescaleRunRecord | None:
-        """Return the recorded run; None before the lease, and for a change that is no rescale."""
+        """Return the recorded run; None before the lease, and for a change without a run."""
         return find_run(self.catalog, self.run_id)
 
     def store(self) -> CheckpointStore:
@@ -69,7 +69,7 @@ class Change:
         self.catalog.renew_lease(self.job, self.run_id, self.lease_ttl_ms)
 
     def keep_lease(self) -> None:
-        """Renew the lease while a step works; a catalog that is away now may be back at the next renewal.
+        """Renew the lease while a step works; an unreachable catalog may be back at the next renewal.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost.
@@ -88,7 +88,7 @@ class Change:
             self.catalog.mark_step(self.run_id, step, started=started, ended=ended)
 
     def record_savepoint(self, store: CheckpointStore, manifest: Manifest, path: str, reason: str) -> None:
-        """Record a savepoint that no driver wrote."""
+        """Record a savepoint that was written without a driver."""
         self.catalog.record_savepoint(
             store.describe(path),
             job=manifest.job,
@@ -105,7 +105,7 @@ class Change:
             yield
         except Exception as error:
             self.log.error("%s", error)
-            # A catalog that is away must not hide the error itself. An ended run keeps the reason it ended for.
+            # An unreachable catalog must not hide the error itself. An ended run keeps its reason.
             with suppress(StatecoreError):
                 run = self.run()
                 if run is not None and run.state == "running":
@@ -114,7 +114,7 @@ class Change:
 
 
 def savepoint_name(run_id: str) -> str:
-    """Return a run's id with characters replaced that do not belong in a path."""
+    """Return a run's id, with characters replaced that do not fit a path."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-") or "run"
 
 
@@ -129,7 +129,7 @@ def require_free(catalog: Catalog, job: str, run_id: str) -> None:
     """Refuse a job that another run is changing.
 
     Raises:
-        LeaseHeldError: One is; the message has its id.
+        LeaseHeldError: Another run is changing it; the message has its id.
 
     """
     lease = catalog.lease(job)
@@ -141,9 +141,9 @@ def require_free(catalog: Catalog, job: str, run_id: str) -> None:
 
 
 def out_of_order(run_id: str, what: str, step: str) -> ConfigurationError:
-    """Return the error of a step that misses the result of an earlier one."""
+    """Return the error of a step that lacks the result of an earlier one."""
     return ConfigurationError(
-        f"found no {what} of run {run_id!r}; expected the one that the step {step} leaves; run that step first"
+        f"found no {what} of run {run_id!r}; expected the one from the step {step}; run that step first"
     )
 
 

@@ -1,4 +1,4 @@
-"""What one look at a step shows."""
+"""The finding of one look at a step."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look showed, with a message for a log and, if an earlier attempt had ended the step, its result."""
+    """A step's status, a message for the log and, if an earlier attempt had ended the step, its result."""
 
     status: Status
     message: str
     result: str | None = None
 
     def check(self) -> None:
-        """Do nothing if the step is done.
+        """Raise unless the step is done or skipped.
 
         Raises:
-            StepFailedError: It is not.
+            StepFailedError: It is neither.
 
         """
         if self.status not in (Status.DONE, Status.SKIPPED):
@@ -42,7 +42,7 @@ class Finding:
 
 
 def look_at_request(catalog: Catalog, request_id: int) -> Finding:
-    """Look whether a driver has answered a request."""
+    """Check whether a driver has answered a request."""
     request = catalog.get_request(request_id)
     if request.state == "done":
         return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
@@ -56,8 +56,8 @@ def look_at_request(catalog: Catalog, request_id: int) -> Finding:
 
 
 def is_retryable(error: StatecoreError) -> bool:
-    """Tell whether another attempt may succeed: the catalog or a store was away, or a driver came between."""
+    """Tell whether a retry may succeed: catalog or store were unreachable, or a driver claimed a generation first."""
     if isinstance(error, StepFailedError):
         return error.is_retryable
-    # Their subclasses say what is wrong, and that stays wrong.
+    # Their subclasses name a lasting cause.
     return type(error) in (CatalogError, StorageError) or isinstance(error, GenerationClaimedError)

@@ -14,15 +14,15 @@ from statecore.operations.rescaling.step import Step
 
 @dataclass(kw_only=True)
 class TakeLease(Step):
-    """Takes the lease; of several runs on one job, all but the first are refused, with the first one's id.
+    """Takes the lease; any further run on the job is refused with the first run's id.
 
-    The catalog keeps with the lease what the job was: the rollback goes back to that.
+    The catalog keeps the job's definition with the lease, and a rollback restores it.
     """
 
     name = "lease"
 
     def hold_lease(self) -> None:
-        """Check the request, then take the lease; a run that has failed must not begin again."""
+        """Check the request, then take the lease; a failed run must not begin again."""
         run = self.change.run()
         if run is not None and run.state == "failed":
             raise ConfigurationError(
@@ -30,15 +30,15 @@ class TakeLease(Step):
             )
         if run is None:
             require_free(self.change.catalog, self.change.job, self.change.run_id)
-            # Refused before the lease is taken: a lease left behind would later restore a job that did not change.
+            # Refuse before taking the lease: a lease left behind would later restore a job that did not change.
             self.check()
         self.change.catalog.acquire_lease(self.change.job, self.change.run_id, self.change.lease_ttl_ms)
 
     def check(self) -> None:
-        """Refuse what is not possible, before anything is stopped.
+        """Refuse an impossible change, before anything is stopped.
 
         Raises:
-            StatecoreError: It is not possible.
+            StatecoreError: The change is not possible.
 
         """
         self.change.catalog.job(self.change.job)
@@ -49,7 +49,7 @@ class TakeLease(Step):
         with suppress(StatecoreError):
             if self.change.run() is not None:
                 catalog.finish_rescale_run(run_id, error=str(error) or type(error).__name__)
-            # Without effect if another run has it.
+            # This has no effect if another run holds the lease.
             catalog.release_lease(self.change.job, run_id)
 
     def record_run(
@@ -76,7 +76,7 @@ class BeginRescale(TakeLease):
     """Takes the lease for a rescale, and records the run.
 
     Attributes:
-        request: What is asked for; its method may still be ``auto``.
+        request: The wanted rescale; its method may still be ``auto``.
 
     """
 
@@ -87,7 +87,7 @@ class BeginRescale(TakeLease):
         self.request.checked(self.change.catalog)
 
     def ask(self) -> None:
-        """Record the run, with the method that ``auto`` stands for now."""
+        """Record the run; ``auto`` is resolved to a method now."""
         request, catalog = self.request, self.change.catalog
         job = catalog.job(self.change.job)
         self.record_run(job, request.parallelism, request.workers, request.resolved(catalog), request.reason)

@@ -1,4 +1,4 @@
-"""What a rescale will do, before it is begun."""
+"""The plan of a rescale, before it begins."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Plan:
     """The plan of a rescale.
 
     Attributes:
-        request: What was asked for.
-        method: How state gets to its new subtasks; what ``auto`` stands for now.
-        job: The job as it is.
-        workers: Workers as they are; None without a cluster.
-        state: What becomes of the state; None for a job that has not committed an epoch.
-        downtime: What earlier rescales by this method took; None when there was none.
+        request: The wanted rescale.
+        method: How state gets to its new subtasks; ``auto`` is resolved.
+        job: The job before the rescale.
+        workers: Workers before the rescale; None without a cluster.
+        state: The plan of the job's state; None for a job that has not committed an epoch.
+        downtime: Downtime of earlier rescales by this method; None without any.
 
     """
 
@@ -90,7 +90,7 @@ def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> Re
         return None
     newest = newest_to_plan(store, job.name)
     path = store.manifest_path(newest.lineage, newest.epoch)
-    # The stream goes on, and clean-up removes epochs that later ones replace.
+    # The job keeps running, and clean-up removes epochs that newer ones replace.
     with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
         return plan_rescale(store, newest, request.parallelism, request.max_parallelism, rewrite=method == "rewrite")
 

@@ -1,4 +1,4 @@
-"""What a rescale is asked for."""
+"""The request for a rescale."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         job: Name of the job.
-        parallelism: Subtasks after it.
-        workers: Workers after it; None leaves the cluster as it is.
+        parallelism: Subtasks after the rescale.
+        workers: Workers after the rescale; None leaves the cluster as it is.
         method: How state gets to its new subtasks.
         max_parallelism: Key groups after a rewrite; None keeps their number.
         reason: Why, for the history.
@@ -48,7 +48,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Raises:
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
-            ConfigurationError: The parameters do not fit together, or the job is to be stopped.
+            ConfigurationError: The parameters do not fit together, or the job should not run.
             RequestFailedError: A live rescale needs a live driver, and there is none.
 
         """

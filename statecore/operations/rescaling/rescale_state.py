@@ -1,4 +1,4 @@
-"""The step that gets state to another number of subtasks, by the run's rescale method."""
+"""The step that hands state over to another number of subtasks, by the run's rescale method."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ REWRITE_TIMEOUT_S = 7_200.0
 
 @dataclass(kw_only=True)
 class RescaleState(Step):
-    """Gets state to its new subtasks.
+    """Hands state over to its new subtasks.
 
     - ``by_reference``: gives the savepoint's files to the new subtasks; no byte of state is read or copied.
-    - ``rewrite``: a Spark job writes all state anew, which also changes max parallelism.
+    - ``rewrite``: a Spark job rewrites all state, also for another max parallelism.
     - ``live``: the running driver adopts the new parallelism between two epochs.
 
     The result is the path of the new manifest in the job's store; None for ``live``.
@@ -48,7 +48,7 @@ class RescaleState(Step):
         self._rewrite: Rewrite | None = None
 
     def ask(self) -> None:
-        """Ask the driver, for a live rescale; its successor, if it died in an earlier attempt."""
+        """For a live rescale, ask the driver; a retry asks its successor if the driver died."""
         run = self.required_run()
         if run.method == "live":
             self.request_id = self._live_request(run)
@@ -77,7 +77,7 @@ class RescaleState(Step):
             self._rewrite.kill()
 
     def patience_ms(self) -> int:
-        """Return how long the epoch that runs may take: a live rescale happens between two epochs."""
+        """Return how long the epoch in flight may take: a live rescale happens between two epochs."""
         return patience_ms(self.change.catalog, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:

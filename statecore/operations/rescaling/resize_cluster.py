@@ -20,7 +20,7 @@ class GrowCluster(Step):
     expected = "all workers ready"
 
     def __post_init__(self) -> None:
-        """Start counting complaints anew in this process."""
+        """Each process counts the supervisor's messages itself."""
         self._resizing = Resizing()
 
     def ask(self) -> None:

@@ -52,7 +52,7 @@ class Restart(Step):
             )
 
     def look(self) -> Finding:
-        """Look for the new driver; a restart loop is not waited out, because ``verify`` would refuse it."""
+        """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""
         found = find_driver(self.change.catalog, self.change.job, self.after)
         if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
             return dataclasses.replace(found, status=Status.REFUSED)
@@ -60,7 +60,7 @@ class Restart(Step):
 
 
 def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
-    """Look whether a generation after ``after`` runs; the failure of one fails the wait, also if it has a successor."""
+    """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
     newer = [each for each in catalog.generations(job, limit=_GENERATIONS) if each.generation > after]
     for each in newer:
         if each.state == "failed":

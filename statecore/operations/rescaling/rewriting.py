@@ -1,4 +1,4 @@
-"""The Spark job that writes a savepoint's state anew, as a program of its own on the job's Spark."""
+"""The Spark job that rewrites a savepoint's state, as a separate program on the job's Spark."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _END_S = 10.0
 class Rewrite:
     """Submits the rewrite of a savepoint, given by its URL, with the job's master and Spark configuration.
 
-    The job's driver has stopped, so its executors are free. A rewrite whose caller was killed may still succeed: its
-    savepoint, in the same store, is then found by its name.
+    The job's driver has stopped, so its executors are free. A rewrite whose caller was killed may still succeed: then a
+    retry finds its savepoint by name in the same store.
     """
 
     def __init__(self, job: JobRecord, savepoint: str, name: str, parallelism: int, max_parallelism: int) -> None:
@@ -35,7 +35,7 @@ class Rewrite:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, timeout_s: float, change: Change) -> None:
-        """Run it to its end, log its output, and keep the change's lease meanwhile.
+        """Run the rewrite to its end, log its output, and renew the change's lease meanwhile.
 
         Raises:
             StepFailedError: It failed, or took longer than ``timeout_s``.
@@ -79,7 +79,7 @@ class Rewrite:
             )
 
     def kill(self) -> None:
-        """End the program and all that it started; asked first, Spark gives its executors back."""
+        """End the program and all processes that it started; after SIGTERM, Spark can release its executors."""
         if self._process is None:
             return
         if self._process.poll() is None:

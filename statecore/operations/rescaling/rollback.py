@@ -1,4 +1,4 @@
-"""What follows a change that failed: the job goes back to what it was."""
+"""The step after a failed change: it restores the job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from statecore.snapshot.checkpoints import CheckpointStore
 
 @dataclass(kw_only=True)
 class Rollback(Step):
-    """Restores what the job was when its lease was taken, from its newest epoch.
+    """Restores the job as it was when its lease was taken, from its newest epoch.
 
-    The last step of a change gives the lease back, so a run that still has it did not get there. The result is what
+    The last step of a change gives the lease back, so a run that still has it did not complete. The result says what
     failed and what was done about it; the recorded run keeps it, too.
 
     Attributes:
@@ -39,7 +39,7 @@ class Rollback(Step):
         """Roll back only a run that still has its lease."""
         run = self.change.run()
         if run is not None and run.state == "done":
-            # Its last step was killed before it gave the lease back; the job has become what was wanted.
+            # Its last step was killed before it gave the lease back; the change itself is complete.
             self.change.catalog.release_lease(self.change.job, self.change.run_id)
         if self.has_lease():
             return None
@@ -48,11 +48,11 @@ class Rollback(Step):
         return Finding(Status.DONE, f"nothing left to roll back: {run.error}", run.error)
 
     def noting(self) -> AbstractContextManager[None]:
-        """Keep the error that is rolled back, whatever becomes of the rollback."""
+        """Keep the error of the change, even if the rollback fails."""
         return nullcontext()
 
     def hold_lease(self) -> None:
-        """Do nothing: ``end`` finds out whether the lease is still there."""
+        """Do nothing: ``end`` checks whether the run still has its lease."""
 
     def ask(self) -> None:
         """Restore the job's definition; the supervisor starts it from its newest epoch."""
@@ -79,15 +79,15 @@ class Rollback(Step):
         return said
 
     def end(self) -> str | None:
-        """Finish; another run's lease is left alone."""
+        """Finish, if the run still has its lease."""
         if not self.has_lease():
             run = self.change.run()
             return None if run is None else run.error
         return self.finish()
 
     def give_up(self, error: Exception) -> str:
-        """Leave the job to the supervisor, which goes on trying to start it; return what to report."""
-        self.outcome = f"rolled back, but no driver runs yet: {error}; the supervisor goes on trying"
+        """Leave the job to the supervisor, which keeps trying to start it; return the report."""
+        self.outcome = f"rolled back, but no driver runs yet: {error}; the supervisor keeps trying"
         said = f"{_failure(self.change.run())}; {self.outcome}"
         self._end_run(said)
         return said
@@ -111,10 +111,10 @@ class Rollback(Step):
             newest = CheckpointStore.at(job.store).newest()
             epoch = "no epoch" if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
         except StatecoreError as error:
-            # The job is restored; a store that is away must not keep the run from its end.
-            epoch = f"its newest epoch, which cannot be named now: {error}"
+            # The job is restored; an unreachable store must not keep the run from ending.
+            epoch = f"its newest epoch, which cannot be read now: {error}"
         workers = "" if before is None or before.workers is None else f" and {before.workers} workers"
-        return f"job {job.name!r} was rolled back to parallelism {job.parallelism}{workers}, and goes on from {epoch}"
+        return f"job {job.name!r} was rolled back to parallelism {job.parallelism}{workers}, and resumes from {epoch}"
 
 
 def _failure(run: RescaleRunRecord | None) -> str:

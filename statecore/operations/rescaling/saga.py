@@ -1,4 +1,4 @@
-"""Which steps a change has, and how often each is tried."""
+"""The steps of a rescale, and the number of retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statecore.operations.rescaling.upgrade import BeginUpgrade
 from statecore.operations.rescaling.verify import Verify
 
 RETRIES = 2
-"""How often a step that failed is tried again, if another attempt may succeed."""
+"""How often a failed step is retried, if another attempt may succeed."""
 RETRY_DELAY = timedelta(seconds=5)
 
 WAITING_STEPS: Mapping[str, type[Step]] = {
@@ -36,7 +36,7 @@ WAITING_STEPS: Mapping[str, type[Step]] = {
         StartJob,
     )
 }
-"""The steps that may wait, by class name: another process can go on waiting for them."""
+"""The steps that may wait, by class name: another process can continue the wait."""
 
 
 def rescale_steps(change: Change, request: RescaleRequest, rewrite_timeout_s: float) -> list[Step]:

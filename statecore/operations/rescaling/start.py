@@ -16,8 +16,8 @@ from statecore.operations.resizing import check_workers
 class StartJob(Step):
     """Has the supervisor run a job from its newest epoch, and waits until its driver runs.
 
-    A job that runs goes on; its parallelism is for ``rescale`` to change. A start that fails is not undone: the
-    supervisor retries, as after a crash.
+    A running job keeps its parallelism; ``rescale`` changes it. A failed start is not undone: the supervisor keeps
+    trying, as after a crash.
 
     Attributes:
         parallelism: Subtasks; None as before.
@@ -35,7 +35,7 @@ class StartJob(Step):
     after: int = 0
 
     def begin(self) -> None:
-        """Begin; the lease is held only while the wish is recorded."""
+        """Begin; only ``ask`` needs the lease."""
 
     def hold_lease(self) -> None:
         """Do nothing: ``ask`` takes the lease and gives it back."""
@@ -54,7 +54,7 @@ class StartJob(Step):
             change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
             self._record()
         finally:
-            # Also the lease of an attempt that was killed: its expiry would stop the job again.
+            # Release the lease of a killed attempt, too: its expiry would stop the job again.
             change.catalog.release_lease(change.job, change.run_id)
 
     def look(self) -> Finding:

@@ -1,8 +1,8 @@
-"""What all steps of a change share.
+"""The base class of all steps of a change.
 
-A step asks for something, looks until it is there, and finishes. Each of the three is idempotent: a step that is tried
-again finds in the catalog, under the id of its run, what an earlier attempt did. How to wait between two looks is up to
-the caller: a shell sleeps, an Airflow task defers to a trigger.
+A step asks for something, looks until it is there, and finishes. All three are idempotent: a retried step finds in the
+catalog, under the id of its run, what an earlier attempt did. The caller decides how to wait between two looks: a shell
+sleeps, an Airflow task defers to a trigger.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from statecore.operations.rescaling.finding import Finding, Status
 
 @dataclass(kw_only=True)
 class Step:
-    """One step; subclasses add what they need to know as fields that JSON can carry.
+    """One step; subclasses add their arguments as fields that JSON can hold.
 
     Attributes:
-        name: As it stands in the recorded run, and as the id of Airflow's task.
+        name: Name in the recorded run, and id of Airflow's task.
         methods: The rescale methods that need this step; others skip it.
         holds_lease: Whether the change keeps its lease while it waits.
         expected: What the step waits for, for an error message.
@@ -42,7 +42,7 @@ class Step:
         """Hold the lease, or say that there is nothing to do.
 
         Returns:
-            Why there is nothing to do; None to go on with ``ask``.
+            Why there is nothing to do; None to continue with ``ask``.
 
         """
         run = self.change.run()
@@ -59,11 +59,11 @@ class Step:
         """Record what is wanted."""
 
     def look(self) -> Finding:
-        """Look once, at the catalog alone."""
+        """Look once whether the step is done."""
         return Finding(Status.DONE, "nothing to wait for")
 
     def observe(self) -> Finding:
-        """Look once; a catalog that is away now may be back before the caller's limit."""
+        """Look once; keep waiting if the catalog cannot be reached now."""
         try:
             return self.look()
         except CatalogError as error:
@@ -72,7 +72,7 @@ class Step:
             return Finding(Status.WAITING, str(error))
 
     def timed_out(self, last: Finding) -> Finding:
-        """Return what it means that the last look, at the caller's limit, still found the step waiting."""
+        """Return the finding for a step that still waits at the caller's limit, after this last look."""
         newest = self.change.catalog.newest_generation(self.change.job)
         log = "" if newest is None else f" ({newest.log_path})"
         return Finding(
@@ -96,7 +96,7 @@ class Step:
         return result
 
     def cancel(self) -> None:
-        """End what ``finish`` has started in another process."""
+        """End the process that ``finish`` has started."""
 
     def hold_lease(self) -> None:
         """Renew the lease.
@@ -108,7 +108,7 @@ class Step:
         self.change.renew_lease()
 
     def patience_ms(self) -> int:
-        """Return how long to wait in any case, whatever limit the caller has."""
+        """Return how long to wait at least, even if the caller's limit is shorter."""
         return 0
 
     def noting(self) -> AbstractContextManager[None]:
@@ -125,7 +125,7 @@ class Step:
         return None
 
     def fields(self) -> dict[str, Any]:
-        """Return what makes this step again in another process, beside the change."""
+        """Return the arguments, besides the change, that recreate this step in another process."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "change"}
 
     def required_run(self) -> RescaleRunRecord:

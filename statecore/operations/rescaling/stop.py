@@ -17,12 +17,12 @@ from statecore.operations.verification import patience_ms
 class StopWithSavepoint(Step):
     """Stops the job's driver and leaves a savepoint; its result is the path of the savepoint's manifest in the store.
 
-    Without a live driver the step itself makes the savepoint, from the newest committed epoch. A job that was stopped
-    before, or has not committed an epoch, can be stopped for good without one: the result is None then.
+    Without a live driver the step itself takes the savepoint, from the newest committed epoch. A job that was stopped
+    before, or has not committed an epoch, can be stopped for good without a savepoint; the result is then None.
 
     Attributes:
-        reason: Why, kept with the savepoint.
-        for_good: Whether the job stays stopped: this is the last step then, and gives the lease back.
+        reason: Reason, kept with the savepoint.
+        for_good: Whether the job stays stopped; this is then the last step, and gives the lease back.
         request_id: The request to the driver.
 
     """
@@ -36,7 +36,7 @@ class StopWithSavepoint(Step):
     request_id: int | None = None
 
     def hold_lease(self) -> None:
-        """Renew the lease; a job that an earlier attempt has stopped for good has none any more."""
+        """Renew the lease, unless an earlier attempt has stopped the job for good."""
         if not self._is_stopped_for_good():
             super().hold_lease()
 
@@ -78,7 +78,7 @@ class StopWithSavepoint(Step):
 
     def _savepoint(self) -> str | None:
         change, request = self.change, self._request()
-        # A driver may have answered and died before it recorded its end. A silent one that wakes up finds itself ended.
+        # A driver may have answered and died before it recorded its end. A silent one that wakes up finds it recorded.
         change.catalog.fail_lost_generation(change.job)
         if request.state == "done" and request.result is not None:
             savepoint: str | None = request.result["savepoint"]
@@ -103,11 +103,11 @@ class StopWithSavepoint(Step):
         return None if run is None else run.savepoint
 
     def _is_stopped_for_good(self) -> bool:
-        """Tell whether an earlier attempt did everything: the request is answered, and the lease was given back."""
+        """Tell whether an earlier attempt did everything: it answered the request and gave the lease back."""
         catalog = self.change.catalog
         if not self.for_good or catalog.lease(self.change.job) is not None:
             return False
-        # A run that has lost its lease must not ask the driver of a job that runs again to stop.
+        # A run that has lost its lease must not stop a job that runs again.
         if catalog.job(self.change.job).desired_state != "stopped":
             return False
         error = "the run that asked has lost its lease"
@@ -123,10 +123,10 @@ class StopWithSavepoint(Step):
         return request
 
     def _pin_newest_epoch(self, request: RequestRecord) -> str:
-        """Make a savepoint of the newest epoch; a generation of our own keeps the supervisor and late drivers away.
+        """Make a savepoint of the newest epoch; a claimed generation keeps the supervisor and late drivers away.
 
         Raises:
-            GenerationClaimedError: A driver has come between; look again.
+            GenerationClaimedError: A driver came first; look again.
             MissingFileError: There is no committed epoch.
 
         """
@@ -138,12 +138,12 @@ class StopWithSavepoint(Step):
             if manifest is None:
                 raise MissingFileError(
                     f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
-                    "expected one or the other to make a savepoint of; start the job and let it commit an epoch first"
+                    "expected one of them for a savepoint; start the job and let it commit an epoch first"
                 )
             change.log.info("No live driver; pinning the newest epoch %s", manifest.epoch)
             path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
             change.record_savepoint(store, manifest, path, self.reason)
-            # Answered here, or the next driver would find the request and stop.
+            # Answer the request here: otherwise the next driver would find it and stop.
             result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
             change.catalog.finish_request(request.id, result=result)
         except BaseException as error:

@@ -40,8 +40,8 @@ class BeginUpgrade(TakeLease):
             )
         if "://" not in self.artifact and not self.artifact.startswith("/"):
             raise JobDefinitionError(
-                f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers are "
-                "started elsewhere; give the whole path"
+                f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers start "
+                "elsewhere; give the absolute path"
             )
 
     def ask(self) -> None:
@@ -72,7 +72,7 @@ class BeginUpgrade(TakeLease):
 
 @dataclass(kw_only=True)
 class ReplaceArtifact(Step):
-    """Has the stopped job run the new job file from its savepoint on."""
+    """Records the new job file, with which the stopped job resumes from its savepoint."""
 
     name = "replace_artifact"
 

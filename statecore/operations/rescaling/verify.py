@@ -1,4 +1,4 @@
-"""The last step of a change: is the job healthy?"""
+"""The last step of a change: wait until the job is healthy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from statecore.operations.verification import Verification, patience_ms
 class Verify(Step):
     """Waits until the job is healthy at the new parallelism, then ends the run and gives the lease back.
 
-    ``statecore.operations.health`` says what healthy is. A job with long epochs gets more time than the caller's limit.
+    ``statecore.operations.health`` defines healthy. A job with long epochs gets more time than the caller's limit.
     """
 
     name = "verify"
     expected = "a live driver at the new parallelism that keeps up"
 
     def __post_init__(self) -> None:
-        """Only what is heard since the first look in this process counts."""
+        """Each process begins its own verification."""
         self._verification: Verification | None = None
 
     def look(self) -> Finding:
@@ -44,5 +44,5 @@ class Verify(Step):
         change.catalog.release_lease(change.job, change.run_id)
 
     def patience_ms(self) -> int:
-        """Return how long epochs and the backlog need, by how they went lately."""
+        """Return how long epochs and the backlog need, judged by recent epochs."""
         return patience_ms(self.change.catalog, self.change.job)

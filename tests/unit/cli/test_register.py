@@ -41,7 +41,7 @@ class TestJob:
         assert [word in listed.stdout for word in ("orders", "stopped", "never started")] == [True] * 3
 
         done = run("start", "orders", STATECORE_CATALOG=url)
-        assert done == (0, "orders is to run; the supervisor starts its driver\n", "")
+        assert done == (0, "orders should run; the supervisor starts its driver\n", "")
         with Catalog(url) as catalog:
             job = catalog.job("orders")
         assert (job.desired_state, job.parallelism, job.max_parallelism) == ("running", 2, 128)

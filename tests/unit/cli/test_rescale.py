@@ -45,7 +45,8 @@ def test_live_the_same_driver_goes_on_at_the_new_parallelism(
     catalog: Catalog, sized: str, running_job: Supervised
 ) -> None:
     done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--reason", "drain")
-    assert (done.returncode, done.stderr) == (0, "orders: method live; expected downtime: none, the job goes on\n")
+    expected = "orders: method live; expected downtime: none, the job keeps running\n"
+    assert (done.returncode, done.stderr) == (0, expected)
     assert done.stdout == "orders: parallelism 2 -> 4, live\n"
     assert [each.parallelism for each in catalog.generations(sized)] == [4]
     (recorded,) = catalog.rescale_runs(sized)
@@ -123,7 +124,7 @@ def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
     done = run("rescale", sized, "--parallelism", 4, "--workers", 2, "--method", "by_reference")
     assert done.returncode == 1
     *_, said, error = done.stderr.splitlines()
-    assert said == "job 'orders' was rolled back to parallelism 2 and 1 workers, and goes on from epoch 7 of lineage 1"
+    assert said == "job 'orders' was rolled back to parallelism 2 and 1 workers, and resumes from epoch 7 of lineage 1"
     assert "failed: out of memory" in error and "/logs/" in error
     wanted = catalog.job(sized)
     assert (wanted.desired_state, wanted.parallelism, wanted.start_from) == ("running", 2, None)

@@ -23,7 +23,7 @@ class TestStart:
             done = run("start", job, "--from", given, "--parallelism", "3")
             assert done == (
                 0,
-                f"orders is to run from {savepoint}/manifest.json; the supervisor starts its driver\n",
+                f"orders should run from {savepoint}/manifest.json; the supervisor starts its driver\n",
                 "",
             )
             wanted = catalog.job(job)

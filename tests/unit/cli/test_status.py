@@ -75,10 +75,10 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
         "lease manual__1, since now; expires in 59 s unless renewed",
         "last rescale manual__1: parallelism 2 -> 4, workers 1 -> 2, by_reference, under way, at resize_cluster, ",
         "(drain)",
-        "policy on, looked now: 120 rows/s [of all] arrive",
+        "policy on, evaluated now: 120 rows/s [of all] arrive",
         "last error generation 1, now: MissingFileError: found no [file] (log: /logs/1.log)",
         "log /logs/2.log",
-        "what to do manual__1 is changing the job: leave it alone until that has ended",
+        "what to do manual__1 is changing the job: leave it alone until that run has ended",
         "1 of 2 workers of local are ready",
     ):
         assert part in told, f"{part}\n{done.stdout}"
@@ -249,7 +249,7 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
 def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing) -> None:
     policy = catalog.set_policy("orders", {"max_parallelism": 8})
     assert advice(later(healthy, 200_000, policy=policy)) == advice(later(healthy, 200_000))
-    assert "has not looked at the job for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
+    assert "was not evaluated for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
     off = dataclasses.replace(policy, enabled=False)
     assert advice(later(healthy, 310_000, policy=off)) == advice(later(healthy, 310_000))
 

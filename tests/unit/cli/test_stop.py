@@ -63,7 +63,7 @@ class TestStop:
         assert catalog.job(job).desired_state == "stopped"
         committed(store)
         again = run("stop", job).stderr
-        assert again.startswith("orders was stopped before") and "goes on from epoch 7 of lineage 1" in again
+        assert again.startswith("orders was stopped before") and "resumes from epoch 7 of lineage 1" in again
 
     def test_a_driver_that_was_silent_and_wakes_up_finds_itself_replaced(
         self, url: str, job: str, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +128,6 @@ class TestStop:
         catalog.set_desired(job, state="running")
         catalog.claim_generation(job, log_path="/logs/1.log")
         done = run("stop", job, "--timeout", "0.1")
-        assert_refused(done, "orders is to stop", "request pending", "/logs/1.log")
+        assert_refused(done, "orders should stop", "request pending", "/logs/1.log")
         # It may still come to it.
         assert catalog.next_request(job) is not None

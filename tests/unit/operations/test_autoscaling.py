@@ -149,10 +149,10 @@ def test_rows_of_a_file_are_counted_within_one_generation(catalog: Catalog, cloc
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("stopped", "is not to run"),
+        ("stopped", "should not run"),
         ("silent", "no live driver"),
-        ("leased", "manual-7 has the lease"),
-        ("wanted", "parallelism 4 is wanted"),
+        ("leased", "manual-7 holds the lease"),
+        ("wanted", "at the desired parallelism 4"),
         ("new", "no epoch yet"),
     ],
 )

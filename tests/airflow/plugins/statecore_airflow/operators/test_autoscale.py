@@ -175,7 +175,7 @@ def test_a_held_lease_refuses_a_decision_before_or_after_its_run_began_and_is_no
     catalog.acquire_lease(policy, "manual-7", 60_000)
     carry_out(first).execute(FakeTask().context)
     refused = catalog.decision(first.id)
-    assert (refused.state, refused.outcome) == ("refused", "manual-7 has the lease on the job")
+    assert (refused.state, refused.outcome) == ("refused", "manual-7 holds the lease on the job")
     catalog.release_lease(policy, "manual-7")
     second = decide(catalog, policy)
     catalog.claim_decision(second.id, run_of(second))

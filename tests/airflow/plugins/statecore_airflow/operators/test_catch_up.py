@@ -262,7 +262,7 @@ def test_where_nobody_can_tell_what_waits_the_lag_alone_decides(catalog: Catalog
     ("rows", "params", "said"),
     [
         (5_000, {}, "5,000 rows wait"),
-        (None, {}, "no source of job 'flights' that tells what waits"),
+        (None, {}, "no source of job 'flights' that reports its backlog"),
         (50, {"hold_seconds": 999}, "under the limits"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
         rescale(job, method=method, **OUT)
     said = roll_back(job)
     assert said is not None and f"step {point.partition('@')[0]} failed: " in said
-    assert "was rolled back to parallelism 2 and 1 workers, and goes on from epoch" in said
+    assert "was rolled back to parallelism 2 and 1 workers, and resumes from epoch" in said
     assert state_of(catalog, job) == ("running", 2, 1)
     assert catalog.job(job).start_from is None
     newest = catalog.newest_generation(job)
@@ -201,7 +201,7 @@ def test_a_rollback_ends_although_storage_is_away(
         raise StorageError("found no answer")
 
     monkeypatch.setattr(CheckpointStore, "newest", newest)
-    assert "cannot be named now: found no answer" in str(roll_back(job))
+    assert "cannot be read now: found no answer" in str(roll_back(job))
     assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
 
 

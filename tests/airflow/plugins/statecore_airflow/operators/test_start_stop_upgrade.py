@@ -174,7 +174,7 @@ def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
     with pytest.raises(AirflowException, match="colour"):
         upgrade(job, job_file)
     said = str(roll_back(job, "upgrade"))
-    assert "colour" in said and "goes on from epoch" in said
+    assert "colour" in said and "resumes from epoch" in said
     # The new file may have committed an epoch with state that the old one does not declare.
     assert (catalog.job(job).artifact, catalog.job(job).allow_non_restored_state) == ("flights.py", True)
     assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]

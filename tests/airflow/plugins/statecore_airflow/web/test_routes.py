@@ -165,7 +165,7 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
     advice = {job["name"]: job["advice"] for job in jobs}
     assert "db:5432 refusing" in jobs[0]["error"] and "if that one fails too, read" in advice["orders"][0]
     assert "no heartbeat" in jobs[1]["error"] and "supervisor" in advice["sessions"][0]
-    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that has ended"
+    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that run has ended"
     assert jobs[2]["lease"]["page"] == "dags/rescale/runs/manual__payments"
     told = jobs[3]
     assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
