@@ -1,1 +1,1 @@
-"""Real jobs a reader can run."""
+"""Real jobs that a reader can run."""

@@ -1,9 +1,9 @@
-"""Payments leave in batches; payments that wait for a full batch are operator state.
+"""Payments leave in batches; operator state holds the payments that wait for a full batch.
 
     python -m examples.buffering_sink
 
-Flink's page on operator state tells this story with its ``BufferingSink``. The stream has no keys, so what waits
-belongs to the subtask. It stands in a list state whose elements are split among the subtasks when their number changes.
+This is the ``BufferingSink`` of Flink's page on operator state. The stream has no keys, so waiting payments belong to
+the subtask. A list state holds them, and a rescale splits its elements among the new subtasks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Payment(NamedTuple):
 
 
 Batch = tuple[list[Payment]]
-"""One column, an array: what a batch is in the output."""
+"""A batch in the output: one column, an array."""
 
 
 class BufferingSink(ProcessFunction, CheckpointedFunction):
-    """Gathers payments and yields them in batches.
+    """Collects payments and yields them in batches.
 
     Args:
         threshold: Payments in a batch.
@@ -45,30 +45,30 @@ class BufferingSink(ProcessFunction, CheckpointedFunction):
         self._buffered: list[Payment] = []
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Take up the payments that wait in this subtask; there are none in a job's first epoch."""
+        """Restore the payments that wait in this subtask; there are none in a job's first epoch."""
         self._state = context.operator_state_store.get_list_state(BUFFERED)
         self._buffered = [Payment(*payment) for payment in self._state.get()]
 
     def process_element(self, value: Payment, ctx: ProcessContext) -> Iterator[Batch]:
         """Add a payment, and yield the batches that are full."""
         self._buffered.append(value)
-        # More than one after a rescale has joined the buffers of several subtasks.
+        # There may be several after a rescale has merged the buffers of several subtasks.
         while len(self._buffered) >= self._threshold:
             yield (self._buffered[: self._threshold],)
             del self._buffered[: self._threshold]
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Keep the payments that still wait."""
+        """Save the payments that still wait."""
         self._state.update(self._buffered)
 
 
 class Buffers:
-    """All subtasks of ``BufferingSink``, side by side; payments are dealt out in turn.
+    """All subtasks of ``BufferingSink``, side by side; they get the payments in turn.
 
     Args:
         threshold: Payments in a batch.
         parallelism: Number of subtasks.
-        restore_from: Snapshots of the subtasks before, however many they were.
+        restore_from: Snapshots of the previous subtasks, at any parallelism.
 
     """
 
@@ -87,16 +87,16 @@ class Buffers:
         self._next = cycle(self.subtasks)
 
     def process(self, payments: Sequence[Payment]) -> None:
-        """Deal payments out."""
+        """Distribute payments among the subtasks."""
         for payment in payments:
             next(self._next).process(payment)
 
     def batches(self) -> list[list[Payment]]:
-        """Return the batches that were full so far."""
+        """Return the full batches so far."""
         return [batch for subtask in self.subtasks for (batch,) in subtask.output]
 
     def waiting(self) -> list[list[Payment]]:
-        """Return what waits in each subtask."""
+        """Return the payments that wait in each subtask."""
         return [
             [Payment(*payment) for payment in taken.operator[BUFFERED.name].elements] for taken in self._snapshots()
         ]
@@ -110,14 +110,14 @@ class Buffers:
 
 
 def main() -> None:
-    """Tell the story: 23 payments in batches of four, at two, three and one subtasks."""
+    """Process 23 payments in batches of four, at two, three and one subtasks."""
     console = Console(highlight=False, soft_wrap=True)
     payments = [Payment(number, 100 * number) for number in range(1, 24)]
     buffers = Buffers(threshold=4, parallelism=2)
     for parallelism, some in [(2, payments[:13]), (3, payments[13:17]), (1, payments[17:])]:
         if len(buffers.subtasks) != parallelism:
             buffers = buffers.rescaled(parallelism)
-            console.print(f"rescale to {parallelism}: what waited is dealt out anew")
+            console.print(f"rescale to {parallelism}: waiting payments are redistributed")
             _print_waiting(console, buffers)
         buffers.process(some)
         console.print(f"payments {some[0].number} to {some[-1].number} at parallelism {parallelism}")

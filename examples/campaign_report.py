@@ -1,18 +1,18 @@
-"""Job file: impressions, clicks and spend per campaign and hour, from events that come up to seven days late.
+"""Job file: impressions, clicks and spend per campaign and hour, from events that arrive up to seven days late.
 
     python -m examples.campaign_report [seed]
 
-runs a generated week through the harness, with a rescale in the middle, and prints what the corrections changed.
+runs a generated week through the harness, with a rescale in the middle, and prints the effect of the corrections.
 
-An hour is reported when the watermark passes its end, and again for every event that comes later, for seven days. Each
-row is the whole report of its hour, not a difference. So the newest row of an hour is the one that counts, and
-``revision`` says which that is: the number of events the row was made from, which grows with every row of the hour.
-``final_figures`` takes those rows; over the published table the same is, in SQL ::
+An hour is reported when the watermark passes its end, and again for every later event, for seven days. Each row is the
+whole report of its hour, not a difference, so only the newest row of an hour counts. ``revision`` identifies it: the
+number of events behind the row, which grows with every row of the hour. ``final_figures`` selects these rows; in SQL,
+over the published table ::
 
     SELECT campaign, hour, max_by(struct(impressions, clicks, spend), revision).* FROM reports GROUP BY campaign, hour
 
-An hour is final when the watermark is seven days past its end. Events that come after that change nothing that was
-paid for already; they go to the side output ``late``, for somebody to look at.
+An hour is final when the watermark is seven days past its end. Later events change nothing that was already paid for;
+they go to the side output ``late``, for inspection.
 
 Settings of the job: ``input`` and ``output`` are directories.
 """
@@ -61,7 +61,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(NamedTuple):
-    """A record: an impression or a click, and what the advertiser pays for it."""
+    """A record: an impression or a click, and its price for the advertiser."""
 
     campaign: str
     viewed_at: datetime
@@ -90,7 +90,7 @@ class Figures(NamedTuple):
 
 
 class AddUp(AggregateFunction):
-    """Adds events to figures without rounding: spend is a decimal from end to end."""
+    """Adds events to figures without rounding: spend stays a decimal throughout."""
 
     def create_accumulator(self) -> Figures:
         """Return zeros."""
@@ -121,10 +121,10 @@ FIGURES = AggregatingStateDescriptor(
 
 
 class ReportRow(ProcessWindowFunction):
-    """Makes the row of a campaign and hour."""
+    """Produces the row of a campaign and hour."""
 
     def process(self, key: tuple[Any, ...], context: WindowContext, elements: Iterable[Figures]) -> Iterator[Report]:
-        """Yield the hour's figures as they are now."""
+        """Yield the hour's current figures."""
         (campaign,) = key
         for impressions, clicks, spend, events in elements:
             hour = EPOCH + timedelta(milliseconds=context.window.start)
@@ -183,8 +183,8 @@ class Arrival:
 def generated_week(seed: int, events: int = 6_000) -> list[Arrival]:
     """Return events of one week in order of arrival.
 
-    Most come within minutes; a fifth hours or days late, up to exactly seven days; one in a hundred later than eight.
-    When the week is over, an event an hour of a campaign ``house`` lets event time go on.
+    Most arrive within minutes; a fifth arrive hours or days late, up to exactly seven days; one in a hundred arrives
+    more than eight days late. After the week, one event per hour of a campaign ``house`` advances event time.
     """
     chosen = random.Random(seed)  # noqa: S311 - repeatable, not secret
     monday = datetime(2026, 3, 2, tzinfo=UTC)
@@ -216,8 +216,8 @@ class Reporter:
     """All subtasks of the job, side by side.
 
     Args:
-        parallelism: How many.
-        restore_from: Snapshots of the subtasks before, however many they were.
+        parallelism: Number of subtasks.
+        restore_from: Snapshots of the previous subtasks, at any parallelism.
 
     """
 
@@ -235,7 +235,7 @@ class Reporter:
         ]
 
     def process(self, epochs: Iterable[Sequence[Event]]) -> None:
-        """Process epochs; after each one the watermark follows the newest event and never goes back."""
+        """Process epochs; after each one the watermark follows the newest event and never moves back."""
         for events in epochs:
             for event in events:
                 self._owner(event.campaign).process(event, _ms(event.viewed_at))
@@ -264,7 +264,7 @@ def run(arrivals: Sequence[Arrival], parallelism: int, then: int) -> tuple[list[
     """Process arrivals in epochs of an hour, with a rescale after half of the epochs.
 
     Returns:
-        All rows of the report, and the events that came too late.
+        All rows of the report, and the events that arrived too late.
 
     """
     epochs = list(_epochs(arrivals))
@@ -291,7 +291,7 @@ def corrections_table(reports: Sequence[Report], hours: int) -> Table:
     for report in reports:
         rows.setdefault((report.campaign, report.hour), []).append(report)
     most = sorted(rows.items(), key=lambda item: (-len(item[1]), item[0]))[:hours]
-    table = Table(title="Hours that were corrected most: first row -> row that counts", title_justify="left")
+    table = Table(title="Most corrected hours: first row -> final row", title_justify="left")
     table.add_column("campaign")
     table.add_column("hour (UTC)")
     for heading in ("rows", "impressions", "clicks", "spend"):
@@ -311,7 +311,7 @@ def corrections_table(reports: Sequence[Report], hours: int) -> Table:
 
 
 def main(seed: int = 1) -> None:
-    """Run a week and print what the corrections changed."""
+    """Run a week and print the effect of the corrections."""
     console = Console(highlight=False, soft_wrap=True)
     arrivals = generated_week(seed)
     reports, late = run(arrivals, parallelism=2, then=3)

@@ -1,6 +1,6 @@
 """Job file: running delays per aircraft, alerts on aircraft that stay late, and rejects.
 
-Settings: ``input`` and ``output`` are directories; ``max_files_per_epoch`` bounds what one epoch reads.
+Settings: ``input`` and ``output`` are directories; ``max_files_per_epoch`` limits the files that one epoch reads.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ REJECTS_TOGETHER = 100
 
 
 class FlightDelays(KeyedProcessFunction, CheckpointedFunction):
-    """Per tail number: legs flown, delay minutes, the last arrival delays, an alert on a late row of legs."""
+    """Per tail number: legs flown, delay minutes, the last arrival delays, an alert on a run of late legs."""
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Take up the rejects that wait in this subtask."""
+        """Restore the rejects that wait in this subtask."""
         self._reject_buffer = context.operator_state_store.get_list_state(REJECT_BUFFER)
         self._rejects = list(self._reject_buffer.get())
 
@@ -56,7 +56,7 @@ class FlightDelays(KeyedProcessFunction, CheckpointedFunction):
         self._last_delays = ctx.get_list_state(LAST_DELAYS)
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[tuple[Any, ...]]:
-        """Count a flown leg, and yield an alert if it completes a late row; anything else is a reject."""
+        """Count a flown leg, and yield an alert if it completes a run of late legs; any other flight is a reject."""
         reason = reject_reason(value)
         if reason is not None:
             self._reject(value, reason, ctx)
@@ -70,14 +70,14 @@ class FlightDelays(KeyedProcessFunction, CheckpointedFunction):
             yield value.tailnum, value.sched_dep, value.carrier, value.flight, value.origin, delays
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Keep the rejects that still wait."""
+        """Save the rejects that still wait."""
         self._reject_buffer.update(self._rejects)
 
     def _reject(self, value: Any, reason: str, ctx: ProcessContext) -> None:
         self._rejects.append(
             (value.tailnum, value.sched_dep, value.carrier, value.flight, value.origin, value.dest, reason)
         )
-        # A rescale can join the buffers of several subtasks, so there may be more than the limit.
+        # A rescale can merge the buffers of several subtasks, so there may be more than the limit.
         if len(self._rejects) >= REJECTS_TOGETHER:
             for reject in self._rejects:
                 ctx.output(REJECTS, reject)
@@ -85,7 +85,7 @@ class FlightDelays(KeyedProcessFunction, CheckpointedFunction):
 
 
 def reject_reason(flight: Any) -> str | None:
-    """Return why the flight cannot be counted, or None for a flown leg; the first reason that fits wins."""
+    """Return why the flight cannot be counted, or None for a flown leg; the first matching reason wins."""
     if flight.tailnum is None:
         return "no tail number"
     if flight.dep_time is None:

@@ -1,7 +1,7 @@
 """JVM options for processes that live for minutes: startup time counts, not peak speed.
 
-``scripts.archive_classes`` writes an archive of Spark's classes, parsed and verified, beside the packages it was made
-from; a JVM that maps it starts sooner. Another Java leaves it alone.
+``scripts.archive_classes`` writes an archive of Spark's classes, parsed and verified, beside the packages; a JVM that
+maps it starts faster. Another version of Java ignores it.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
-# An option that names a missing archive costs time: Java then skips its own archive as well.
+# Naming a missing archive costs time: Java then skips its default archive as well.
 QUICK_START = f"{QUICK} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else QUICK

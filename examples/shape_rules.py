@@ -1,10 +1,10 @@
-"""Pairs of items of one color whose shapes come in the order of a rule, while rules come and change.
+"""Finds pairs of items of one color whose shapes arrive in the order of a rule, while rules arrive and change.
 
     python -m examples.shape_rules
 
-Flink's page on the broadcast state pattern tells this story: items are keyed by color, rules are broadcast. The rules
-stand in broadcast state, a copy in every subtask; items that wait for their second half stand in keyed map state. Both
-survive a rescale, each in its own way. (A job on Spark cannot connect two streams yet; the harness can.)
+This is the example of Flink's page on the broadcast state pattern: items are keyed by color, rules are broadcast.
+Broadcast state holds the rules, with a copy in every subtask; keyed map state holds the items that wait for their
+second half. Both survive a rescale. (This example runs on the harness; in a job, ``connect`` connects the streams.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A pair that a rule asks for: the numbers of both items."""
+    """A pair that matches a rule: the numbers of both items."""
 
     rule: str
     color: str
@@ -50,7 +50,7 @@ class Match(NamedTuple):
 
 
 class ShapeRules(KeyedBroadcastProcessFunction):
-    """Pairs an item with the items of its color that wait for it; paired items wait no longer."""
+    """Pairs an item with the waiting items of its color; paired items no longer wait."""
 
     def open(self, ctx: RuntimeContext) -> None:
         """Get the waiting items of each rule."""
@@ -69,7 +69,7 @@ class ShapeRules(KeyedBroadcastProcessFunction):
             self._keep(name, waiting)
 
     def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext) -> None:
-        """Take a rule; items that waited under its former version are dropped."""
+        """Store a rule; drop the items that waited under its previous version."""
 
         def drop(_: tuple[str], waiting: MapState) -> None:
             waiting.remove(rule.name)
@@ -90,8 +90,8 @@ class Matcher:
     """All subtasks of ``ShapeRules``, side by side.
 
     Args:
-        parallelism: How many.
-        restore_from: Snapshots of the subtasks before, however many they were.
+        parallelism: Number of subtasks.
+        restore_from: Snapshots of the previous subtasks, at any parallelism.
 
     """
 
@@ -166,12 +166,12 @@ def tell(console: Console, matcher: Matcher, events: Sequence[Rule | Item]) -> N
 
 
 def main() -> None:
-    """Tell the story: two subtasks, a rescale while items wait, three subtasks, a rule replaced."""
+    """Run with two subtasks, rescale to three while items wait, then replace a rule."""
     console = Console(highlight=False, soft_wrap=True)
     console.print("two subtasks")
     matcher = Matcher(2)
     tell(console, matcher, BEFORE)
-    console.print("rescale: three subtasks; colors move with what waits under them, everybody has the rules")
+    console.print("rescale: three subtasks; colors move with their waiting items, every subtask has the rules")
     tell(console, matcher.rescaled(3), AFTER)
 
 

@@ -5,7 +5,7 @@ Each message has three parts: what was found, what was expected, what to do.
 ```text
     StatecoreError
     ├── ConfigurationError            a setting, argument or job file is wrong
-    │   ├── MissingExtraError         a package is missing that an extra of statecore installs
+    │   ├── MissingExtraError         a package of one of statecore's extras is missing
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
@@ -19,8 +19,8 @@ Each message has three parts: what was found, what was expected, what to do.
     ├── RedistributionError           state handles that cannot be given to new subtasks
     │   └── MaxParallelismError       max parallelism differs; needs the rewrite method
     ├── StorageError                  files
-    │   ├── MissingFileError          a referenced file is not there
-    │   ├── CorruptFileError          size or checksum differ from the manifest
+    │   ├── MissingFileError          a referenced file does not exist
+    │   ├── CorruptFileError          size or checksum differs from the manifest
     │   ├── ForeignFileError          a savepoint's folder holds a file that the savepoint does not name
     │   ├── AlreadyExistsError        put-if-absent lost
     │   ├── SavepointInUseError       a job or a reader still needs the savepoint
@@ -31,16 +31,16 @@ Each message has three parts: what was found, what was expected, what to do.
     │   └── CommitForbiddenError      the job is stopping
     ├── SinkError                     a sink cannot take the rows of a committed epoch
     ├── CatalogError                  control plane
-    │   ├── CatalogSchemaError        the tables are of another release, or missing
+    │   ├── CatalogSchemaError        the tables belong to another release, or are missing
     │   ├── UnknownJobError           no such job
     │   ├── UnknownClusterError       no such cluster
     │   ├── UnknownRecordError        no such generation, request or rescale run
     │   ├── GenerationClaimedError    the job has a live driver
     │   └── LeaseHeldError            another run is changing this job
-    ├── ClusterError                  a cluster cannot be resized or does not get ready
+    ├── ClusterError                  a cluster cannot be resized or does not become ready
     ├── UnhealthyJobError             a job that was changed will not become healthy
-    ├── RequestFailedError            a driver could not do what it was asked
-    └── StepFailedError               a step of a change failed; another attempt may succeed, or not
+    ├── RequestFailedError            a driver could not carry out a request
+    └── StepFailedError               a step of a change failed; it may be retryable
 ```
 """
 
@@ -58,7 +58,7 @@ def shortened(value: object) -> str:
 
 
 class StatecoreError(Exception):
-    """Root of the tree. Catch it to catch everything that statecore raises on purpose."""
+    """Root of the tree. Catch it to catch every error that statecore raises on purpose."""
 
 
 class ConfigurationError(StatecoreError, ValueError):
@@ -66,7 +66,7 @@ class ConfigurationError(StatecoreError, ValueError):
 
 
 class MissingExtraError(ConfigurationError):
-    """A package is missing that an extra of statecore installs."""
+    """A package of one of statecore's extras is missing."""
 
 
 class InvalidParallelismError(ConfigurationError):
@@ -82,7 +82,7 @@ class JobDefinitionError(ConfigurationError):
 
 
 class FunctionError(StatecoreError):
-    """A user's function failed; the message says where and on what, the function's own error is the cause."""
+    """A user's function failed; the message says where and on what, and the function's error is the cause."""
 
 
 class StateError(StatecoreError):
@@ -122,7 +122,7 @@ class StorageError(StatecoreError):
 
 
 class MissingFileError(StorageError):
-    """A referenced file is not there."""
+    """A referenced file does not exist."""
 
 
 class CorruptFileError(StorageError):
@@ -162,11 +162,11 @@ class CommitForbiddenError(CommitError):
 
 
 class SinkError(StatecoreError):
-    """A sink cannot take the rows of a committed epoch. They stay staged, and are published when the job is back."""
+    """A sink cannot take the rows of a committed epoch. They stay staged until the restarted job publishes them."""
 
 
 class CatalogError(StatecoreError):
-    """The catalog refused, or could not be reached."""
+    """The catalog refused an operation, or could not be reached."""
 
 
 class CatalogSchemaError(CatalogError):
@@ -196,11 +196,11 @@ class GenerationClaimedError(CatalogError):
 
 
 class LeaseHeldError(CatalogError):
-    """Somebody else is rescaling this job."""
+    """Another run is changing this job."""
 
 
 class ClusterError(StatecoreError):
-    """A cluster cannot be resized or does not get ready."""
+    """A cluster cannot be resized or does not become ready."""
 
 
 class UnhealthyJobError(StatecoreError):
@@ -208,11 +208,11 @@ class UnhealthyJobError(StatecoreError):
 
 
 class RequestFailedError(StatecoreError):
-    """A driver reported that it could not do what it was asked."""
+    """A driver reported that it could not carry out a request."""
 
 
 class StepFailedError(StatecoreError):
-    """A step of a change failed; ``is_retryable`` says whether another attempt may succeed."""
+    """A step of a change failed; ``is_retryable`` says whether a retry may succeed."""
 
     def __init__(self, message: str, *, is_retryable: bool = False) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What is installed beside statecore, and how to get what is missing."""
+"""Checks the packages installed beside statecore, and names the remedy for a missing one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.errors import ConfigurationError, MissingExtraError
 
 
 def require(package: str, *, extra: str) -> None:
-    """Make sure that a package, by the name it is imported under, is installed; MissingExtraError names the extra."""
+    """Require a package, given by its import name; MissingExtraError names the extra that installs it."""
     if find_spec(package) is None:
         raise MissingExtraError(
             f"the package {package} is not installed for {sys.executable}; expected statecore with its extra "
@@ -19,12 +19,12 @@ def require(package: str, *, extra: str) -> None:
 
 
 def refuse_pyspark_client() -> None:
-    """Refuse ``pyspark-client``, which Airflow's Spark provider asks for: it overwrites files of PySpark."""
-    # Without a distribution of PySpark, it comes from SPARK_HOME, where nothing was overwritten.
+    """Refuse ``pyspark-client``, which Airflow's Spark provider requires: it overwrites files of PySpark."""
+    # Without a distribution of PySpark, PySpark comes from SPARK_HOME, where nothing was overwritten.
     if not list(distributions(name="pyspark-client")) or not list(distributions(name="pyspark")):
         return
     raise ConfigurationError(
-        f"found pyspark-client installed for {sys.executable}; expected pyspark alone: both write the same files; "
+        f"found pyspark-client installed for {sys.executable}; expected only pyspark: both write the same files; "
         "run `pip uninstall --yes pyspark-client`, then "
         f"`pip install --force-reinstall --no-deps pyspark=={version('pyspark')}`"
     )

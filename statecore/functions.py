@@ -38,7 +38,7 @@ from statecore.model import (
 
 
 class TimeDomain(StrEnum):
-    """The time that a timer follows."""
+    """The kind of time that a timer follows."""
 
     EVENT_TIME = "event_time"
     PROCESSING_TIME = "processing_time"
@@ -131,7 +131,7 @@ class AppendingState(Protocol):
         """Return the folded result of the current key; None when missing."""
 
     def add(self, value: Any) -> None:
-        """Fold a value into the current key's."""
+        """Fold a value into the current key's state."""
 
     def clear(self) -> None:
         """Remove the state of the current key."""
@@ -153,7 +153,7 @@ class ReducingState(AppendingState, Protocol):
 
 
 class AggregatingState(AppendingState, Protocol):
-    """Keyed state: one accumulator per key; ``get`` returns the ``AggregateFunction``'s result of it."""
+    """Keyed state: one accumulator per key; ``get`` returns the ``AggregateFunction``'s result for it."""
 
     def add_batch(self, values: pa.Array) -> pa.Array:
         """Add one value per row of the current batch, with the same result as ``add`` row by row.
@@ -348,7 +348,7 @@ class BatchContext(Protocol):
         """Return the event time of each row in ms, null for a row without one; None when the source has none."""
 
     def timestamp(self) -> int | None:
-        """Return the newest event time of the batch in ms; outputs without timestamps of their own get it."""
+        """Return the newest event time of the batch in ms; outputs without timestamps get it."""
 
     def current_watermark(self) -> int:
         """Return the watermark in ms; -2^63 before the first one."""

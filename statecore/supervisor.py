@@ -1,7 +1,7 @@
-"""The supervisor: brings jobs and clusters to their desired state, pass after pass.
+"""The supervisor: brings jobs and clusters to their desired state, in repeated passes.
 
-A pass looks at every cluster, every expired lease and every job. All its knowledge is in the catalog, so it may be
-killed and started again at any moment; drivers and workers go on without it.
+A pass checks every cluster, every expired lease and every job. All its state is in the catalog, so it may be killed and
+restarted at any time; drivers and workers keep running without it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Supervisor:
         launch: Returns the command that runs a driver.
         clock: The same clock as the catalog's.
         poll_interval_s: Pause between two passes.
-        names_file: Gets the names of all jobs, for readers without access to the catalog.
+        names_file: File to write the names of all jobs to, for readers without access to the catalog.
 
     """
 
@@ -82,14 +82,14 @@ class Supervisor:
             self._guarded("pass", self.step)
             if self._stopping.wait(self._poll_interval_s):
                 break
-        log.info("supervisor ends; drivers and workers go on")
+        log.info("supervisor stops; drivers and workers keep running")
 
     def stop(self) -> None:
-        """Make ``run`` return after its current pass; drivers and workers go on."""
+        """Make ``run`` return after its current pass; drivers and workers keep running."""
         self._stopping.set()
 
     def step(self) -> None:
-        """Make one pass; a failure is logged, and the next pass tries again.
+        """Make one pass; a failure is logged, and the next pass retries.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -117,7 +117,7 @@ class Supervisor:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 
     def _catalog_was_away(self) -> bool:
-        """Tell whether the catalog was away recently: then missing heartbeats prove nothing yet."""
+        """Tell whether the catalog was recently unreachable: missing heartbeats then prove nothing yet."""
         return self._catalog_failed_ms is not None and self._clock.now_ms() - self._catalog_failed_ms < _SETTLING_MS
 
     def _collect_driver(self, key: tuple[str, int]) -> None:
@@ -127,8 +127,8 @@ class Supervisor:
             if not _has_exited(driver):
                 self._kill_overdue(driver.pid, *key)
                 return
-            # spark-submit may have died alone and left the Python program behind. Kill it before the exit is
-            # collected: until then, no other process can have this pid.
+            # spark-submit may have died and left the Python program behind. Kill it before collecting the exit: until
+            # then, no other process can have this pid.
             kill_session(driver.pid)
             driver.wait()
         self._fail_exited(*key, driver.returncode)
@@ -138,14 +138,14 @@ class Supervisor:
         """Kill a driver whose generation ended long ago: it would keep the executors that its successor needs."""
         mine = [each for each in self._catalog.generations(job, limit=HISTORY) if each.generation == generation]
         if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
-            log.warning("job %r: driver of generation %d is still there; killed", job, generation)
+            log.warning("job %r: driver of generation %d is still running; killed", job, generation)
             kill_session(pid)
 
     def _fail_exited(self, job: str, generation: int, exit_code: int) -> None:
         """Mark the generation failed at once if its driver exited without recording an end.
 
         Heartbeats decide liveness; this is a shortcut for the parent process, which collected the exit. An error here
-        is safe: of two drivers that run at once only one can put the manifest, and the next heartbeat stops the other.
+        is safe: if two drivers run at once, only one can put the manifest, and the next heartbeat stops the other.
         """
         newest = self._catalog.newest_generation(job)
         if newest is None or newest.generation != generation or newest.ended:
@@ -169,7 +169,7 @@ class Supervisor:
             try:
                 cluster.resize(record.desired_workers)
             except (ClusterError, OSError) as error:
-                # The workers that are there stay, whatever the account's quota is.
+                # Existing workers stay even if, for example, a quota prevents the resize.
                 message = str(error)
             ready = cluster.size().ready
         except (ClusterError, OSError) as error:
@@ -193,7 +193,7 @@ class Supervisor:
     def _recover_lease(self, job: str) -> None:
         lease = self._catalog.recover_expired_lease(job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; rolled back to the state before it", job, lease.owner)
+            log.warning("job %r: lease of %r expired; job rolled back to its state before the lease", job, lease.owner)
 
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=HISTORY)
@@ -212,7 +212,7 @@ class Supervisor:
             self._kill_own(lost)
 
     def _kill_own(self, lost: GenerationRecord) -> None:
-        """Kill a driver that hangs: it would keep the executors that its successor needs."""
+        """Kill a hanging driver: it would keep the executors that its successor needs."""
         driver = self._drivers.get((lost.job, lost.generation))
         if driver is not None:
             kill_session(driver.pid)
@@ -259,15 +259,15 @@ def run_supervisor(
     Args:
         catalog_url: Catalog to watch; the tables are created in a new database.
         logs_dir: Directory for the drivers' output.
-        entry_point: The driver's program; None for that of ``SparkSubmit``.
+        entry_point: The driver's program; None for the default of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database.
-        CatalogError: The catalog cannot be reached at the start, or its tables are of another release.
+        CatalogError: The catalog cannot be reached at the start, or its tables belong to another release.
 
     """
-    # Drivers inherit it. A command line would show its password to everybody on the machine.
+    # Drivers inherit it. A command line would show its password to every user of the machine.
     os.environ[CATALOG_VARIABLE] = catalog_url
     with Catalog(catalog_url) as catalog:
         catalog.create_schema(only_if_new=True)

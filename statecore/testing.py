@@ -57,7 +57,7 @@ __all__ = [
 
 
 class ManualClock:
-    """A clock that stands still until it is set.
+    """A clock that only moves when it is set or advanced.
 
     Args:
         now_ms: Milliseconds since 1970-01-01 UTC.
@@ -76,7 +76,7 @@ class ManualClock:
         self._now_ms = now_ms
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._now_ms += ms
 
 
@@ -100,9 +100,9 @@ class HarnessSnapshot:
     """State of one subtask, for ``restore_from``.
 
     Attributes:
-        subtask, parallelism, max_parallelism: Of the harness that took it.
-        watermark: Where event time stood, in ms.
-        now_ms: Where processing time stood, in ms.
+        subtask, parallelism, max_parallelism: Those of the harness that took it.
+        watermark: The watermark, in ms.
+        now_ms: The processing time, in ms.
 
     """
 
@@ -116,7 +116,7 @@ class HarnessSnapshot:
 
 
 class _Outputs:
-    """Keeps a function's outputs; refuses rows that do not fit their schema or tag, as a job does."""
+    """Collects a function's outputs; refuses rows that do not fit their schema or tag, as a job does."""
 
     def __init__(self, schema: str | None) -> None:
         self._schema = None if schema is None else parse_row(schema)
@@ -213,7 +213,7 @@ class _Harness:
         """
         if self._keyed is None:
             raise ConfigurationError(
-                "found keyed state asked of a harness without keys; expected one with key=…; give the harness a key"
+                "found keyed state requested of a harness without keys; expected one with key=…; give the harness a key"
             )
         return self._keyed
 
@@ -230,11 +230,11 @@ class _Harness:
         """Push a record.
 
         Args:
-            value: What ``process_element`` gets.
+            value: The argument of ``process_element``.
             timestamp_ms: Its event time.
 
         Raises:
-            ConfigurationError: ``key`` returned no tuple.
+            ConfigurationError: ``key`` did not return a tuple.
             StateError: Its key belongs to another subtask.
 
         """
@@ -253,7 +253,7 @@ class _Harness:
             self._operator.advance_watermark(timestamp_ms)
 
     def set_processing_time(self, timestamp_ms: int) -> None:
-        """Set the epoch's time, which TTL follows too, and fire the timers that it reaches."""
+        """Set the epoch's time, which TTL also follows, and fire the timers that it reaches."""
         self.clock.set(timestamp_ms)
         with self._naming():
             self._operator.fire_processing_time()
@@ -280,7 +280,7 @@ class _Harness:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Add a note to a function's own error: where it was and on what."""
+        """Add a note to a function's error: where the function failed, and on what."""
         self._operator.failed_on = ""
         try:
             yield
@@ -293,7 +293,7 @@ class _Harness:
         if not isinstance(key, tuple):
             raise ConfigurationError(
                 f"found {key!r} returned by key=; expected the key's columns, since a key is a tuple: (v.k,); "
-                "return a tuple, of one if there is one column"
+                "return a tuple, even for one column"
             )
         types = [_key_type(value) for value in key] if self._key_types is None else self._key_types
         return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
@@ -340,14 +340,14 @@ class BroadcastOperatorHarness(_Harness):
     """Runs one subtask of a function with broadcast state, on a keyed stream when ``key`` is given.
 
     Args:
-        function: What to run.
+        function: The function to run.
         broadcast: The broadcast states that the function may use.
         key: Returns a record's key as a tuple; None for a stream without keys.
 
     The other arguments are those of ``KeyedOperatorHarness``.
 
     Raises:
-        ConfigurationError: ``broadcast`` is no list of descriptors; or as for ``KeyedOperatorHarness``.
+        ConfigurationError: ``broadcast`` is not a list of descriptors; or as for ``KeyedOperatorHarness``.
         MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
 
     """
@@ -378,7 +378,7 @@ class BatchOperatorHarness(_Harness):
     Outputs are tuples, one for each row.
 
     Args:
-        function: What to run.
+        function: The function to run.
         key: The key's columns.
 
     The other arguments are those of ``KeyedOperatorHarness``.
@@ -406,8 +406,8 @@ class BatchOperatorHarness(_Harness):
         """Push records.
 
         Args:
-            batch: What ``process_batch`` gets.
-            timestamps_ms: The event time of each; None for records without.
+            batch: The batch for ``process_batch``.
+            timestamps_ms: The event time of each record; None for a record without one.
 
         Raises:
             StateError: A key belongs to another subtask.
@@ -445,7 +445,7 @@ def _checked_snapshots(
     strange = [taken for taken in snapshots if not isinstance(taken, HarnessSnapshot)]
     if strange:
         raise ConfigurationError(
-            f"found {strange[0]!r} in restore_from; expected what snapshot() of a harness returned; give one or "
+            f"found {strange[0]!r} in restore_from; expected the result of a harness's snapshot(); give one or "
             "several of these"
         )
     other = {taken.max_parallelism for taken in snapshots} - {max_parallelism}
@@ -464,7 +464,7 @@ def _checked_snapshots(
     twice = sorted({subtask for subtask in subtasks if subtasks.count(subtask) > 1})
     if twice:
         raise ConfigurationError(
-            f"found several snapshots of the subtasks {twice} in restore_from; expected one of each; leave out the "
+            f"found several snapshots of the subtasks {twice} in restore_from; expected one of each; remove the "
             "older ones"
         )
     return sorted(snapshots, key=lambda taken: taken.subtask)
@@ -514,6 +514,6 @@ def _key_type(value: object) -> str:
     found = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
     if found is None:
         raise StateTypeError(
-            f"found {value!r} in a key; expected a plain value whose type can be told; give the harness key_types=…"
+            f"found {value!r} in a key; expected a plain value of a known type; give the harness key_types=…"
         )
     return found

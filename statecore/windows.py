@@ -11,8 +11,8 @@ keyed state.
                         ├── late records ───┤ each fires again; then the contents are cleared
                                             ├── later records go to the late output
 
-The allowed lateness may change at a restart. Contents of windows from before are then cleared at the later of the old
-and the new time at the latest: an old timer clears the window if it is over, else it registers the new time.
+The allowed lateness may change at a restart. Existing windows are then cleared no later than the later of the old and
+the new time: an old timer clears the window if it is over, else registers the new time.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ class WindowFunction(KeyedProcessFunction):
     Args:
         windows: Assigns records to windows.
         contents: Descriptor of a window's state: reducing, aggregating, or a list of all elements.
-        process: Makes the outputs of a firing; None yields the reduced or aggregated result, or each element.
+        process: Produces the outputs of a firing; None yields the reduced or aggregated result, or each element.
         value: Returns the part of a record that goes into the contents; None stores the whole record.
-        allowed_lateness: Time after its end in which a window still takes records; each of them fires it again.
+        allowed_lateness: Time after its end in which a window still accepts records; each of them fires it again.
         late_output: Side output for later records; None drops them.
 
     Raises:
@@ -176,7 +176,7 @@ class WindowFunction(KeyedProcessFunction):
         allowed_lateness: timedelta = timedelta(0),
         late_output: OutputTag | None = None,
     ) -> None:
-        # The class of an assigner passes the Protocol check as well; a common slip is to pass it without arguments.
+        # The class of an assigner also passes the Protocol check; passing it without arguments is a common slip.
         if not isinstance(windows, WindowAssigner) or isinstance(windows, type):
             raise ConfigurationError(
                 f"found {windows!r} as the windows of a window function; expected a window assigner; pass for example "
@@ -199,7 +199,7 @@ class WindowFunction(KeyedProcessFunction):
         self._lateness_ms = _whole_ms("allowed_lateness", allowed_lateness)
         if self._lateness_ms < 0:
             raise ConfigurationError(
-                f"found an allowed lateness of {allowed_lateness}; expected zero or more; leave it out for none"
+                f"found an allowed lateness of {allowed_lateness}; expected zero or more; omit it for none"
             )
         self._late_output = late_output
         self._backend: KeyedStateBackend
@@ -216,7 +216,7 @@ class WindowFunction(KeyedProcessFunction):
         if not isinstance(ctx, SubtaskContext):
             raise StateError(
                 f"found {ctx!r} passed to open() of a window function; expected the operator's own context, because "
-                "windows use parts of it that the public interface lacks; pass on the ctx that open() received"
+                "windows use parts of it that the public interface lacks; pass the ctx that open() received"
             )
         self._backend, self._timers = ctx.windowed()
         self._contents = self._backend.get_state(self._descriptor)
@@ -262,7 +262,7 @@ class WindowFunction(KeyedProcessFunction):
         if timestamp_ms >= cleared_at:
             self._contents.clear()
         else:
-            # Matters only when the lateness was shorter when the records came; else this timer exists.
+            # Needed only if the lateness was shorter when the records arrived; otherwise this timer already exists.
             self._timers.register(cleared_at)
 
     def _add(self, value: Any, window: Window, watermark: int, ctx: ProcessContext) -> Iterator[Any]:

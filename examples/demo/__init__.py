@@ -1,1 +1,1 @@
-"""The demo: real flights, an outage, a backlog, two rescales, and a verdict on what came out."""
+"""The demo: real flights, an outage, a backlog, two rescales, and a verdict on the results."""

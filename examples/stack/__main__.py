@@ -29,7 +29,7 @@ def start(run_dir: RunDir = DEFAULT) -> None:
 
 @app.command()
 def stop(run_dir: RunDir = DEFAULT) -> None:
-    """End every process of a stack; nothing happens when there is none."""
+    """End every process of a stack; does nothing when there is none."""
     Stack(run_dir).stop()
 
 

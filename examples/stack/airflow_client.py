@@ -19,7 +19,7 @@ _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One task of a DAG run; ``duration_s`` runs from its first start to its end, deferral included."""
+    """One task of a DAG run; ``duration_s`` lasts from its first start to its end, including deferral."""
 
     task_id: str
     state: str | None
@@ -39,12 +39,12 @@ class DagRun:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return self.state in _FINISHED
 
     @property
     def failed_tasks(self) -> list[TaskRun]:
-        """The tasks that failed themselves."""
+        """The tasks that failed, not those that an upstream failure stopped."""
         return [task for task in self.tasks if task.state == "failed"]
 
 
@@ -84,16 +84,16 @@ class AirflowClient:
             check: Called at every poll; raises to end the wait.
 
         Raises:
-            StackError: It does not in time.
+            StackError: Airflow does not become healthy in time.
 
         """
-        self._poll(self.is_healthy, "Airflow does not get healthy", timeout_s, check)
+        self._poll(self.is_healthy, "Airflow does not become healthy", timeout_s, check)
 
     def wait_dag(self, dag_id: str, timeout_s: float = 60.0) -> None:
         """Return when a DAG file has been parsed.
 
         Raises:
-            StackError: It has not in time; the message holds the import errors.
+            StackError: The file was not parsed in time; the message holds the import errors.
 
         """
 
@@ -107,7 +107,7 @@ class AirflowClient:
             raise StackError(f"{error}; import errors: {errors.get('import_errors')}") from error
 
     def unpause(self, dag_id: str) -> None:
-        """Unpause a DAG and have its file parsed again: only then does Airflow watch for its events."""
+        """Unpause a DAG and make Airflow parse its file again: only then does Airflow watch for its events."""
         found = self._request("GET", f"/dags/{dag_id}")
         assert found is not None
         if found["is_paused"]:
@@ -115,7 +115,7 @@ class AirflowClient:
             self._request("PUT", f"/parseDagFile/{found['file_token']}")
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
-        """Start a DAG run as the Trigger form does and return its id."""
+        """Start a DAG run, as the Trigger form does, and return its id."""
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf)}
         if run_id is not None:
             body["dag_run_id"] = run_id
@@ -124,7 +124,7 @@ class AirflowClient:
         return str(answer["dag_run_id"])
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
-        """Answer a task's question, as a person does under *Required Actions*."""
+        """Answer a task's question, as a user does under *Required Actions*."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         self._request("PATCH", path, json={"chosen_options": [option]})
 
@@ -154,10 +154,10 @@ class AirflowClient:
             dag_id: The DAG.
             run_id: The run.
             timeout_s: How long to wait.
-            on_change: Called whenever a state has changed.
+            on_change: Called whenever a state changes.
 
         Raises:
-            StackError: It is not over in time; the message holds the states of its tasks.
+            StackError: The run does not end in time; the message holds the states of its tasks.
 
         """
         deadline = time.monotonic() + timeout_s
@@ -172,13 +172,13 @@ class AirflowClient:
                 return run
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"DAG run {run_id} of {dag_id} is {run.state} after {timeout_s:g} s; expected it to be over; "
+                    f"DAG run {run_id} of {dag_id} is {run.state} after {timeout_s:g} s; expected it to have ended; "
                     f"tasks: {', '.join(f'{name} {state}' for name, state in states[1:])}"
                 )
             time.sleep(_POLL_S)
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """Return the text of one try's log, tracebacks included."""
+        """Return the text of one try's log, including tracebacks."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         answer = self._request("GET", path, params={"full_content": True}, allow_missing=True)
         if answer is None:
@@ -229,7 +229,7 @@ class AirflowClient:
             request = response.request
             raise StackError(
                 f"Airflow answered {response.status_code} to {request.method} {request.url}: {response.text[:2000]}; "
-                "expected success; look at the log of the API server"
+                "expected success; check the log of the API server"
             )
 
     @staticmethod
@@ -245,7 +245,7 @@ class AirflowClient:
 
 
 def _line(item: Any) -> str:
-    """Return one structured log line as text; an exception's message stands in its ``error_detail``."""
+    """Return one structured log line as text; ``error_detail`` holds an exception's message."""
     if not isinstance(item, dict):
         return str(item)
     parts = [str(item.get("event", ""))]

@@ -1,4 +1,4 @@
-"""A whole Airflow on this machine: a process per part, with a home, ports and secrets of its own."""
+"""A complete Airflow on this machine: one process per part, with separate home, ports and secrets."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ USER = "admin"
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 """The parts of Airflow; each is a command of ``airflow``."""
 _MIGRATION = "db-migrate"
-# Each part imports this at its start. The scheduler forks a process per task, and the DAG processor one per file;
-# the forks have these modules already.
+# Each part imports this when it starts. The scheduler forks a process per task, and the DAG processor one per file;
+# the forks then already have these modules.
 _LOCAL_SETTINGS = """\
 import statecore.operations.autoscaling
 import statecore.snapshot.plan
@@ -37,9 +37,9 @@ class AirflowServer:
 
     Args:
         home: Its folder; files of an earlier run are reused.
-        processes: Where its processes are recorded.
+        processes: The record of its processes.
         connections: Airflow connections by id, in Airflow's JSON form.
-        jobs_file: Where the supervisor writes the names of the jobs.
+        jobs_file: File to which the supervisor writes the names of the jobs.
         database_url: SQLAlchemy URL of its database; None for SQLite below ``home``.
         environment: Further variables for its processes.
 
@@ -65,7 +65,7 @@ class AirflowServer:
         self._settings_file = self._home / "settings.json"
 
     def log(self, part: str) -> Path:
-        """Return where a part's output goes."""
+        """Return the path of a part's output."""
         return self._home / f"{part}.log"
 
     @property
@@ -75,7 +75,7 @@ class AirflowServer:
 
     @property
     def password(self) -> str:
-        """Password of the user ``admin``; drawn anew at every start."""
+        """Password of the user ``admin``; every start generates a new one."""
         return str(json.loads(self._access.read_text())["password"])
 
     def client(self) -> AirflowClient:
@@ -83,7 +83,7 @@ class AirflowServer:
         return AirflowClient(self.url, USER, self.password)
 
     def start(self) -> None:
-        """Start to migrate its database and return at once; ``wait_ready`` starts the parts."""
+        """Start the migration of its database and return at once; ``wait_ready`` starts the parts."""
         config = self._home / "config"
         config.mkdir(parents=True, exist_ok=True)
         (config / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
@@ -91,7 +91,7 @@ class AirflowServer:
         url, password = f"http://127.0.0.1:{api_port}", secrets.token_urlsafe(12)
         _write_private(self._access, {"url": url, "password": password})
         _write_private(self._home / "simple_auth_manager_passwords.json.generated", {USER: password})
-        # Kept, because a restarted part needs the secrets of the others.
+        # Saved, because a restarted part needs the secrets of the others.
         _write_private(self._settings_file, self._settings(url, api_port, worker_log_port, trigger_log_port))
         self._start(_MIGRATION, "db", "migrate")
 
@@ -103,7 +103,7 @@ class AirflowServer:
         """Return when all its parts are healthy.
 
         Raises:
-            StackError: They do not in time, or one has ended; the message holds the end of its log.
+            StackError: They are not healthy in time, or one has ended; the message holds the end of its log.
 
         """
         deadline = time.monotonic() + timeout_s
@@ -117,7 +117,7 @@ class AirflowServer:
                 raise StackError("; ".join([str(error), *(tail(self.log(part), 10) for part in PARTS)])) from error
 
     def stop(self) -> None:
-        """Stop the scheduler, which would start tasks; the other parts need no orderly end."""
+        """Stop the scheduler, which would start tasks; the other parts need no orderly shutdown."""
         self._processes.terminate("scheduler")
 
     def _check(self) -> None:
@@ -156,11 +156,11 @@ class AirflowServer:
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
-            # Airflow retries a task whose worker died well before the lease of its run expires, after 300 s.
+            # If a worker dies, Airflow retries its task well before the lease of the run expires, after 300 s.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
-            # The files do not change: parsing them again would take a core from the job.
+            # The files do not change; parsing them again would take a core from the job.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             # By default Airflow picks an async driver that is not installed.
             **({} if self._is_sqlite else {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database_url}),

@@ -1,9 +1,9 @@
 """The processes of a stack: marked by an environment variable, recorded in a file, all ended by ``end_all``.
 
-Every process that a stack starts, and everything those start in turn (drivers, executors, Python workers, Airflow
-tasks), inherits ``STATECORE_STACK`` with the stack's folder. This mark, not a name, says which processes to end.
-Airflow's processes set their title, which overwrites the memory that their environment is read from; they are known
-by the session of the part that they belong to.
+Every process that a stack starts, and every descendant (drivers, executors, Python workers, Airflow tasks), inherits
+``STATECORE_STACK`` with the stack's folder. This mark, not a name, decides which processes to end. Airflow's processes
+set their title, which overwrites the memory that their environment is read from; the session of their part identifies
+them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from statecore.cluster.processes import kill_session
 MARK = "STATECORE_STACK"
 _TAIL_LINES = 30
 _GRACE_S = 10.0
-# Below those that Linux and macOS take for outgoing connections.
+# Below the ports that Linux and macOS use for outgoing connections.
 _LISTENING_PORTS = range(20_000, 32_000)
 
 
 class StackError(RuntimeError):
-    """A part of the stack did not do what it should; the message ends with the tail of its log."""
+    """A part of the stack failed; the message ends with the tail of its log."""
 
 
 class Processes:
-    """The processes of the stack in ``run_dir``; any process may continue what another one started."""
+    """The processes of the stack in ``run_dir``; another process may have started them."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir.absolute()
@@ -42,7 +42,7 @@ class Processes:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return an environment that marks its process as a part of this stack."""
+        """Return an environment that marks a process as a part of this stack."""
         return {**(os.environ if base is None else base), MARK: str(self._run_dir)}
 
     def start(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
@@ -62,7 +62,7 @@ class Processes:
         self.record(name, child.pid)
 
     def record(self, name: str, pid: int) -> None:
-        """Record a part by its pid and the process's start time: the system reuses pids."""
+        """Record a part by its pid and the process's start time, because the system reuses pids."""
         with contextlib.suppress(psutil.NoSuchProcess):
             parts = {**self._parts(), name: {"pid": pid, "create_time": psutil.Process(pid).create_time()}}
             self._record.write_text(json.dumps(parts, indent=1))
@@ -71,7 +71,7 @@ class Processes:
         """Check that a part still runs.
 
         Raises:
-            StackError: It has ended.
+            StackError: The part has ended.
 
         """
         if self.find(name) is None:
@@ -80,19 +80,19 @@ class Processes:
             raise StackError(f"{name} has ended (exit code {code}); expected it to run; {tail(log)}")
 
     def wait_done(self, name: str, log: Path, timeout_s: float) -> None:
-        """Return when a part that ends by itself has succeeded; this process must have started it.
+        """Return when a finite part has succeeded; this process must have started it.
 
         Raises:
-            StackError: It has not in time, or it failed.
+            StackError: The part did not end in time, or failed.
 
         """
         try:
             code = self._children[name].wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise StackError(f"{name} runs on after {timeout_s:g} s; expected it to end; {tail(log)}") from None
+            raise StackError(f"{name} still runs after {timeout_s:g} s; expected it to end; {tail(log)}") from None
         self._record.write_text(json.dumps({part: made for part, made in self._parts().items() if part != name}))
         if code:
-            raise StackError(f"{name} has failed (exit code {code}); expected it to end well; {tail(log)}")
+            raise StackError(f"{name} has failed (exit code {code}); expected it to succeed; {tail(log)}")
 
     def find(self, name: str) -> psutil.Process | None:
         """Return the process of a part, or None when it has ended."""
@@ -111,27 +111,27 @@ class Processes:
         return [process for process in psutil.process_iter() if self._is_ours(process, sessions)]
 
     def terminate(self, name: str, timeout_s: float = _GRACE_S) -> None:
-        """Ask a part to end and wait for it."""
+        """Terminate a part and wait for its end."""
         process = self.find(name)
         if process is not None:
             process.terminate()
             _wait_gone([process], timeout_s)
 
     def kill(self, name: str) -> None:
-        """Kill a part without warning; its children live on.
+        """Kill a part without warning; its children keep running.
 
         Raises:
-            StackError: It does not run.
+            StackError: The part is not running.
 
         """
         process = self.find(name)
         if process is None:
-            raise StackError(f"found no {name} to kill; expected it to run; look at its log")
+            raise StackError(f"found no {name} to kill; expected it to run; check its log")
         process.kill()
         _wait_gone([process], _GRACE_S)
 
     def kill_session(self, name: str) -> None:
-        """Kill a part and everything it started."""
+        """Kill a part and all processes that it started."""
         part = self._parts().get(name)
         if part is not None:
             kill_session(int(part["pid"]))
@@ -140,11 +140,11 @@ class Processes:
         """End every marked process: first terminate, then kill.
 
         Raises:
-            StackError: Something is left.
+            StackError: A process is left.
 
         """
         for end, timeout_s in ((psutil.Process.terminate, _GRACE_S), (psutil.Process.kill, _GRACE_S)):
-            # Repeatedly: a process may start another one between the search and its end.
+            # Repeated, because a process may start another one between the search and its end.
             for _ in range(3):
                 if not self._end(end, timeout_s):
                     break
@@ -155,7 +155,7 @@ class Processes:
         self._record.unlink(missing_ok=True)
 
     def _end(self, end: Callable[[psutil.Process], None], timeout_s: float) -> bool:
-        """Return whether there were processes to end and all of them have ended."""
+        """Return whether there were processes to end, and all of them have ended."""
         found = self.living()
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -209,9 +209,9 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return ports that are free now, all different.
+    """Return distinct ports that are free now.
 
-    The system gives none of them to an outgoing connection, so they are still free when a slow program gets to them.
+    The system gives none of them to an outgoing connection, so they are still free when a slow program binds them.
     """
     free: list[int] = []
     for port in random.sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
@@ -220,4 +220,4 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             free.append(port)
         if len(free) == count:
             return free
-    raise StackError(f"found {len(free)} free ports from {_LISTENING_PORTS}; expected {count}; end what holds them")
+    raise StackError(f"found {len(free)} free ports from {_LISTENING_PORTS}; expected {count}; end their users")

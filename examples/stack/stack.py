@@ -23,7 +23,7 @@ _SUPERVISOR = "supervisor"
 
 
 class Stack:
-    """Everything a job needs, started and stopped together.
+    """All services that a job needs, started and stopped together.
 
     ::
 
@@ -32,11 +32,11 @@ class Stack:
         <run_dir>/airflow/       Airflow's home; a log of each of its parts
         <run_dir>/spark/         master and workers: pid files, folders of the workers
         <run_dir>/logs/          supervisor, workers, drivers
-        <run_dir>/processes.json what was started
+        <run_dir>/processes.json the started processes
 
     Args:
         run_dir: Folder of the stack; one stack per folder.
-        workers: Workers to begin with.
+        workers: Initial number of workers.
         memory_per_worker: Memory that each worker offers, in Spark's notation.
         cores_per_worker: Cores that each worker offers.
         catalog_url: SQLAlchemy URL of the catalog; None for SQLite in the folder.
@@ -111,12 +111,12 @@ class Stack:
             airflow: Whether to start Airflow, too.
 
         Raises:
-            StackError: Something of this stack is running already, or a part does not come up.
+            StackError: A process of this stack is already running, or a part does not start.
 
         """
         if self._processes.living():
             raise StackError(
-                f"a stack of {self.run_dir} is running already; expected none; stop it first: "
+                f"a stack of {self.run_dir} is already running; expected none; stop it first: "
                 f"python -m examples.stack stop {self.run_dir}"
             )
         try:
@@ -129,7 +129,7 @@ class Stack:
         """Start Airflow after ``start(airflow=False)`` and return when it is healthy.
 
         Raises:
-            StackError: It does not come up.
+            StackError: Airflow does not start.
 
         """
         airflow = self._airflow(self.master_url)
@@ -151,7 +151,7 @@ class Stack:
         )
 
     def start_beside(self, name: str, module: str, *arguments: str) -> None:
-        """Start a Python module as one more part of the stack; ``stop`` ends it."""
+        """Start a Python module as an additional part of the stack; ``stop`` ends it."""
         command = [sys.executable, "-m", module, *arguments]
         self._processes.start(name, command, environment=self._environment(), log=self.logs / f"{name}.log")
 
@@ -160,7 +160,8 @@ class Stack:
 
         Args:
             part: One of ``airflow_server.PARTS``.
-            children_too: Whether its children die with it; otherwise a scheduler's tasks end, and no others start.
+            children_too: Whether to kill its children as well; otherwise running tasks of a scheduler finish, and no
+                others start.
 
         """
         self._processes.kill(part)
@@ -176,7 +177,7 @@ class Stack:
         """Return when the cluster has this number of ready workers.
 
         Raises:
-            StackError: It has not in time, or the supervisor has ended.
+            StackError: The workers are not ready in time, or the supervisor has ended.
 
         """
         log = self.logs / "supervisor.log"
@@ -236,7 +237,7 @@ class Stack:
             self._airflow("").wait_ready()
 
     def _start_master(self) -> None:
-        """Start the master with our mark: it inherits this process's environment."""
+        """Start the master with the stack's mark: it inherits this process's environment."""
         before = os.environ.get(MARK)
         os.environ[MARK] = str(self.run_dir)
         try:

@@ -19,20 +19,20 @@ from statecore.catalog.rescales import Rescales
 
 
 class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies):
-    """What is wanted, what is, and who may change it; every part of the system talks through it.
+    """Desired state, actual state, and the leases to change them; all parts of the system communicate through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.
 
     Args:
         url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
-        clock: Where the times come from.
+        clock: The source of all times.
         liveness: How long a driver may be silent.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
             its subclasses, when the database cannot be reached, and CatalogSchemaError when its tables are missing or
-            those of another release; UnknownJobError when a job is not registered, and UnknownRecordError when there is
-            no such generation, request, rescale run or decision.
+            belong to another release; UnknownJobError when a job is not registered, and UnknownRecordError when a
+            generation, request, rescale run or decision does not exist.
 
     """
 
@@ -40,13 +40,13 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
-        """Upgrade the tables to the newest revision; in a new database that creates them.
+        """Upgrade the tables to the newest revision, or create them in a new database.
 
         Args:
             only_if_new: Refuse tables of an older release: its programs may be running.
 
         Raises:
-            CatalogSchemaError: The tables are those of a newer release, or of an older one with ``only_if_new``.
+            CatalogSchemaError: The tables belong to a newer release, or to an older one with ``only_if_new``.
 
         """
         self._database.create_schema(only_if_new=only_if_new)

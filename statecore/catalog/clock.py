@@ -1,4 +1,4 @@
-"""Where the catalog takes the time from."""
+"""The catalog's source of time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that tells the time; tests give one they can set."""
+    """A source of time; tests use one that they can set."""
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since the epoch, UTC."""

@@ -59,4 +59,4 @@ class Clusters(Queries):
 
 def _check_workers(name: str, workers: int) -> None:
     if workers < 0:
-        raise ConfigurationError(f"cluster {name!r}: {workers} workers wanted; expected 0 or more; choose another size")
+        raise ConfigurationError(f"cluster {name!r}: found {workers} workers; expected 0 or more; choose another size")

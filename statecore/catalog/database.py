@@ -19,19 +19,18 @@ from statecore.extras import require
 from statecore.storage.urls import without_credentials
 
 _BUSY_TIMEOUT_S = 30
-# libpq would wait many minutes for a server that vanished, and block its caller:
-# seconds, but for the last one, which is in milliseconds.
+# By default libpq waits many minutes for a server that vanished, and blocks its caller.
+# In seconds, except the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
-_SCHEMA_LOCK = 7_371_613  # any number, the same in every process
+_SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
 
 
 class Database:
     """Read and write transactions of one catalog; usable from several threads.
 
-    A write transaction on SQLite begins with ``BEGIN IMMEDIATE``: it holds the only write lock from its first
-    statement on, so what it reads cannot change before it writes. On PostgreSQL the same is reached by
-    locking the row that a change belongs to (``SELECT … FOR UPDATE``), before anything that it rests on is read;
-    what is read after that is what is committed then.
+    A write transaction on SQLite begins with ``BEGIN IMMEDIATE``: it holds the only write lock from its first statement
+    on, so the rows it reads cannot change before it writes. On PostgreSQL, a transaction first locks the row that a
+    change belongs to (``SELECT … FOR UPDATE``) and then reads committed rows, with the same effect.
     """
 
     def __init__(self, url: str) -> None:
@@ -62,7 +61,7 @@ class Database:
 
     @contextmanager
     def _begin(self, engine: Engine) -> Iterator[Connection]:
-        """Begin a transaction; CatalogSchemaError when the tables are missing, or are those of another release."""
+        """Begin a transaction; CatalogSchemaError when the tables are missing or belong to another release."""
         with self._named():
             self._require_head()
             with engine.begin() as connection:
@@ -109,8 +108,8 @@ class Database:
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
             if broken:
                 raise CatalogError(
-                    f"catalog {self.name}: found rows without what they refer to after the upgrade: {broken}; expected "
-                    "none; nothing was changed; report it, and go on with the release before"
+                    f"catalog {self.name}: found rows with dangling references after the upgrade: {broken}; expected "
+                    "none; nothing was changed; report it, and continue with the previous release"
                 )
 
     @retry(
@@ -120,11 +119,11 @@ class Database:
         reraise=True,
     )
     def _write_ahead(self) -> None:
-        """Switch the file to write-ahead logging, which stays.
+        """Switch the file to write-ahead logging, permanently.
 
-        Tried again, because SQLite does not wait, whatever the timeout, when two connections switch at once.
+        Retried, because SQLite ignores its timeout when two connections switch at once.
         """
-        # Below SQLAlchemy, which would begin a transaction: the mode cannot be changed inside one.
+        # Without SQLAlchemy, which would begin a transaction: the mode cannot be changed inside one.
         with closing(self._engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA journal_mode=WAL")
 
@@ -137,7 +136,7 @@ class Database:
         try:
             yield
         except IntegrityError:
-            raise  # the query that provoked it knows what it means
+            raise  # the query that provoked it handles it
         except (SQLAlchemyError, sqlite3.Error) as error:
             cause = getattr(error, "orig", None) or error
             raise CatalogError(
@@ -150,7 +149,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # A port that is no number is a ValueError. What cannot be parsed has a password nevertheless.
+        # A port that is not a number is a ValueError. Even a URL that cannot be parsed may contain a password.
         raise ConfigurationError(
             f"catalog URL {without_credentials(url)!r} is not a database URL; expected sqlite:///path/to/file or "
             "postgresql+driver://user@host/name; correct it"
@@ -172,7 +171,7 @@ def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         if url.get_driver_name() == "psycopg":
             require("psycopg", extra="postgres")
-        # Whatever the server's default is: the locks are chosen for this one, and nothing has to be tried again.
+        # Overrides the server's default: the locks are designed for this level, so no transaction needs a retry.
         patience: dict[str, int] = {}
         if url.get_driver_name() in ("psycopg", "psycopg2"):
             patience = {name: value for name, value in _LIBPQ_PATIENCE.items() if name not in url.query}
@@ -192,7 +191,7 @@ def _on_sqlite_connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) 
 
 
 def _without_implicit_transactions(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # The driver would begin transactions by itself, and late: after the first read.
+    # Otherwise the driver begins transactions implicitly, and only after the first read.
     connection.isolation_level = None
 
 

@@ -21,17 +21,17 @@ class Generations(Queries):
     def claim_generation(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
         """Claim the job's next generation; of several callers at once, one gets it.
 
-        A predecessor without heartbeats is marked failed in the same transaction. If the job is wanted to run,
-        unfinished requests to stop fail as well, because the new driver would carry them out. So do requests to rescale
-        a running stream.
+        A predecessor without heartbeats is marked failed in the same transaction. If the job's desired state is
+        running, unfinished requests to stop fail as well, because the new driver would carry them out. So do requests
+        to rescale a running stream.
 
         Args:
             job: Name of the job.
-            log_path: Where the driver's output goes; ``{generation}`` in it becomes the number claimed.
-            if_wanted: Whether to claim only while the job is wanted to run.
+            log_path: Path of the driver's output; ``{generation}`` in it becomes the claimed number.
+            if_wanted: Whether to claim only while the job's desired state is running.
 
         Raises:
-            GenerationClaimedError: The job has a live driver, or is wanted stopped.
+            GenerationClaimedError: The job has a live driver, or its desired state is stopped.
 
         """
         with self._write_job(job) as connection:
@@ -40,13 +40,14 @@ class Generations(Queries):
             is_wanted = connection.execute(wanted).scalar_one() == "running"
             if if_wanted and not is_wanted:
                 raise GenerationClaimedError(
-                    f"job {job!r} was stopped meanwhile; expected it to be wanted running; start it when it should run"
+                    f"job {job!r} was stopped in the meantime; expected its desired state to be running; start it when "
+                    "it should run"
                 )
             newest = newest_generation(connection, job)
             if newest is not None and self._liveness.is_alive(newest, now_ms):
                 raise GenerationClaimedError(
-                    f"job {job!r} has a live driver: generation {newest.generation} is {newest.state}, heard "
-                    f"of {now_ms - newest.heartbeat_ms} ms ago; expected none; stop the job first, or wait "
+                    f"job {job!r} has a live driver: generation {newest.generation} is {newest.state}, last heartbeat "
+                    f"{now_ms - newest.heartbeat_ms} ms ago; expected none; stop the job first, or wait "
                     "until its heartbeat has been missing for long enough"
                 )
             if newest is not None and not newest.ended:
@@ -54,7 +55,7 @@ class Generations(Queries):
             if is_wanted:
                 overtaken = "the job was started again before it was stopped"
                 fail_requests(connection, job, overtaken, now_ms, "stop_with_savepoint")
-            # It was a request to a running stream; the next driver starts at the job's own parallelism.
+            # The request was for a running stream; the next driver starts at the job's parallelism.
             overtaken = "the driver ended before it applied the parallelism, and the next one starts with the job's"
             fail_requests(connection, job, overtaken, now_ms, "rescale")
             number = 1 if newest is None else newest.generation + 1
@@ -81,9 +82,9 @@ class Generations(Queries):
         lineage: int | None = None,
         epoch: int | None = None,
     ) -> bool:
-        """Record that the driver lives, and its newest committed epoch.
+        """Record that the driver is alive, and its newest committed epoch.
 
-        Returns False when there is a higher generation or this one was ended: the caller must stop.
+        Returns False when there is a higher generation or this one has ended: the caller must stop.
         """
         with self._write_job(job) as connection:
             found = _get(connection, job, generation)
@@ -98,10 +99,10 @@ class Generations(Queries):
     def apply_parallelism(
         self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
     ) -> bool:
-        """Record that a running driver goes on at the requested parallelism; so will the next driver.
+        """Record that a running driver continues at the requested parallelism; the next driver starts with it, too.
 
-        The request is done after this. When there is a higher generation, this one was ended, the job is wanted
-        stopped, or the request is finished, nothing is changed and False is returned.
+        This finishes the request. Returns False and changes nothing when there is a higher generation, this one has
+        ended, the job's desired state is stopped, or the request is already finished.
         """
         with self._write_job(job) as connection:
             found, newest = _get(connection, job, generation), newest_generation(connection, job)
@@ -145,7 +146,7 @@ class Generations(Queries):
             if newest is not None and newest.generation >= generation:
                 raise CatalogError(
                     f"found generation {newest.generation} of job {job!r}; expected none from {generation} on; "
-                    "the catalog knows the job's history already, so nothing was changed"
+                    "the catalog already knows the job's history, so nothing was changed"
                 )
             connection.execute(
                 insert(generations).values(
@@ -163,7 +164,7 @@ class Generations(Queries):
             )
 
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
-        """Mark the newest generation failed, and return it, if its heartbeats are missing for too long; else None."""
+        """Mark the newest generation failed and return it if its heartbeat is overdue; else return None."""
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
             newest = newest_generation(connection, job)

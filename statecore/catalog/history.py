@@ -29,8 +29,9 @@ class History(Queries):
     ) -> SavepointRecord:
         """Record a savepoint; idempotent.
 
-        Another one in the same place replaces it: stores do not write over a savepoint, so the first is gone. The path
-        is that of its manifest or folder, lineage and parallelism are those of its epoch; without a time it is now.
+        A later savepoint at the same path replaces it: stores never overwrite a savepoint, so the first one is gone.
+        The path is its manifest's or folder's; lineage and parallelism are its epoch's. The creation time defaults to
+        the current time.
         """
         with self._write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
@@ -43,7 +44,7 @@ class History(Queries):
             return made
 
     def forget_savepoint(self, *paths: str) -> bool:
-        """Remove the record of a dropped savepoint, whichever way its path was written; tell whether there was one."""
+        """Remove the record of a dropped savepoint under any spelling of its path; tell whether there was one."""
         with self._database.write() as connection:
             return connection.execute(delete(savepoints).where(savepoints.c.path.in_(paths))).rowcount > 0
 

@@ -1,6 +1,6 @@
-"""The names of all jobs in a file, for Airflow's form: DAGs are parsed without querying the catalog.
+"""A file with the names of all jobs for Airflow's form, so that parsing DAGs does not query the catalog.
 
-The supervisor keeps it, JSON, a list of names; the environment variable ``STATECORE_JOBS`` says where.
+The supervisor updates it, a JSON list of names; the environment variable ``STATECORE_JOBS`` holds its path.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def read_job_names(path: Path | None) -> list[str]:
         return []
     except (OSError, msgspec.DecodeError) as error:
         log.warning(
-            "found %s, which holds no list of names (%s); expected what the supervisor writes; correct %s, or remove "
-            "the file and let the supervisor write it anew",
+            "found %s, which holds no list of names (%s); expected a file by the supervisor; correct %s, or remove "
+            "the file and let the supervisor write it again",
             path,
             error,
             JOBS_VARIABLE,

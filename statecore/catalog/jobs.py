@@ -69,7 +69,7 @@ class Jobs(Queries):
             elif found != max_parallelism:
                 raise MaxParallelismError(
                     f"job {name!r} is registered with max parallelism {found}, found {max_parallelism}; expected the "
-                    "same, because it fixes the key group of every key; keep it, or lay the state out anew with the "
+                    "same, because it fixes the key group of every key; keep it, or rewrite the state with the "
                     "method rewrite"
                 )
             else:
@@ -98,17 +98,17 @@ class Jobs(Queries):
         claims_savepoint: bool = False,
         allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
-        """Change the desired state of a job in one transaction; arguments that are not given stay as they are.
+        """Change the desired state of a job in one transaction; omitted arguments stay unchanged.
 
         Args:
             job: Name of the job.
             state: Whether a driver should run.
             artifact: Path or URL of the job file that the next generation runs.
             parallelism: Parallelism the next generation starts with.
-            max_parallelism: Number of key groups of the savepoint to start from; it changes with a rewritten one alone.
+            max_parallelism: Number of key groups of the savepoint to start from; only a rewritten one changes it.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
-            roll_back: Whether ``start_from`` counts although epochs were committed after it; goes with it.
-            claims_savepoint: Whether the job owns the savepoint from then on; goes with it.
+            roll_back: Whether ``start_from`` applies although epochs were committed after it; set together with it.
+            claims_savepoint: Whether the job owns the savepoint from then on; set together with ``start_from``.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Leases: one owner at a time may change a job, and the lease keeps the job as it was before."""
+"""Leases: one owner at a time may change a job, and the lease saves the job as it was before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Leases(Queries):
         ``recover_expired_lease``.
 
         Raises:
-            LeaseHeldError: Another owner has it; the message names owner and expiry.
+            LeaseHeldError: Another owner holds it; the message names owner and expiry.
 
         """
         with self._write_job(job) as connection:
@@ -45,7 +45,7 @@ class Leases(Queries):
         """Renew the owner's lease, even an expired one that was not replaced yet.
 
         Raises:
-            LeaseHeldError: Another owner has it by now.
+            LeaseHeldError: Another owner holds it now.
             UnknownRecordError: It expired and was recovered.
 
         """
@@ -59,8 +59,8 @@ class Leases(Queries):
         The reason becomes the error of the job's unfinished requests.
 
         Raises:
-            LeaseHeldError: Another owner has the lease by now.
-            UnknownRecordError: The lease expired, and the job was restored already.
+            LeaseHeldError: Another owner holds the lease now.
+            UnknownRecordError: The lease expired, and the job was already restored.
 
         """
         with self._write_job(job) as connection:
@@ -70,7 +70,7 @@ class Leases(Queries):
             return found
 
     def release_lease(self, job: str, owner: str) -> None:
-        """Release the lease; does nothing if the owner does not have it."""
+        """Release the lease; does nothing if the owner does not hold it."""
         with self._write_job(job) as connection:
             connection.execute(delete(leases).where(leases.c.job == job, leases.c.owner == owner))
 
@@ -87,8 +87,8 @@ class Leases(Queries):
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
-        A job whose run has ended, done or rolled back, stays as it is. Returns the expired lease, or None if it was
-        renewed, released or replaced in the meantime.
+        If the owner's run has already ended, done or rolled back, the job stays unchanged. Returns the expired lease,
+        or None if it was renewed, released or replaced in the meantime.
         """
         with self._write_job(job) as connection:
             now_ms = self._clock.now_ms()
@@ -107,8 +107,8 @@ def _own(connection: Connection, job: str, owner: str, now_ms: int) -> LeaseReco
     found = _get(connection, job)
     if found is None:
         raise UnknownRecordError(
-            f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and was taken "
-            "back, so stop what it was for and begin again"
+            f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and its change was rolled "
+            "back, so stop this run and start again"
         )
     if found.owner != owner:
         raise _held(found, now_ms)
@@ -142,7 +142,7 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
 
 
 def _has_ended(connection: Connection, owner: str) -> bool:
-    """Tell whether the run behind a lease has ended: then the job is as it should be."""
+    """Tell whether the run behind a lease has ended; the job then needs no restore."""
     return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
 
 
@@ -150,6 +150,6 @@ def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:
     return LeaseHeldError(
         f"the lease on job {found.job!r} is held by {found.owner!r} and expires at {found.expires_ms} "
         f"(in {found.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
-        "lease has expired, or end it, which takes it back: mark the run failed in Airflow, or press Ctrl-C in its "
+        "lease has expired, or end it, which rolls it back: mark the run failed in Airflow, or press Ctrl-C in its "
         "shell"
     )

@@ -1,6 +1,6 @@
 """Metrics of a job's epochs, and measurements of its backlog.
 
-The catalog keeps the newest figures of every kind, and wide ones for a shorter time, so that it does not grow forever.
+The catalog keeps only the newest figures of every kind, and fewer of the wide ones, so that it does not grow forever.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from statecore.catalog.records import (
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
 
 KEPT_EPOCHS = 10_000
-"""Of a job, with their backlog."""
+"""Epochs per job, with their backlog."""
 KEPT_SUBTASKS = 1_000
-"""Epochs of a job whose subtasks are known."""
+"""Epochs per job with metrics of their subtasks."""
 KEPT_KEY_GROUPS = 100
-"""Samples of a job: one of each operator each time."""
+"""Samples per job; a sample has one row per operator."""
 KEPT_BACKLOGS_MS = 24 * 3_600_000
 
-# To look for what is too old costs more than to write a row.
+# Finding old rows costs more than writing a row.
 _EPOCHS_BETWEEN_CLEANUPS = 100
 _RATE_MS = 60_000
 _RATE_EPOCHS = 3
@@ -52,7 +52,7 @@ class Metrics(Queries):
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record a committed epoch, its subtasks, and its keyed state when sampled; a recorded epoch stays as it is."""
+        """Record a committed epoch, its subtasks, and its keyed state when sampled; recorded ones stay unchanged."""
         with self._write_job(epoch.job) as connection:
             known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
@@ -85,7 +85,7 @@ class Metrics(Queries):
         return self._all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
 
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
-        """Return the newest sample of keyed state per key group, of each keyed operator by uid."""
+        """Return the newest sample of keyed state per key group, for each keyed operator, by uid."""
         where = (key_groups.c.job == job,)
         newest = select(key_groups.c.lineage, key_groups.c.epoch).where(*where)
         order = (key_groups.c.committed_ms.desc(), key_groups.c.epoch.desc())
@@ -120,9 +120,9 @@ class Metrics(Queries):
         return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
 
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
-        """Return a job's figures for a chart, one point for each step of time; the last may be shorter."""
+        """Return a job's figures for a chart, one point per time step; the last step may be shorter."""
         if step_ms < 1:
-            raise ValueError(f"found a step of {step_ms} ms; expected 1 ms at least; give a longer one")
+            raise ValueError(f"found a step of {step_ms} ms; expected at least 1 ms; give a longer one")
         committed = self.epochs(job, since_ms=since_ms, until_ms=until_ms)
         measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
         between = self.backlogs(job, since_ms=since_ms, until_ms=until_ms)
@@ -130,7 +130,7 @@ class Metrics(Queries):
         in_step: dict[int, list[EpochRecord]] = defaultdict(list)
         for epoch in committed:
             in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)
-        # The last one of a step stays.
+        # The last measurement of a step wins.
         waited = {(at_ms - since_ms) // step_ms: sources for at_ms, sources in sorted(measured, key=itemgetter(0))}
         rows = _rows_in_steps(committed, since_ms, step_ms)
         return [
@@ -166,13 +166,13 @@ def _share_since(epoch: EpochRecord, since_ms: int) -> float:
 def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> None:
     """Remove a job's oldest rows; rows of the same time stay or go together."""
     at, of_job = table.c.committed_ms, table.c.job == job
-    # Without so many rows it is null, and nothing is older than null.
+    # With fewer rows it is null, and no row is older than null.
     oldest = select(at).where(of_job).order_by(at.desc()).offset(count - 1).limit(1).scalar_subquery()
     connection.execute(delete(table).where(of_job, at < oldest))
 
 
 def _rows_in_steps(committed: Sequence[EpochRecord], since_ms: int, step_ms: int) -> dict[int, float]:
-    """Return the rows of each step; the rows of an epoch are spread over its duration, so long epochs leave no gaps."""
+    """Return the rows of each step; an epoch's rows are spread over its duration, so long epochs leave no gaps."""
     rows: dict[int, float] = defaultdict(float)
     for epoch in committed:
         end_ms = epoch.committed_ms - since_ms

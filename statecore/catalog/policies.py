@@ -1,7 +1,8 @@
 """Policies of jobs: their settings, their memory and their decisions.
 
-The policy itself knows no catalog; its settings and memory are kept here as JSON. Two evaluations at once must not
-decide twice. So a policy has a version, and only a caller that has read the newest may replace its memory.
+The policy itself does not use the catalog; the catalog stores its settings and memory as JSON. Two concurrent
+evaluations must not both decide, so a policy has a version, and only a caller that has read the newest version may
+replace its memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from statecore.errors import UnknownRecordError
 policies, decisions, epochs = tables.policies, tables.decisions, tables.epochs
 
 KEPT_DECISIONS = 1_000
-"""Of a job."""
+"""Per job."""
 
 
 class Policies(Queries):
@@ -49,7 +50,7 @@ class Policies(Queries):
         return self._all(select(policies).order_by(policies.c.job), PolicyRecord)
 
     def save_memory(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
-        """Replace memory and finding of a policy unless it changed since it was read; tell whether they were."""
+        """Replace memory and finding of a policy unless it changed since it was read; tell whether it succeeded."""
         with self._write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding)
 
@@ -68,7 +69,8 @@ class Policies(Queries):
     ) -> DecisionRecord | None:
         """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
 
-        Returns None when the policy or its memory changed since ``seen`` was read. The others are as in the record.
+        Returns None when the policy or its memory changed since ``seen`` was read. ``DecisionRecord`` explains the
+        other arguments.
         """
         with self._write_job(seen.job) as connection:
             if not self._replace_memory(connection, seen, memory, reason):
@@ -100,7 +102,7 @@ class Policies(Queries):
             return _get_decision(connection, number)
 
     def decisions(self, job: str, *, limit: int | None = None, since_ms: int = 0) -> list[DecisionRecord]:
-        """Return a job's decisions since then, newest first."""
+        """Return a job's decisions since a time, newest first."""
         query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
         return self._all(query.order_by(*order).limit(limit), DecisionRecord)
@@ -119,7 +121,7 @@ class Policies(Queries):
             return connection.execute(changes).rowcount == 1
 
     def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
-        """Record that a rescale run carries out an open decision; a decision in another state stays as it is."""
+        """Record that a rescale run carries out an open decision; a decision in another state stays unchanged."""
         return self._change_decision(number, {"state": "triggered", "run_id": run_id}, only=("open",))
 
     def end_decision(self, number: int, state: DecisionState, outcome: str = "") -> DecisionRecord:
@@ -127,10 +129,10 @@ class Policies(Queries):
         return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
 
     def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return commit time, parallelism, rows and duration of a job's newest epochs with rows, by their commits.
+        """Return commit time, parallelism, rows and duration of a job's newest epochs with rows, in commit order.
 
-        Cheaper than whole records, of which a policy would read thousands every few seconds. Epochs without rows are
-        left out, because an outage has only such.
+        Cheaper than whole records, since a policy reads thousands of them every few seconds. Epochs without rows are
+        left out, because an outage has only these.
         """
         columns = select(epochs.c.committed_ms, epochs.c.parallelism, epochs.c.rows, epochs.c.duration_ms)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
@@ -180,5 +182,5 @@ def _get_decision(connection: Connection, number: int) -> DecisionRecord:
 
 
 def _old(job: str) -> Any:
-    """Return a query for a job's decisions but the newest."""
+    """Return a query for all but the newest decisions of a job."""
     return select(decisions.c.id).where(decisions.c.job == job).order_by(decisions.c.id.desc()).offset(KEPT_DECISIONS)

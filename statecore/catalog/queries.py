@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 
 
 class Queries:
-    """A group of queries on one catalog; ``Catalog`` says what all of them raise."""
+    """A group of queries on one catalog; ``Catalog`` lists the errors that all of them raise."""
 
     def __init__(self, database: Database, clock: Clock, liveness: Liveness) -> None:
         self._database = database
@@ -45,12 +45,12 @@ class Queries:
             return records(connection.execute(query).all(), kind)
 
 
-# Another process may insert the row after we looked (PostgreSQL only): the second attempt finds it.
+# Another process may insert the row after the check (PostgreSQL only); the second attempt finds it.
 again_after_conflict = retry(retry=retry_if_exception_type(IntegrityError), stop=stop_after_attempt(2), reraise=True)
 
 
 def one(connection: Connection, table: Table, *where: ColumnElement[bool], kind: type[T]) -> T | None:
-    """Return the one record that fulfils the conditions, or None."""
+    """Return the one record that meets the conditions, or None."""
     row = connection.execute(select(table).where(*where)).one_or_none()
     return None if row is None else record(row, kind)
 
@@ -114,7 +114,7 @@ def fail_requests(connection: Connection, job: str, error: str, now_ms: int, *on
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse with ConfigurationError a name that could not be part of a file name."""
+    """Raise ConfigurationError for a name that cannot be part of a file name."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{what} name {name!r} cannot be used; expected at most 200 letters, digits, '_', '.' or '-', "

@@ -19,11 +19,11 @@ class Rebuilt:
 
     Attributes:
         job: Its record.
-        registered_before: Whether it was registered by hand since the catalog was lost; that registration counts then.
+        registered_before: Whether it was registered by hand after the catalog was lost; that registration is kept.
         lineage, epoch: Its newest epoch; None when it never committed one.
-        savepoints: How many were found.
-        withheld: Names of configuration values and settings that were never written down, because they are secret.
-        lost_cluster: The cluster that its size belonged to, when the catalog does not know it; else None.
+        savepoints: Number of savepoints found.
+        withheld: Names of configuration values and settings that were never stored, because they are secret.
+        lost_cluster: The job's cluster, when the catalog does not know it; else None.
         problems: One error per savepoint that cannot be read.
 
     """
@@ -41,8 +41,8 @@ class Rebuilt:
 def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
     """Register a job, its newest generation and its savepoints from its store; the job stays stopped.
 
-    A driver that still runs, started by the catalog that is lost, stops when it next looks into this one. Progress is
-    told as the savepoints read so far and their total number.
+    A driver started from the lost catalog that still runs stops when it next checks this one. ``progress`` receives the
+    number of savepoints read so far and the total.
 
     Raises:
         ConfigurationError: The catalog knows the job and its history, or knows it with another store.
@@ -51,7 +51,7 @@ def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, in
 
     """
     store = CheckpointStore.at(store_url)
-    # All is read before anything is written: a rebuild that fails can be done again.
+    # Read everything before writing, so that a failed rebuild can be repeated.
     definition = read_definition(store.files)
     newest = store.newest()
     generation = _newest_generation(store, newest)
@@ -113,14 +113,14 @@ def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, genera
         return None
     if not store.is_at(job.store):
         raise ConfigurationError(
-            f"found job {name!r} registered with the store {job.store}; expected {store.files.url}, which is to be "
-            "brought back; register it with that store, or give the one that it has; nothing was changed"
+            f"found job {name!r} registered with the store {job.store}; expected {store.files.url}, the store to "
+            "rebuild from; register it with that store, or give its registered one; nothing was changed"
         )
     newest = catalog.newest_generation(name)
     if newest is not None and newest.generation >= generation:
         raise ConfigurationError(
-            f"found job {name!r} in the catalog with generation {newest.generation}; expected a catalog that lost "
-            f"what is in {store.files.url}; it has all of it, so nothing was changed"
+            f"found job {name!r} in the catalog with generation {newest.generation}; expected a catalog that lost the "
+            f"history in {store.files.url}; it has all of it, so nothing was changed"
         )
     return job
 

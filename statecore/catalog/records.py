@@ -1,4 +1,4 @@
-"""What the catalog gives back: values, never live database objects.
+"""The records that the catalog returns: values, never live database objects.
 
 All times are milliseconds since the epoch, UTC.
 """
@@ -20,21 +20,21 @@ DecisionState = Literal["open", "triggered", "done", "refused", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job and what is wanted of it.
+    """A job and its desired state.
 
     Attributes:
         store: Root of the job's checkpoints.
         master_url: Spark master its driver connects to.
         cluster: Name of the cluster whose size belongs to the job, if any.
         conf: Spark configuration of its driver.
-        settings: What its job file reads as ``job.settings``.
+        settings: The values that its job file reads as ``job.settings``.
         desired_state: Whether a driver should run.
         parallelism: Parallelism the next generation starts with.
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
-        start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has taken it up.
-        claims_savepoint: Whether the job then owns that savepoint, and drops it when it needs it no more.
-        roll_back: Whether ``start_from`` counts although epochs were committed after it.
+        start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has applied it.
+        claims_savepoint: Whether the job then owns that savepoint, and drops it when it no longer needs it.
+        roll_back: Whether ``start_from`` applies although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
     """
@@ -75,7 +75,7 @@ class GenerationRecord:
 
     @property
     def ended(self) -> bool:
-        """Whether the generation is known to be over."""
+        """Whether the generation is known to have ended."""
         return self.state in ("stopped", "failed")
 
 
@@ -102,7 +102,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """Something asked of a running driver; ``result`` once done, ``error`` once failed."""
+    """A request to a running driver; it has a ``result`` once done, an ``error`` once failed."""
 
     id: int
     job: str
@@ -118,7 +118,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRecord:
-    """Where a savepoint lies and what it holds; the manifest at ``path`` is the authority."""
+    """Path and content of a savepoint; the manifest at ``path`` is authoritative."""
 
     path: str
     job: str
@@ -131,13 +131,13 @@ class SavepointRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourceBacklog:
-    """What waits in a source; None where it cannot tell, which is never the same as nothing.
+    """The backlog of a source; None where the source cannot tell, which is not the same as no backlog.
 
     Attributes:
-        event_time_lag_ms: From the newest event time that was read until the time of measuring. It grows while nothing
-            waits, too: a source that is silent is as far behind as one that is not read.
-        files_read: Files that were read, counted from some time on: the difference between two epochs of a generation
-            is what the epochs in between have read.
+        event_time_lag_ms: From the newest event time that was read to the time of the measurement. It also grows
+            without a backlog: a silent source lags like one that is not read.
+        files_read: Counter of files read, with an arbitrary start: the difference between two epochs of a generation
+            is the number of files read in between.
 
     """
 
@@ -151,7 +151,7 @@ class SourceBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogRecord:
-    """What waited in the sources of a job at a time."""
+    """The backlog of a job's sources at a time."""
 
     job: str
     measured_ms: int
@@ -164,15 +164,15 @@ class EpochRecord:
     """Metrics of one committed epoch.
 
     Attributes:
-        rows_total: Rows read since the job began, this epoch included.
+        rows_total: Rows read since the job's start, including this epoch.
         committed_ms: When its manifest was written.
         duration_ms: How long it took, publishing included.
         phases: Milliseconds by name of phase.
-        cache_hits: Subtasks that met their state in memory.
+        cache_hits: Subtasks that found their state in memory.
         subtasks: Subtasks that ran, over all operators.
-        backlog: What was known to wait after it, per source; empty before the first measurement.
+        backlog: Backlog known after the epoch, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
-        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
+        late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
 
     """
 
@@ -196,15 +196,15 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFigures:
-    """What the subtasks of one operator did in an epoch; every tuple has one item per subtask, in order.
+    """Metrics of one operator's subtasks in an epoch; every tuple has one item per subtask, in order.
 
     Attributes:
         uid: The operator.
         rows: Records of both inputs.
-        load_ms: Bringing state into memory.
-        process_ms: Running the function.
-        write_ms: Writing state and outputs.
-        cached_key_groups: Key groups whose state was in memory already.
+        load_ms: Time to load state into memory.
+        process_ms: Time to run the function.
+        write_ms: Time to write state and outputs.
+        cached_key_groups: Key groups whose state was already in memory.
         key_groups: Key groups that the subtask owns, 0 without a key.
 
     """
@@ -220,7 +220,7 @@ class OperatorFigures:
 
 @dataclass(frozen=True, slots=True)
 class SubtasksRecord:
-    """What the subtasks did in an epoch."""
+    """Metrics of all subtasks in an epoch."""
 
     job: str
     lineage: int
@@ -231,12 +231,12 @@ class SubtasksRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupsRecord:
-    """How an operator's keyed state was spread after an epoch; every tuple has one item per key group, in order.
+    """Distribution of an operator's keyed state after an epoch; every tuple has one item per key group, in order.
 
     Attributes:
         uid: The operator.
         rows: Rows of all its keyed states.
-        bytes: Estimated: rows times the bytes that a row of that state takes in the operator's files.
+        bytes: An estimate: rows times the average size of that state's rows in the operator's files.
 
     """
 
@@ -251,13 +251,13 @@ class KeyGroupsRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """How a job does now.
+    """A job's current figures.
 
     Attributes:
-        rows_per_second: Rows committed a second, over the last minute or three epochs, whichever is longer; None before
-            the first epoch.
-        epoch: The newest one.
-        backlog: The newest measurement, with an epoch or between two.
+        rows_per_second: Rows committed per second, over the last minute or three epochs, whichever is longer; None
+            before the first epoch.
+        epoch: The newest epoch.
+        backlog: The newest measurement, taken with an epoch or between two.
 
     """
 
@@ -269,14 +269,14 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A job's figures over a span of time, for a chart; None where nothing is known.
+    """A job's figures over a span of time, for a chart; None where they are unknown.
 
     Attributes:
-        at_ms: Where the span begins.
-        rows_per_second: Rows of epochs that were committed since, by the share of their time that lies in it.
-        epoch_ms: Mean duration of the epochs that were committed in it.
-        parallelism: Of the last of them.
-        backlog: The last measurement in it, over all sources.
+        at_ms: Start of the span.
+        rows_per_second: Rows of committed epochs, weighted by the share of their duration within the span.
+        epoch_ms: Mean duration of the epochs that were committed in the span.
+        parallelism: Parallelism of the last of these epochs.
+        backlog: The last measurement in the span, over all sources.
         phases: Mean milliseconds of these epochs by name of phase.
 
     """
@@ -290,7 +290,7 @@ class MetricPoint:
 
 
 def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:
-    """Return what waits in all sources that can tell, and the longest lag; a figure that none can tell is None."""
+    """Return the total backlog of the sources that report one, and the longest lag; None for an unreported figure."""
     return SourceBacklog(
         name="",
         records=_sum(source.records for source in sources),
@@ -314,7 +314,7 @@ class JobBefore:
     The other fields are those of ``JobRecord``.
 
     Attributes:
-        workers: Size wanted of its cluster; None without one.
+        workers: Desired size of its cluster; None without one.
         generation: Its newest generation, 0 before the first.
 
     """
@@ -334,10 +334,10 @@ class JobBefore:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The right to change a job, held until ``expires_ms`` (exclusive) unless renewed.
+    """The exclusive right to change a job until ``expires_ms`` (exclusive) unless renewed.
 
     Attributes:
-        before: The job when the lease was taken.
+        before: The job when the lease was acquired.
 
     """
 
@@ -362,12 +362,12 @@ class RescaleRunRecord:
     """One rescale of one job.
 
     Attributes:
-        run_id: Identity of the run; starting it twice gives the same record.
-        from_workers: Workers before; None where the size of the cluster is not ours to change.
-        to_workers: Workers wanted; None as above.
-        method: How the state gets to its new subtasks.
-        reason: Why, in the user's words.
-        state: How far it is.
+        run_id: Identity of the run; starting it twice returns the same record.
+        from_workers: Workers before; None when the rescale does not change the size of the cluster.
+        to_workers: Desired workers; None as above.
+        method: How the state reaches its new subtasks.
+        reason: The reason, in the user's words.
+        state: Running, or how the run ended.
         savepoint: Path of the manifest the job was stopped with.
         rescaled: Path of the manifest at the new parallelism.
         steps: Times by name of step.
@@ -393,7 +393,7 @@ class RescaleRunRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """A cluster, the size wanted of it and the size last seen by the supervisor."""
+    """A cluster, its desired size and the size last seen by the supervisor."""
 
     name: str
     kind: str
@@ -406,15 +406,15 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecord:
-    """What a job's policy may do, and what it remembers.
+    """A job's policy: its settings and its memory.
 
     Attributes:
-        enabled: Whether it decides anything.
-        settings: Its limits and aims.
-        memory: What it remembers from one look to the next.
-        version: Counts all changes.
-        finding: What its last look found, in words.
-        looked_ms: When that was.
+        enabled: Whether it may decide.
+        settings: Its limits and targets.
+        memory: Its memory from one evaluation to the next.
+        version: Number of changes.
+        finding: The result of its last evaluation, in words.
+        looked_ms: Time of the last evaluation.
         updated_ms: Last change of ``settings`` or ``enabled``.
 
     """
@@ -435,16 +435,16 @@ class DecisionRecord:
 
     Attributes:
         id: Number of the decision, over all jobs.
-        decided_ms: When it was reached.
-        from_workers: Workers before; None where the size of the cluster is not ours to change.
-        to_workers: Workers wanted; None as above.
-        method: How the rescale is to be done.
-        reason: Why, with figures.
-        figures: What it was made from, for programs.
+        decided_ms: Time of the decision.
+        from_workers: Workers before; None when the rescale does not change the size of the cluster.
+        to_workers: Desired workers; None as above.
+        method: The rescale method.
+        reason: The reason, with figures.
+        figures: The figures behind it, machine-readable.
         state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended.
         run_id: That run.
         outcome: Why it was refused or failed.
-        announced_ms: When it was last announced to those who carry decisions out.
+        announced_ms: When it was last announced for execution.
 
     """
 

@@ -1,4 +1,4 @@
-"""Requests: to a running driver, and to the supervisor, which checks job files."""
+"""Requests to a running driver, and to the supervisor, which checks job files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Requests(Queries):
 
     @again_after_conflict
     def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
-        """Send a request to the job's driver; the same key again returns the same request, and another's is refused."""
+        """Send a request to the job's driver; repeating its key returns the same request, another's key is refused."""
         with self._write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
@@ -51,8 +51,8 @@ class Requests(Queries):
     def next_request(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
-        A request that an earlier driver accepted and did not finish is returned again: that driver is dead, or it would
-        not have been replaced. Requests ``under_way`` are those that the caller is carrying out.
+        A request that an earlier driver accepted but did not finish is returned again: that driver must be dead, since
+        it was replaced. Requests ``under_way`` are those that the caller is carrying out.
         """
         unfinished = (
             select(requests)
@@ -89,7 +89,7 @@ class Requests(Queries):
     ) -> RequestRecord:
         """Record either the result of a request or the error it failed with; the first outcome stays."""
         if (result is None) == (error is None):
-            raise ValueError("found both or neither of result and error; expected one; give what came of the request")
+            raise ValueError("found both or neither of result and error; expected one; give the request's outcome")
         with self._database.write() as connection:
             found = _get(connection, request_id)
             connection.execute(
@@ -114,7 +114,7 @@ def _get(connection: Connection, request_id: int) -> RequestRecord:
     found = one(connection, requests, requests.c.id == request_id, kind=RequestRecord)
     if found is None:
         raise UnknownRecordError(
-            f"there is no request {request_id}; expected an id that request() returned; check that this is "
-            "the catalog it was made in"
+            f"there is no request {request_id}; expected an id that request() returned; check that it was made in "
+            "this catalog"
         )
     return found

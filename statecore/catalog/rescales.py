@@ -30,17 +30,17 @@ class Rescales(Queries):
         method: RescaleMethod = "by_reference",
         reason: str = "",
     ) -> RescaleRunRecord:
-        """Record the start of a rescale; the same id again returns the run as it is.
+        """Record the start of a rescale; repeating the id returns the existing run unchanged.
 
         Raises:
-            CatalogError: The id is that of a run of another job.
+            CatalogError: The id belongs to a run of another job.
 
         """
         with self._write_job(job) as connection:
             found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
             if found is not None and found.job != job:
                 raise CatalogError(
-                    f"rescale run {run_id!r} is of job {found.job!r}; expected job {job!r}; give every run its own id"
+                    f"rescale run {run_id!r} belongs to job {found.job!r}; expected job {job!r}; use an id per run"
                 )
             if found is not None:
                 return found
@@ -76,7 +76,7 @@ class Rescales(Queries):
     def update_rescale_run(
         self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None, error: str | None = None
     ) -> RescaleRunRecord:
-        """Update the manifests and the error of a running rescale; arguments that are not given stay as they are."""
+        """Update the manifests and the error of a running rescale; omitted arguments stay unchanged."""
         given = {"savepoint": savepoint, "rescaled": rescaled, "error": error}
         return self._change(run_id, {name: value for name, value in given.items() if value is not None})
 
@@ -115,6 +115,6 @@ def _get(connection: Connection, run_id: str, *, lock: bool = False) -> RescaleR
     if found is None:
         raise UnknownRecordError(
             f"there is no rescale run {run_id!r}; expected one that was started; start it, or check that "
-            "this is the catalog it was started in"
+            "it was started in this catalog"
         )
     return found

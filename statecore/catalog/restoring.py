@@ -1,4 +1,4 @@
-"""Restores a job after a failed change, to what the lease saved of it."""
+"""Restores a job after a failed change, from the lease's copy."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def saved_job(connection: Connection, name: str) -> JobBefore:
 def restore_job(connection: Connection, name: str, before: JobBefore, reason: str, now_ms: int) -> None:
     """Restore a job; a driver that the change started is ended, and its successor resumes from the newest epoch.
 
-    Idempotent. A driver that the change has not touched goes on. A job file that is restored after another one ran may
-    leave behind the state that the other one added.
+    Idempotent. A driver that the change did not touch keeps running. If another job file ran in between, the restored
+    one may leave behind the state that the other one added.
     The connection has locked the job. The reason becomes the error of its unfinished requests and of the driver.
     """
     job = get_job(connection, name)
@@ -44,8 +44,8 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
     changed = any(getattr(job, field) != value for field, value in configured.items())
     newest = newest_generation(connection, name)
     if changed and newest is not None and not newest.ended and _is_changed(newest, before):
-        # The driver finds that with its next heartbeat, and commits nothing more. Stopped and not failed, because no
-        # pause is due before its successor starts.
+        # The driver learns this from its next heartbeat and commits no further epoch. Marked stopped, not failed, so
+        # that its successor starts without a pause.
         end_generation(connection, newest, now_ms=now_ms, state="stopped", error=reason)
     connection.execute(
         update(tables.jobs)
@@ -72,7 +72,7 @@ def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
 
 
 def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
-    """Tell whether the restored job file may leave state behind: state that another job file added is unknown to it."""
+    """Tell whether the restored job file may leave state behind: it does not know state that another file added."""
     if job.artifact == before.artifact:
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))

@@ -12,8 +12,8 @@ def superfluous_savepoints(
 ) -> list[SavepointRecord]:
     """Return the savepoints beyond the newest ``keep`` and those older than ``max_age_ms``, oldest first.
 
-    The newest one always stays, however old it is: it may be all that is left. Those at the paths ``needed``, which
-    somebody refers to, stay and count.
+    The newest one always stays, whatever its age: it may be the only one left. Savepoints at the paths ``needed``,
+    which are in use, stay and count towards ``keep``.
     """
     newest_first = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch), reverse=True)
     surplus = [

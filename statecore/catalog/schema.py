@@ -1,7 +1,7 @@
 """The revision of a catalog's tables: the one in the database, the one this release needs, and the upgrade.
 
 A revision is a file in ``migrations/versions``; its name begins with its number. The catalog records its revision in
-a version table of its own instead of Alembic's usual one, so that it can share a database with Airflow.
+a separate version table instead of Alembic's usual one, so that it can share a database with Airflow.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32)))
 
 @cache
 def head() -> str:
-    """Return the revision that this release works with."""
-    # Not asked of Alembic: every program that opens a catalog would have to import it.
+    """Return the revision that this release requires."""
+    # Computed without Alembic, which every program that opens a catalog would have to import.
     return max(file.name.split("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
@@ -44,13 +44,13 @@ def is_new(connection: Connection) -> bool:
         return False
     if inspect(connection).has_table("jobs"):
         raise CatalogSchemaError(
-            "found a table 'jobs' that belongs to no catalog; expected none; give the catalog a database of its own"
+            "found a table 'jobs' that belongs to no catalog; expected none; use a separate database for the catalog"
         )
     return True
 
 
 def require_head(connection: Connection, name: str) -> None:
-    """Refuse missing tables and those of another release with CatalogSchemaError, which names the catalog."""
+    """Raise CatalogSchemaError, which names the catalog, for missing tables and those of another release."""
     found, expected = revision(connection), head()
     if found == expected:
         return
@@ -58,10 +58,10 @@ def require_head(connection: Connection, name: str) -> None:
         what, remedy = "no catalog in it", f"create its tables with `{UPGRADE}`, or correct the URL"
     elif str(found) < expected:
         what = f"its tables at revision {found}"
-        remedy = f"stop Airflow, supervisor and drivers, bring the tables up with `{UPGRADE}`, and start them again"
+        remedy = f"stop Airflow, supervisor and drivers, upgrade the tables with `{UPGRADE}`, and start them again"
     else:
-        what = f"its tables at revision {found}, which a newer release made with `{UPGRADE}`"
-        remedy = "install that release here, too; there is no way back but a backup of the database"
+        what = f"its tables at revision {found}, to which a newer release upgraded them with `{UPGRADE}`"
+        remedy = "install that release here, too; the only way back is a backup of the database"
     raise CatalogSchemaError(f"catalog {name}: found {what}; expected revision {expected}; {remedy}")
 
 
@@ -77,7 +77,7 @@ def alembic_config(connection: Connection) -> Config:
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
-    # A percent sign in the path would be taken for a reference to another option.
+    # Alembic takes a percent sign in the path for a reference to another option.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

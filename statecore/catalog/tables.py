@@ -1,7 +1,7 @@
 """The tables of the catalog; ``records`` explains the columns.
 
-Every table that belongs to a job refers to ``jobs``: writers lock the job's row first, so that all changes
-to one job happen one after the other on every database.
+Every table that belongs to a job refers to ``jobs``: writers lock the job's row first, so that changes to one job are
+serialized on every database.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _job(*, primary_key: bool = False) -> Column[str]:
 
 
 def _epoch() -> tuple[Column[Any], ...]:
-    """Return the columns that say which epoch a row is of."""
+    """Return the columns that name a row's epoch."""
     return (
         _job(primary_key=True),
         Column("lineage", BigInteger, primary_key=True, autoincrement=False),
@@ -147,7 +147,7 @@ epochs = Table(
     Index(None, "job", "committed_ms"),
 )
 
-# Beside the epochs, because they are wide: a chart over many epochs must not read them.
+# A separate table, because the rows are wide: a chart over many epochs must not read them.
 subtasks = Table(
     "subtasks",
     metadata,

@@ -1,7 +1,7 @@
 """Converts Python values to Arrow columns and back.
 
-pyarrow converts a struct to a dict. State and rows use named tuples instead, which are cheaper and read as ``v.field``;
-so this module converts structs column by column, at any depth. Primitive columns use pyarrow's own fast paths.
+pyarrow converts a struct to a dict. State and rows use named tuples instead, which are cheaper and allow ``v.field``,
+so this module converts structs column by column, at any depth. Primitive columns use pyarrow's fast paths.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         if not (value is None or isinstance(value, container)):
             raise TypeError(f"found {value!r}; expected a value of type {data_type}")
         offsets.append(offsets[-1] + (0 if value is None else len(value)))
-    # from_arrays takes a null list as a null offset.
+    # from_arrays represents a null list as a null offset.
     starts = [None if gone else at for gone, at in zip(missing, offsets, strict=False)]
     marks = pa.array(starts + offsets[-1:], pa.int32())
     present = [value for value in values if value is not None]
@@ -136,5 +136,5 @@ def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Seq
         elif isinstance(value, tuple | list) and len(value) == width:
             rows.append(tuple(value))
         else:
-            raise TypeError(fields_off(value, names) or f"{shortened(value)} is no tuple or dict of fields")
+            raise TypeError(fields_off(value, names) or f"{shortened(value)} is not a tuple or dict of fields")
     return list(zip(*rows, strict=True)) if rows else [()] * width

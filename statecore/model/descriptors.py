@@ -72,7 +72,7 @@ class StateTtlConfig:
         if not isinstance(self.ttl, timedelta) or self.ttl < timedelta(milliseconds=1):
             raise ConfigurationError(
                 f"Found the time to live {self.ttl!r}; expected a timedelta of at least one millisecond. "
-                "For state that never expires leave the descriptor's ttl out."
+                "For state that never expires, omit the descriptor's ttl."
             )
         _check_member("update_type", self.update_type, UpdateType)
         _check_member("visibility", self.visibility, StateVisibility)
@@ -200,7 +200,7 @@ class ListStateDescriptor(StateDescriptor):
         if self.strategy not in (CONTIGUOUS, INTERLEAVED):
             raise ConfigurationError(
                 f"Found the strategy {self.strategy!r} for the list state {self.name!r}; expected {CONTIGUOUS!r} or "
-                f"{INTERLEAVED!r}. Leave it out for {CONTIGUOUS!r}."
+                f"{INTERLEAVED!r}. Omit it for {CONTIGUOUS!r}."
             )
 
     def type_ddl(self) -> str:
@@ -282,7 +282,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     Attributes:
         name: Name, of letters, digits and ``_ . -`` because files are named after it.
-        accumulator_type: Spark DDL of the accumulator; the accumulator is what is stored.
+        accumulator_type: Spark DDL of the accumulator, which is stored.
         aggregate: The aggregate function.
         ttl: Time to live; None for none.
         renames: Old dotted path of a renamed field → its new name, to read older state; see ``StateMigrationError``.

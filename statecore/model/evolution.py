@@ -83,8 +83,8 @@ def migration(old_ddl: str, new_ddl: str, renames: Mapping[str, str], state: str
     except _UnfitError as unfit:
         raise StateMigrationError(
             f"Found the state {state!r} stored as {old.ddl()} and declared as {new.ddl()}: {unfit.place} "
-            f"{unfit.found}; expected a change that keeps what is stored: a nullable field more, a field less, another "
-            f"order, a wider number, NOT NULL left out, or a rename that says so. {unfit.remedy}"
+            f"{unfit.found}; expected a compatible change: a nullable field added, a field dropped, another order, "
+            f"a wider number, NOT NULL removed, or a declared rename. {unfit.remedy}"
         ) from None
     if old == new:
         return None
@@ -99,7 +99,7 @@ class _Walk:
     """Walks both types in parallel and builds the conversion.
 
     A place has several paths: the first is that of the stored type, the others use names from before earlier renames,
-    so that renames below a renamed field still apply. A conversion of None keeps stored values as they are. No
+    so that renames below a renamed field still apply. None instead of a conversion keeps stored values unchanged. No
     conversion is called with None.
     """
 
@@ -145,7 +145,7 @@ class _Walk:
             names = (source, *earlier.get(source, ()))
             below = tuple(_below(path, name) for name in names for path in paths)
             if stored.nullable and not field.nullable:
-                raise _UnfitError(below[0], "a nullable field becomes NOT NULL", "Leave NOT NULL out.")
+                raise _UnfitError(below[0], "a nullable field becomes NOT NULL", "Remove NOT NULL.")
             convert = self.convert(stored.type, field.type, below)
             moved = moved or convert is not None
             parts.append(_picked(index, convert))
@@ -157,7 +157,7 @@ class _Walk:
     def _sources(
         self, before: set[str], after: set[str], paths: tuple[str, ...]
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Return the old name of each new field, and the names of old fields from before earlier renames."""
+        """Return the old name of each new field, and the names that old fields had before earlier renames."""
         sources = {name: name for name in before}
         earlier: dict[str, list[str]] = {}
         for path, name, target in self._renames_of(paths):
@@ -170,7 +170,7 @@ class _Walk:
             if name not in before:
                 earlier.setdefault(target, []).append(name)
             elif target in sources:
-                found = f"a field is renamed to {target!r}, and so is another or one has that name already"
+                found = f"a field is renamed to {target!r}, but another is, too, or already has that name"
                 raise _UnfitError(path, found, _OTHER_RENAME)
             else:
                 sources[target] = name
@@ -191,7 +191,7 @@ def _below(path: str, name: str) -> str:
 
 def _added(field: Field, path: str) -> Check:
     if not field.nullable:
-        raise _UnfitError(path, "a NOT NULL field is new, for which nothing is stored", "Leave NOT NULL out.")
+        raise _UnfitError(path, "a NOT NULL field is new and has no stored values", "Remove NOT NULL.")
     return lambda row: None
 
 

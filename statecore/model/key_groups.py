@@ -1,6 +1,6 @@
 """Key groups: the units of keyed state, and the subtask that owns each.
 
-The arithmetic is that of Flink's ``KeyGroupRangeAssignment``. With G key groups and parallelism p::
+The arithmetic is Flink's ``KeyGroupRangeAssignment``. With G key groups and parallelism p::
 
     range of subtask i   [ceil(i * G / p), ceil((i + 1) * G / p) - 1]
     owner of group g     floor(g * p / G)

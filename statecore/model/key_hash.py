@@ -1,12 +1,11 @@
 """Canonical keys and their key groups: the Python twin of ``pmod(xxhash64(key columns…), max_parallelism)``.
 
-The rules are those of Spark's ``XxHash64`` expression: XXH64 with seed 42, each column hashed with the result
-of the one before as its seed.
+The rules are those of Spark's ``XxHash64`` expression: XXH64 with seed 42; each column's hash is the seed of the next.
 
 ==========================================  ===========================================
 type                                        what is hashed
 ==========================================  ===========================================
-null                                        nothing; the hash stays as it is
+null                                        nothing; the hash stays unchanged
 boolean, tinyint, smallint, int             the value as 4 bytes, little-endian
 bigint                                      the value as 8 bytes, little-endian
 float, double                               IEEE bits as 4 or 8 bytes; one NaN, -0.0 as 0.0
@@ -18,8 +17,8 @@ string, binary                              the (UTF-8) bytes
 array, struct                               element after element, field after field
 ==========================================  ===========================================
 
-Every function refuses a type that cannot be a key with UnsupportedTypeError, and a key that does not fit its types with
-StateTypeError.
+Every function raises UnsupportedTypeError for a type that cannot be a key, and StateTypeError for a key that does not
+fit its types.
 
 Spark normalises NaN and -0.0 only for the hash and keeps them in the key columns, so this module makes keys canonical
 after they leave the JVM.
@@ -74,7 +73,7 @@ class _Field:
     Attributes:
         ddl: Canonical type.
         check: Returns the canonical value, or raises MisfitError.
-        encode: Like ``check`` but unchecked, for values from Arrow; None when those are canonical already.
+        encode: Like ``check`` but unchecked, for values from Arrow; None when those are already canonical.
         hash: Hashes a canonical value with a seed.
 
     """
@@ -105,7 +104,7 @@ def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, 
     if not isinstance(key, tuple) or len(key) != len(fields):
         raise StateTypeError(
             f"Found the key {reprlib.repr(key)}; expected a tuple with one value for each of the key types "
-            f"{list(key_types)}. A key of one field is a tuple too: (value,)."
+            f"{list(key_types)}. A key of one field is also a tuple: (value,)."
         )
     return tuple([_checked(index, field, value) for index, (field, value) in enumerate(zip(fields, key, strict=True))])
 
@@ -146,12 +145,12 @@ def key_encoder(key_types: Sequence[str]) -> KeyEncoder:
 
 
 def is_canonical(key_types: Sequence[str]) -> bool:
-    """Return whether keys from Arrow are canonical already, so that they compare column by column."""
+    """Return whether keys from Arrow are already canonical, so that they compare column by column."""
     return key_encoder(key_types) is _unchanged
 
 
 def key_check(data_type: DataType) -> Check:
-    """Return a function to the canonical form of a key field; it raises MisfitError, also for None."""
+    """Return a function that makes a key field canonical; it raises MisfitError, also for None."""
     require_key_type(data_type)
     return _checker(data_type)
 
@@ -221,7 +220,7 @@ def _array_checker(data_type: ArrayType) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _canonical_double(value: float) -> float:
-    # math.nan is one object: tuples and dicts compare by identity first, so this NaN equals itself.
+    # math.nan is a single object, and tuples and dicts compare by identity first, so this NaN equals itself.
     return value + 0.0 if value == value else math.nan
 
 

@@ -50,7 +50,7 @@ class MisfitError(Exception):
         value: The part that does not fit.
         expected: DDL of that part, followed by ``not null`` if None does not fit.
         path: Path of the part in the whole value, e.g. ``a.b[3]``; empty for the whole value.
-        fields: Fields that the part lacks, or has too many; empty for other misfits.
+        fields: Missing and surplus fields of the part; empty for other misfits.
 
     """
 
@@ -63,13 +63,13 @@ class MisfitError(Exception):
 
     @property
     def details(self) -> str:
-        """The part and its fields in brackets, for a message; empty when there is no more to say than the value."""
+        """The part and its fields in brackets, for a message; empty when the value says everything."""
         part = f"{self.path} is {shortened(self.value)}, not {self.expected}" if self.path else ""
         said = "; ".join(filter(None, (part, self.fields)))
         return f" ({said})" if said else ""
 
     def within(self, step: str) -> MisfitError:
-        """Return the error with ``step`` (``a`` or ``[3]``) put before its path."""
+        """Return the error with ``step`` (``a`` or ``[3]``) prepended to its path."""
         dot = "." if self.path and not self.path.startswith("[") else ""
         return MisfitError(self.value, self.expected, f"{step}{dot}{self.path}", self.fields)
 
@@ -103,7 +103,7 @@ def round_to_float(value: float) -> float:
 
 
 def _unboxed(value: Any, kinds: str) -> Any:
-    """Return the Python value of a numpy scalar of these kinds, and any other value as it is."""
+    """Return the Python value of a numpy scalar of these kinds, and any other value unchanged."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     return value.item() if isinstance(kind, str) and kind in kinds and value.shape == () else value
 

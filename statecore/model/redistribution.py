@@ -48,7 +48,7 @@ def redistribute_operator_state(
 ) -> list[list[OperatorStateHandle]]:
     """Assign the operator state of the old subtasks to the new ones.
 
-    Split state is cut into contiguous chunks, or dealt one by one with the strategy ``interleaved``; the starting
+    Split state is cut into contiguous chunks, or dealt out one by one with the strategy ``interleaved``; the starting
     subtask carries over from one state name to the next, so that remainders spread. Every subtask gets all union state.
     Subtask i gets copy ``i % copies`` of broadcast state. At unchanged parallelism, split and broadcast state stay in
     place.
@@ -94,7 +94,7 @@ def redistribute_keyed_state(
     """Assign the keyed state of the old subtasks to the new ones.
 
     Each new subtask gets the intersection of every old handle with its key-group range, in old order. At unchanged
-    parallelism the handles stay as they are, even where one names a wider range than its subtask owns.
+    parallelism, the handles stay unchanged, even where one names a wider range than its subtask owns.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
@@ -142,7 +142,7 @@ def _modes(sources: Sequence[_Source]) -> dict[str, DistributionMode]:
             if mode is not partitions.mode:
                 raise RedistributionError(
                     f"Found the state {name!r} as {mode.value!r} in {first_path!r} and as "
-                    f"{partitions.mode.value!r} in {path!r}; expected one mode for one name. "
+                    f"{partitions.mode.value!r} in {path!r}; expected one mode per name. "
                     "Restore from a savepoint written by one version of the job, or give the states two names."
                 )
     return {name: mode for name, (mode, _) in found.items()}
@@ -160,7 +160,7 @@ def _give(share: _Share, source: _Source, name: str, offset: int) -> None:
 
 
 def _give_to_all(name: str, sources: Sequence[_Source], shares: Sequence[_Share]) -> None:
-    # After a rescale by reference every subtask names the same elements: take each once.
+    # After a rescale by reference, every subtask names the same elements, so take each once.
     first: dict[tuple[str, int], _Source] = {}
     for source, offset in _elements(name, sources):
         first.setdefault((source.handle.path, offset), source)
@@ -185,7 +185,7 @@ def _give_copies(name: str, sources: Sequence[_Source], shares: Sequence[_Share]
 
 
 def _split(name: str, sources: Sequence[_Source], shares: Sequence[_Share], start: int, interleaved: bool) -> int:
-    """Split one state from subtask ``start`` on; return the start for the next state name."""
+    """Split one state, starting at subtask ``start``; return the start for the next state name."""
     elements = [*_elements(name, sources)]
     parallelism = len(shares)
     size, longer = divmod(len(elements), parallelism)

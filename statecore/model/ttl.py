@@ -9,7 +9,7 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 def is_expired(timestamp_ms: int, ttl_ms: int, now_ms: int) -> bool:
     """Return whether a value stamped ``timestamp_ms`` has expired at ``now_ms``.
 
-    It expires once ``timestamp_ms + ttl_ms <= now_ms``, so already at the boundary. The sum saturates at 2^63-1, as
-    in Flink's ``TtlUtils``.
+    It expires once ``timestamp_ms + ttl_ms <= now_ms``, boundary included. The sum saturates at 2^63-1, as in Flink's
+    ``TtlUtils``.
     """
     return min(timestamp_ms + ttl_ms, MAX_TIMESTAMP_MS) <= now_ms

@@ -1,7 +1,7 @@
 """Spark DDL types, parsed with sqlglot into a small tree.
 
-PySpark needs a running session to parse DDL; this module does not. Types that open files cannot store without loss
-(variant, void, intervals, time) are refused with UnsupportedTypeError, as is text that is no DDL.
+PySpark needs a running session to parse DDL; this module does not. Types that open file formats cannot store without
+loss (variant, void, intervals, time) raise UnsupportedTypeError, as does text that is not DDL.
 
 ::
 
@@ -122,7 +122,7 @@ class StringType(DataType):
             return None
         return (
             f"Different strings can be equal under {self.collation}. Cast the key column AS STRING COLLATE "
-            f"{BINARY_COLLATION}, after lower() if case is to be ignored."
+            f"{BINARY_COLLATION}, after lower() to ignore case."
         )
 
 
@@ -232,7 +232,7 @@ def arrow_schema(fields: Iterable[Field]) -> pa.Schema:
 
 
 def require_key_type(data_type: DataType) -> None:
-    """Refuse a type that cannot be a key with UnsupportedTypeError."""
+    """Raise UnsupportedTypeError for a type that cannot be a key."""
     problem = data_type.key_problem
     if problem is not None:
         raise UnsupportedTypeError(
@@ -271,7 +271,7 @@ def _text(ddl: object) -> str:
     if not isinstance(ddl, str):
         raise UnsupportedTypeError(
             f"Found {ddl!r} of type {type(ddl).__name__} as a type; expected Spark DDL text such as "
-            "'bigint'. Of a PySpark type, pass simpleString()."
+            "'bigint'. For a PySpark type, pass simpleString()."
         )
     return ddl
 
@@ -364,7 +364,7 @@ def _convert_field(part: exp.Expression, ddl: str) -> Field:
         elif not isinstance(rule, exp.CommentColumnConstraint):
             raise UnsupportedTypeError(
                 f"Found {_sql(constraint)!r} at the field {part.name!r} in {ddl!r}; expected nothing but "
-                "NOT NULL, COLLATE and COMMENT behind a type. Remove it."
+                "NOT NULL, COLLATE and COMMENT after a type. Remove it."
             )
     return Field(part.name, _convert(kind, ddl), nullable)
 
@@ -397,7 +397,7 @@ def _refusal(ddl: str, part: str | None = None) -> UnsupportedTypeError:
 
 _REMEDIES = {
     r".*\bvariant\b": "Keep a variant as string: to_json(…), and parse_json(…) when reading.",
-    r".*\bnot null": "NOT NULL belongs behind a field of a struct or a column; remove it here.",
+    r".*\bnot null": "NOT NULL belongs after a field of a struct or a column; remove it here.",
     r".*\b(void|null)\b": "Give the column a type: CAST(NULL AS …).",
     r"interval|time(\(|$)": "Keep a duration or a time of day as bigint, e.g. in microseconds.",
     r"timestamp": "Write timestamp (an instant, in UTC) or timestamp_ntz (no time zone), without precision.",

@@ -1,4 +1,4 @@
-"""The stored form of values: every write converts a value to the form that a restore from Arrow gives.
+"""The stored form of values: every write converts a value to the form that a restore from Arrow returns.
 
 ==========================================  =============================================================
 type                                        stored as
@@ -57,20 +57,20 @@ def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
 
 @lru_cache(maxsize=1024)
 def value_type(ddl: str) -> ValueType:
-    """Return the stored form of a Spark type; UnsupportedTypeError also for a map with arrays in its keys."""
+    """Return the stored form of a Spark type; a map with arrays in its keys is also an UnsupportedTypeError."""
     data_type = parse_type(ddl)
     return ValueType(data_type.ddl(), _conform(data_type), _copy(data_type))
 
 
 @lru_cache(maxsize=1024)
 def map_key_type(ddl: str) -> Check:
-    """Return a function to the canonical form of a user key of map state, as ``canonical_key`` defines it.
+    """Return a function that makes a user key of map state canonical, as ``canonical_key`` defines it.
 
-    The function raises MisfitError, also for None; a type that cannot be a key is an UnsupportedTypeError.
+    The function raises MisfitError, also for None; a type that cannot be a key raises UnsupportedTypeError.
     """
     data_type = parse_type(ddl)
     check = key_check(data_type)
-    # The fast path returns the value itself, which for a double need not be canonical.
+    # The fast path returns the value itself, which may not be canonical for a double.
     return check if data_type == AtomicType("double") else _quick(data_type, check)
 
 
@@ -139,10 +139,10 @@ def _struct_conform(data_type: StructType) -> Check:
 
 
 def fields_off(value: object, names: Sequence[str]) -> str:
-    """Return which fields a value lacks and which it has too many, in words; empty for what is no row."""
+    """Describe the missing and surplus fields of a value; empty for a value that is not a row."""
     if not isinstance(value, (tuple, list, dict)):
         return ""
-    # A dict may leave fields out; they are missed only when another has a name that is not known.
+    # A dict may omit fields; they count as missing only when it also has an unknown one.
     found = list(value) if isinstance(value, dict) else getattr(value, "_fields", names[: len(value)])
     missing, unknown = [name for name in names if name not in found], [name for name in found if name not in names]
     said = [f"{what} field {name!r}" for what, off in (("missing", missing), ("unknown", unknown)) for name in off]

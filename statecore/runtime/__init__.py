@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import PostgresSink when it is asked for: only the extra ``postgres`` installs what it needs."""
+    """Import PostgresSink on demand: only the extra ``postgres`` installs its dependencies."""
     if name != "PostgresSink":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     extras.require("psycopg", extra="postgres")

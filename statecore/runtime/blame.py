@@ -1,4 +1,4 @@
-"""Finds in an error what its reader needs first: the line of the job file, and the exception itself."""
+"""Extracts from an error what its reader needs first: the line of the job file, and the exception itself."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _JVM_FRAMES = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|Caused by: )"
 def blame(error: BaseException, job_files: Collection[str]) -> str:
     """Return an error as ``orders.py:13 in check: ValueError: negative amount``, without the frames between.
 
-    Spark hands on an error of a Python worker as text: the exception is the last one in that text.
+    Spark passes on an error of a Python worker as text: the exception is the last one in that text.
 
     Args:
-        error: What was raised.
-        job_files: Paths of job files, as they were loaded.
+        error: The error.
+        job_files: Paths that job files were loaded from.
 
     """
     place = job_file_line(error, job_files)
@@ -26,7 +26,7 @@ def blame(error: BaseException, job_files: Collection[str]) -> str:
 
 
 def exception_line(error: BaseException) -> str:
-    """Return kind and message of an error; of the one in the Python worker, when Spark hands one on."""
+    """Return kind and message of an error, or of the Python worker's error that Spark passes on."""
     text = str(error)
     before, found, worker = text.rpartition(_TRACEBACK)
     if not found:
@@ -36,12 +36,12 @@ def exception_line(error: BaseException) -> str:
     if first is None:
         return f"{type(error).__name__}: {before.strip()}"
     raised = _JVM_FRAMES.split("\n".join(lines[first:]))[0].strip()
-    # Without the module, as Python says it of its own exceptions.
+    # Without the module, as Python prints its built-in exceptions.
     return re.sub(r"^(?:\w+\.)+(?=\w+(?::|$))", "", raised)
 
 
 def job_file_line(error: BaseException, job_files: Collection[str]) -> str | None:
-    """Return the last line of a job file that an error went through, as ``orders.py:13 in check``; None without one."""
+    """Return the last job-file line in an error's traceback, as ``orders.py:13 in check``; None without one."""
     frames = _FRAME.finditer("".join(traceback.format_exception(error)))
     found = [frame for frame in frames if frame["file"] in job_files]
     if not found:

@@ -1,7 +1,7 @@
 """Named points at which a test may kill the process that passes them.
 
 Off unless ``STATECORE_FAULTS`` names points and the first epoch to hit each in, as ``manifest_written@3,published@5``.
-``STATECORE_FAULT_DIR`` is a folder. A point that is hit makes a file of its name there, so each is hit once.
+``STATECORE_FAULT_DIR`` is a folder. A point that is hit creates a file of its name there, so each is hit only once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class FaultPoint(StrEnum):
-    """Where work can be cut off: the points of an epoch in their order, then those of work beside it."""
+    """Points where work can be killed: those of an epoch in order, then those of work in parallel to epochs."""
 
     BEFORE_CHANGELOG = "before_changelog"
     CHANGELOG_WRITTEN = "changelog_written"
@@ -29,7 +29,7 @@ class FaultPoint(StrEnum):
 
 
 def fault_point(point: FaultPoint, epoch: int) -> None:
-    """Kill this process with SIGKILL when a test asked for it here."""
+    """Kill this process with SIGKILL if a test requested it at this point."""
     for fault in filter(None, os.environ.get("STATECORE_FAULTS", "").split(",")):
         name, _, first_epoch = fault.partition("@")
         if name == point and epoch >= int(first_epoch):

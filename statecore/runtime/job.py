@@ -1,4 +1,4 @@
-"""The job builder: what a job file's ``build(job)`` describes.
+"""The job builder, with which a job file's ``build(job)`` describes a job.
 
 ::
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 JOB_MODULE = "statecore_job_"
-"""What the modules that job files become are called, with the file's name after it."""
+"""Prefix of the module names of job files; the file's name follows."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -44,7 +44,7 @@ class Source:
 
     Attributes:
         name: Its identity in savepoints.
-        read: Makes the streaming DataFrame from a session.
+        read: Creates the streaming DataFrame from a session.
         event_time: Column with the records' event time, or None.
         max_lateness: How far the watermark stays behind the newest event time.
 
@@ -63,7 +63,7 @@ class Output:
     Attributes:
         uid: The operator.
         tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
-        schema: Of its rows, as Spark DDL.
+        schema: Schema of its rows, as Spark DDL.
 
     """
 
@@ -81,9 +81,9 @@ class SinkBinding:
     """A sink and the output that it publishes.
 
     Attributes:
-        name: The sink's identity among those of the job.
+        name: The sink's identity within the job.
         tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
-        schema: Of the rows, as Spark DDL.
+        schema: Schema of the rows, as Spark DDL.
 
     """
 
@@ -186,7 +186,7 @@ class Job:
         if max_lateness is not None and (event_time is None or max_lateness < timedelta(0)):
             raise JobDefinitionError(
                 f"found max_lateness={max_lateness!r} and event_time={event_time!r} for source {name!r}; expected a "
-                "timedelta that is not negative, with the event-time column named; name the column, or leave it out"
+                "timedelta that is not negative, and an event-time column; name the column, or omit max_lateness"
             )
         source = Source(name, read, event_time, max_lateness or timedelta(0))
         self.sources.append(source)
@@ -201,7 +201,7 @@ class Job:
         """
         if not self.operators:
             raise JobDefinitionError(
-                f"found {len(self.sources)} sources and no operator; expected one at least; "
+                f"found {len(self.sources)} sources and no operator; expected at least one; "
                 "call process(…) on a stream in build(job)"
             )
         read = {each.name for operator in self.operators for each in operator.inputs if isinstance(each, Source)}
@@ -209,7 +209,7 @@ class Job:
         if unread:
             raise JobDefinitionError(
                 f"found the sources {unread}, which no operator reads; expected every source to be read; "
-                "leave them out, or process them"
+                "remove them, or process them"
             )
         return self
 
@@ -238,11 +238,11 @@ class Stream:
         if not columns:
             raise JobDefinitionError("found key_by() without columns; expected at least one; name the key columns")
         if len(set(columns)) < len(columns):
-            raise JobDefinitionError(f"found the key columns {columns}; expected each once; leave the copies out")
+            raise JobDefinitionError(f"found the key columns {columns}; expected each once; remove the duplicates")
         reserved = sorted((RESERVED | INTERNAL).intersection(columns))
         if reserved:
             raise JobDefinitionError(
-                f"found the key columns {reserved}; expected other names, because these are used inside; "
+                f"found the key columns {reserved}; expected other names, because state files reserve these; "
                 "rename the columns in the source"
             )
         return KeyedStream(self._job, self._input, columns, tuple(order_by))
@@ -258,7 +258,7 @@ class Stream:
                 subtasks must apply the records in the same order.
 
         Returns:
-            What ``connect`` of another stream takes.
+            A stream to pass to ``connect`` of another stream.
 
         Raises:
             JobDefinitionError: No state is given, or one is not a ``MapStateDescriptor``.
@@ -266,7 +266,7 @@ class Stream:
         """
         if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
             raise JobDefinitionError(
-                f"found broadcast{states!r}; expected one MapStateDescriptor at least; name the broadcast states"
+                f"found broadcast{states!r}; expected at least one MapStateDescriptor; name the broadcast states"
             )
         return BroadcastStream(self._job, BroadcastInput(self._input, tuple(order_by), states))
 
@@ -291,7 +291,7 @@ class Stream:
 
 
 class BroadcastStream:
-    """Records that every subtask gets; ``connect`` of another stream takes it."""
+    """Records that every subtask gets; pass it to ``connect`` of another stream."""
 
     def __init__(self, job: Job, broadcast: BroadcastInput) -> None:
         self.job = job
@@ -387,8 +387,8 @@ class OutputStream(Stream):
         """Publish this output's committed rows in a sink.
 
         Args:
-            name: The sink's identity, with which it remembers what it published.
-            sink: Where the rows go.
+            name: The sink's identity, under which it records its published epochs.
+            sink: The sink that publishes the rows.
 
         Raises:
             JobDefinitionError: The name is taken or unusable.
@@ -423,7 +423,7 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
     parse_row(plan.output)
     if plan.parallelism is not None and plan.parallelism < 1:
         raise JobDefinitionError(
-            f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; leave it out for the "
+            f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; omit it for the "
             "job's parallelism"
         )
     if plan.late is not None:
@@ -440,8 +440,8 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
     if isinstance(plan.input, Source) and plan.input.event_time is None:
         raise JobDefinitionError(
             f"found late={late.name!r} for operator {plan.uid!r}, whose source {plan.input.name!r} has no event time; "
-            "expected one, because late is what event time has passed; name the column in source(…, event_time=…), "
-            "or leave late out"
+            "expected one, because lateness follows event time; name the column in source(…, event_time=…), "
+            "or omit late"
         )
     parse_row(late.value_type)
 

@@ -1,7 +1,7 @@
-"""Loads a job file and runs its ``build(job)``; a program of its own, started without credentials.
+"""Loads a job file and runs its ``build(job)``; a separate program, started without credentials.
 
-It reads ``{"path": …, "settings": …}`` from stdin and prints one line of JSON: null, or what is wrong. No Spark session
-is started, because ``build(job)`` only describes the job.
+It reads ``{"path": …, "settings": …}`` from stdin and prints one line of JSON: null, or the problem. It starts no Spark
+session, because ``build(job)`` only describes the job.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ ANCHOR = "__statecore_anchor"
 SUBTASK = "__statecore_subtask"
 SLOT = "__statecore_slot"
 KEY_GROUP = "__statecore_key_group"
-# A row is a record of the main input, or one of the broadcast input, or another operator's commit that is passed on.
+# A row holds a record of the main input, a record of the broadcast input, or another operator's commit.
 MAIN = "__statecore_main"
 BROADCAST = "__statecore_broadcast"
 COMMIT = "__statecore_commit"
-# Of rows that another operator has made: which attempt, before or after its watermark went on, their event time.
+# For rows of another operator: its attempt, whether it emitted them before or after its watermark advanced, and their
+# event time.
 ATTEMPT = "__statecore_attempt"
 PHASE = "__statecore_phase"
 TIMESTAMP = "__statecore_timestamp_ms"
@@ -32,7 +33,7 @@ BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class StagedSink:
-    """Where a worker stages the rows of a sink."""
+    """A sink whose rows a worker stages."""
 
     name: str
     tag: str
@@ -50,7 +51,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """Describes an operator to its workers; the same in every epoch of a generation.
+    """Describes an operator to the workers; the same in every epoch of a generation.
 
     Attributes:
         reads_operator: Whether an input is another operator's output, which comes with its event time.
@@ -60,7 +61,7 @@ class OperatorSpec:
         broadcast_event_time: As ``event_time``, of the broadcast input.
         late: The tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
-        allow_non_restored_state: Whether restored state that the function leaves out is no error.
+        allow_non_restored_state: Whether the function may leave restored state unregistered.
         ordered: Whether the records of an epoch were sorted, so that their order must be kept across keys.
 
     """
@@ -103,14 +104,14 @@ class EpochSpec:
 
     Attributes:
         now_ms: The epoch's time, as Spark recorded it.
-        watermark_ms: Where event time stood after the epoch before; None before the first watermark.
-        watermark_before_ms: Where it stood after the one before that: rows that another operator made before its
-            watermark went on are met under it.
+        watermark_ms: The watermark after the previous epoch; None before the first watermark.
+        watermark_before_ms: The watermark one epoch earlier: it applies to rows that another operator emitted before
+            its watermark advanced.
         previous: Path of the manifest with the operator's state; None when there is none.
-        foreign_store: URL of the store in which that manifest and its files lie, when it is not the job's own: then
-            all state is written anew into the job's store. None for the job's own.
+        foreign_store: URL of the store with that manifest and its files, when it is not the job's own: all state is
+            then rewritten into the job's store. None for the job's own.
         restores: Whether state must be redistributed before it is loaded: the epoch is the first of a generation, or
-            of a parallelism. Union state is redistributed then alone, or its elements would multiply every epoch.
+            of a parallelism. Union state is redistributed only then, or its elements would multiply every epoch.
         counts_state: Whether subtasks count the rows of their keyed state.
 
     """
@@ -128,25 +129,25 @@ class EpochSpec:
 
 
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The work of one subtask in an epoch; its last row.
+    """The result of one subtask in an epoch; its last row.
 
     Attributes:
         uid: The operator.
         attempt: Number that this attempt drew.
-        read_from: Attempts of other operators that rows came from.
+        read_from: Attempts of other operators that produced its input rows.
         replaces: Whether ``keyed`` replaces the files of earlier epochs.
         rows, broadcast_rows: Records of the two inputs.
-        late_rows, late_broadcast_rows: Those of a source whose event time the watermark had reached.
+        late_rows, late_broadcast_rows: Source records whose event time the watermark had already reached.
         max_event_time_ms: The newest event time among the records of a source; None without one.
         max_broadcast_event_time_ms: Likewise, of the broadcast input.
-        next_event_timer_ms, next_processing_timer_ms: The first timers that are to fire; None without any.
-        operator: All files of the operator state, or None when none of it changed.
+        next_event_timer_ms, next_processing_timer_ms: The earliest timers that have not fired; None without any.
+        operator: All files of the operator state, or None when it did not change.
         key_groups: Key groups that it owns, 0 without a key.
-        cached_key_groups: Key groups whose state was in memory already.
-        state_rows: Rows of each keyed state; of a map in an epoch that counts state, or restores it.
+        cached_key_groups: Key groups whose state was already in memory.
+        state_rows: Rows of each keyed state; of a map only in an epoch that counts or restores state.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
         load_ms, process_ms, write_ms: Duration of the phases.
-        memory_used, memory_limit: Bytes, of the worker.
+        memory_used, memory_limit: The worker's memory, in bytes.
 
     """
 

@@ -31,5 +31,5 @@ def subtask_of(max_parallelism: int, parallelism: int) -> Column:
 
 
 def column(name: str) -> Column:
-    """Return the column of exactly that name, dots and all."""
+    """Return the column with exactly this name, which may contain dots."""
     return F.col(f"`{name.replace('`', '``')}`")

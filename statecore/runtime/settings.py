@@ -1,4 +1,4 @@
-"""Settings of a job that are not Spark's: keys below ``statecore.`` in its configuration."""
+"""statecore's settings of a job: keys below ``statecore.`` in its configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         retained_checkpoints: ``statecore.checkpoints.retained``: how many of the newest manifests stay.
         clean_up_grace: ``statecore.cleanup.grace``, such as ``1h`` or ``90s``: how old a file must be before it can be
             removed; longer than the longest epoch.
-        base_floor_bytes: ``statecore.compaction.floor``: changelogs of fewer bytes are never made a base.
+        base_floor_bytes: ``statecore.compaction.floor``: changelogs of fewer bytes never become a base.
 
     """
 
@@ -36,7 +36,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> RuntimeSettings:
-        """Read a job's configuration; keys that are Spark's are left alone.
+        """Read a job's configuration; Spark's keys are ignored.
 
         Raises:
             ConfigurationError: A key below ``statecore.`` is unknown, or its value does not fit.
@@ -45,7 +45,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         own: dict[str, object] = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
         try:
             if _GRACE in own:
-                # Here, because it takes a third of the time that a driver needs to import what it needs.
+                # Imported on demand, because pandas takes a third of a driver's import time.
                 import pandas as pd
 
                 own[_GRACE] = pd.Timedelta(conf[_GRACE]).to_pytimedelta()
@@ -54,5 +54,5 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             known = [field.encode_name for field in msgspec.structs.fields(cls)]
             raise ConfigurationError(
                 f"found {own} in the job's configuration ({error}); expected keys among {known}, a duration as 1h or "
-                "90s, and whole numbers; `register JOB --conf KEY=` takes one away"
+                "90s, and whole numbers; `register JOB --conf KEY=` removes one"
             ) from error

@@ -1,7 +1,7 @@
 """Merges state files column by column, without a Python object per row.
 
-A row replaces what older rows say of its key and window, so the newest row of each counts; where rows of one scope do
-not simply replace each other (the entries of a map), or Arrow cannot tell keys apart as we do, ``live_rows`` does it.
+A row replaces older rows of its key and window, so only the newest row of each counts. ``live_rows`` merges the rest:
+rows that do not replace each other (the entries of a map), and keys that Arrow compares differently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from statecore.state import TableSchema
 
 
 def can_merge(keys: pa.Schema, schema: TableSchema) -> bool:
-    """Tell whether ``merged_base`` can lay files of this state together."""
+    """Tell whether ``merged_base`` can merge files of this state."""
     return schema.kind is not StateKind.MAP and not any(
         pa.types.is_nested(key.type) or pa.types.is_floating(key.type) for key in keys
     )
@@ -40,10 +40,10 @@ def can_merge(keys: pa.Schema, schema: TableSchema) -> bool:
 def merged_base(
     files: Sequence[tuple[bytes, FileKind, KeyGroupRange]], keys: pa.Schema, schema: TableSchema
 ) -> pa.Table | None:
-    """Return what files hold when they are applied one after the other, sorted by key group and key.
+    """Return the combined rows of files that are applied one after the other, sorted by key group and key.
 
-    Files are given with the key groups to take of them, oldest first; no base follows another file of its key groups,
-    and ``can_merge`` is true of the schema. None when a file has columns of other types: look at its values then.
+    Each file comes with the key groups to take from it, oldest first. No base follows another file of its key groups,
+    and ``can_merge`` holds for the schema. None when a file has columns of other types; then merge row by row.
     """
     fields = [*keys, *(field.arrow() for field in stored_fields(schema))]
     tables = []
@@ -65,8 +65,8 @@ def without_expired(table: pa.Table, ttl_ms: int, now_ms: int) -> pa.Table:
 
 
 def _in_form(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table | None:
-    """Return a file's columns in the order of ``fields``, with a mark for what is deleted; None if one does not fit."""
-    # A program may have renamed the key's columns since; their order is what counts.
+    """Return a file's columns in the order of ``fields``, plus a deletion mark; None if one does not fit."""
+    # A program may have renamed the key's columns since, so they are matched by position.
     names = key_columns(table)
     table = table.rename_columns(dict(zip(names, [field.name for field in fields[: len(names)]], strict=True)))
     columns = []
@@ -76,7 +76,7 @@ def _in_form(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table | None:
                 return None
             columns.append(table.column(field.name))
         elif field.name in (WINDOW_START, WINDOW_END):
-            # Written before the state met its first window.
+            # Written before the state's first window.
             columns.append(pa.nulls(table.num_rows, field.type))
         else:
             return None
@@ -86,9 +86,9 @@ def _in_form(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table | None:
 
 
 def _newest(table: pa.Table, scope: Sequence[str]) -> pa.Table:
-    """Return the newest row of each scope, without those that say that it is deleted, in the order of the scopes."""
-    # Keys that stand beside their like cost a base half the bytes. The sort is stable: the newest is the last.
-    # Arrow would take a name that begins with a dot for a path: columns are named by number.
+    """Return the newest row of each scope, sorted by scope, without deleted ones."""
+    # Sorted keys halve the size of a base. The sort is stable, so the newest row comes last.
+    # Columns are named by number, because Arrow takes a name with a leading dot for a path.
     columns = pa.table(
         [table.column(name) for name in (KEY_GROUP, *scope)], names=[str(i) for i in range(len(scope) + 1)]
     )
@@ -100,7 +100,7 @@ def _newest(table: pa.Table, scope: Sequence[str]) -> pa.Table:
 
 
 def _like_the_next(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Tell of each value but the last whether the next is the same; nulls are."""
+    """Tell for each value but the last whether the next one is equal; nulls are."""
     values, following = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
     both_null = pc.and_(values.is_null(), following.is_null())
     return pc.or_(pc.equal(values, following).fill_null(False), both_null).to_numpy()  # type: ignore[no-any-return]

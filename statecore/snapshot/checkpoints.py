@@ -6,13 +6,13 @@
     <root>/savepoints/<name>/manifest.json        kept until a user drops them
     <root>/state/<uid>/<lineage>-<epoch>/…        state files, named by subtask and attempt token
     <root>/progress/<token>/…                     Spark's bookkeeping of the sources
-    <root>/artifacts/<sha256>/<name>              job files, as they were when they ran
+    <root>/artifacts/<sha256>/<name>              job files, as they ran
     <root>/generations/<number>                   the newest run of the driver
     <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
     <root>/job.json                               the job's definition, see ``snapshot.job_definition``
 
-Whatever reads a file that a manifest names raises MissingFileError when there is none, and CorruptFileError when its
-size or checksum differ; whatever reads a manifest raises ManifestError when it cannot be read.
+Reading a file that a manifest names raises MissingFileError when it does not exist, and CorruptFileError when its size
+or checksum differs. Reading an unreadable manifest raises ManifestError.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CheckpointStore:
     def open(self, start_from: str) -> OpenedSavepoint:
         """Find a savepoint or checkpoint by its path in this store, by any other path, or by a URL.
 
-        The store returned is this very object when the savepoint lies in it.
+        The returned store is this object if it holds the savepoint.
         """
         if "://" not in start_from and not start_from.startswith("/"):
             start_from = self.describe(safe_path(start_from))
@@ -92,13 +92,13 @@ class CheckpointStore:
         return _canonical(self.files.url) == _canonical(url)
 
     def holds(self, url: str) -> bool:
-        """Tell whether ``url`` is the store's root or lies below it."""
+        """Tell whether ``url`` is the store's root or below it."""
         root, found = _canonical(self.files.url).rstrip("/"), _canonical(url).rstrip("/")
         return found == root or found.startswith(f"{root}/")
 
     @staticmethod
     def manifest_path(lineage: int, epoch: int) -> str:
-        """Return the path of an epoch's manifest; the name holds nothing else, so two drivers collide."""
+        """Return the path of an epoch's manifest; it depends on nothing else, so two drivers collide."""
         return f"{_MANIFESTS}/{lineage:06d}-{epoch:012d}.json"
 
     def commit(self, manifest: Manifest) -> str:
@@ -119,7 +119,7 @@ class CheckpointStore:
         later = self.files.list(_MANIFESTS, after=path)
         if later:
             newest = _parse(later[-1].path)
-            # This driver was suspended for so long that its successor's manifest of this epoch was cleaned up. The name
+            # This driver was suspended so long that its successor's manifest of this epoch was cleaned up. The name
             # was free, but no epoch follows this one, and no driver resumes from it.
             raise CommitConflictError(
                 f"found epoch {newest[1]} of lineage {newest[0]} committed; expected epoch {manifest.epoch} of lineage "
@@ -128,13 +128,13 @@ class CheckpointStore:
         return path
 
     def claim_generation(self, generation: int) -> None:
-        """Record that a driver runs as this generation; of two such drivers the second is refused.
+        """Record that a driver runs as this generation; a second driver of the same generation is refused.
 
-        The catalog hands generations out; one that was lost and created again might hand out a number twice.
+        The catalog assigns generations; a catalog that was lost and recreated might assign a number twice.
 
         Raises:
             CommitConflictError: Another driver runs, or ran, as this generation or a later one.
-            StorageError: The storage replaces a file that it was asked to create.
+            StorageError: The storage ignores the condition of a put-if-absent.
 
         """
         newest = self.newest_generation()
@@ -144,9 +144,9 @@ class CheckpointStore:
             self.files.put_if_absent(f"{_GENERATIONS}/{generation:06d}", b"")
         except AlreadyExistsError:
             raise CommitConflictError(
-                f"found generation {newest or generation} in {self.files.url} already; expected one before "
-                f"{generation}; this driver stops, and the next one gets a higher number; after the loss of "
-                "a catalog, `catalog rebuild` restores the count"
+                f"found generation {newest or generation} already in {self.files.url}; expected one before "
+                f"{generation}; this driver stops, and the next one gets a higher number; if the catalog was lost, "
+                "`catalog rebuild` restores the count"
             ) from None
         self._require_put_if_absent(f"{_GENERATIONS}/{generation:06d}")
         for older in self._generations():
@@ -154,15 +154,15 @@ class CheckpointStore:
                 self.files.delete(f"{_GENERATIONS}/{older:06d}")
 
     def _require_put_if_absent(self, path: str) -> None:
-        """Refuse a storage that ignores conditions of a put, as some do: commits depend on them."""
+        """Refuse a storage that ignores conditional puts, as some do: commits depend on them."""
         try:
             self.files.put_if_absent(path, b"")
         except AlreadyExistsError:
             return
         raise StorageError(
-            f"found that {self.files.url} replaces a file that it was asked to create; expected it to refuse, because "
-            "of two drivers one must lose; use a storage that heeds conditional puts (If-None-Match), or a newer "
-            "release of it"
+            f"found that {self.files.url} overwrites an existing file on a conditional put; expected it to refuse, "
+            "because only one of two drivers may commit; use a storage that supports conditional puts (If-None-Match), "
+            "or a newer release of it"
         )
 
     def newest_generation(self) -> int | None:
@@ -177,7 +177,7 @@ class CheckpointStore:
         """Store a job file under its hash, and return the manifest's reference to it."""
         digest = hashlib.sha256(data).hexdigest()
         ref = FileRef(path=safe_path(f"{_ARTIFACTS}/{digest}/{name}"), size=len(data), sha256=digest)
-        # Also when it exists: a clean-up may be about to remove it as unused.
+        # Written even if it exists: a clean-up may be about to remove it as unused.
         self.files.write(ref.path, data)
         return Artifact(name=name, file=ref)
 
@@ -207,7 +207,7 @@ class CheckpointStore:
         return {claim.manifest for claim in claims(self.files)}
 
     def referenced(self, *, without: Collection[str] = ()) -> set[str]:
-        """Return the paths of all files that the manifests in this store name, but for the manifests ``without``."""
+        """Return the paths of all files that the manifests in this store name, except those in ``without``."""
         named: set[str] = set()
         for entry in self.checkpoints():
             if entry.path not in without:
@@ -220,7 +220,7 @@ class CheckpointStore:
         try:
             manifest = self.manifest(path)
         except MissingFileError:
-            # It was removed since it was listed.
+            # Removed after it was listed.
             return set()
         if manifest.root == ".":
             # Its files are in its own folder.
@@ -235,7 +235,7 @@ class CheckpointStore:
 
     @staticmethod
     def savepoint_path(name: str) -> str:
-        """Return the path of a savepoint's manifest; ConfigurationError for a name that no folder can have."""
+        """Return the path of a savepoint's manifest; ConfigurationError for a name that cannot be a folder's."""
         if "/" in safe_path(name):
             raise ConfigurationError(
                 f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; "
@@ -257,14 +257,14 @@ class CheckpointStore:
             there = self.manifest(path)
             if _identity(there) != _identity(manifest):
                 raise ManifestError(
-                    f"found a savepoint {name!r} of {_describe(there)}; expected {_describe(manifest)} under it; "
+                    f"found savepoint {name!r} of {_describe(there)}; expected it to be of {_describe(manifest)}; "
                     "choose another name"
                 ) from None
         return path
 
 
 class OpenedSavepoint(NamedTuple):
-    """A savepoint or checkpoint, its manifest read; the path is the manifest's, in the store."""
+    """A savepoint or checkpoint with its manifest and the manifest's path in the store."""
 
     store: CheckpointStore
     path: str
@@ -290,7 +290,7 @@ def _describe(manifest: Manifest) -> str:
 
 def open_savepoint(url: str | Path) -> OpenedSavepoint:
     """Find the store of a savepoint or checkpoint by a path or URL of its manifest, or of a savepoint's folder."""
-    # The folder may be reached through a link; the store is found from the link's target.
+    # The path may contain a link; the store is found from the link's target.
     given = str(url).rstrip("/") if "://" in str(url) else os.path.realpath(url)
     candidates = [given] if given.endswith(".json") else [f"{given}/{MANIFEST}", given]
     for candidate in candidates:

@@ -1,7 +1,7 @@
-"""Claims: files that keep a checkpoint or savepoint while somebody reads it.
+"""Claims: files that protect a checkpoint or savepoint from deletion while it is read.
 
-A restore, a rewrite and a copy read files for a while that a clean-up, or somebody who drops the savepoint, may take
-for superfluous. Each puts ``claims/<token>.json`` first and removes it at the end; one that is forgotten expires.
+A restore, a rewrite and a copy take time to read files, while a clean-up or a drop of the savepoint could delete them.
+Each reader writes ``claims/<token>.json`` first and removes it at the end; a forgotten claim expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIFETIME = timedelta(days=1)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody, described for people, needs the manifest at a path of the store, and its files, until then."""
+    """The holder, in words, needs the manifest at a path of the store, and its files, until the claim expires."""
 
     manifest: str
     holder: str
@@ -35,19 +35,19 @@ _DECODER = msgspec.json.Decoder(Claim)
 
 @contextmanager
 def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = None) -> Iterator[None]:
-    """Keep a manifest and its files while the block runs; MissingFileError when the manifest was removed.
+    """Protect a manifest and its files while the block runs; MissingFileError when the manifest was removed.
 
-    A holder that exists once gives its claim a name: after a kill it overwrites its old claim.
+    A holder of which there is only one names its claim, so that it overwrites its old claim after a kill.
     """
     path = f"{_FOLDER}/{name or uuid.uuid4().hex}.json"
     expires_ms = int((time.time() + _LIFETIME.total_seconds()) * 1000)
     claim = Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)
     files.write(path, msgspec.json.encode(claim))
     try:
-        # After the claim is written: a drop checks for claims once more after its delete, so one of the two notices.
+        # Checked after writing the claim: a drop checks claims again after its delete, so one of the two notices.
         if files.size(manifest) is None:
             raise MissingFileError(
-                f"found no manifest {files.url}/{manifest}; expected it for {holder}; somebody dropped it, so take "
+                f"found no manifest {files.url}/{manifest}; expected it for {holder}; it was dropped, so use "
                 "another savepoint"
             )
         yield
@@ -59,7 +59,7 @@ def claims(files: FileStore) -> list[Claim]:
     """Return the claims in force.
 
     Raises:
-        ManifestError: A claim cannot be read, so it is unknown what it protects.
+        ManifestError: A claim cannot be read, so its manifest is unknown.
 
     """
     now_ms = time.time() * 1000
@@ -71,7 +71,7 @@ def claims(files: FileStore) -> list[Claim]:
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ManifestError(
-                f"found {entry.path}, which is no claim ({error}); expected what statecore wrote; move the file away"
+                f"found {entry.path}, which is not a claim ({error}); expected one by statecore; move the file away"
             ) from error
         if claim.expires_ms > now_ms:
             found.append(claim)

@@ -1,8 +1,8 @@
 """Removes unneeded files.
 
-What is needed is read from the store alone: files that a retained checkpoint, a savepoint or a claim names. A file that
-nobody names may be of an attempt at work, so it goes only when it is older than a grace period longer than the longest
-epoch, and never when it belongs to an epoch after the newest committed one.
+The store alone tells which files are needed: those that a retained checkpoint, a savepoint or a claim names. Any other
+file may belong to a running attempt. It is deleted only after a grace period longer than the longest epoch, and never
+when it belongs to an epoch after the newest committed one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileEntry
 
-# Where files lie that manifests name, and rows that are staged for sinks.
+# Folders of the files that manifests name, and of the rows staged for sinks.
 _FOLDERS = ("state", "progress", "artifacts", "_staged")
 _EPOCH = re.compile(r"^(?:state/[^/]+|_staged)/(\d+)-(\d+)\b")
 
@@ -41,27 +41,27 @@ def clean_up(
 ) -> Removed:
     """Remove old checkpoints, then unreferenced files.
 
-    It may be cut off anywhere, and two may run at once: a manifest goes before the files that it alone names, so what
-    is left behind is a file too many, never one too few.
+    Safe to interrupt and to run twice at once: a manifest is deleted before the files that only it names, so surplus
+    files may remain, but no needed file is ever missing.
 
     Args:
-        store: The job's.
-        newest: Lineage and epoch that are known to be committed; what belongs to later ones is left alone.
+        store: The job's store.
+        newest: Lineage and epoch of a committed epoch; files of later epochs are kept.
         retained: How many of the newest checkpoints stay.
-        before_ms: Only what was last modified before it goes, in ms since 1970-01-01 UTC.
-        keep: Paths that are needed though nothing in the store says so yet.
+        before_ms: Only files last modified before this time are deleted, in ms since 1970-01-01 UTC.
+        keep: Paths that are needed although no manifest in the store names them yet.
         on_delete: Called before each deletion.
 
     Raises:
-        ManifestError: A manifest or a claim cannot be read, so nobody knows what it needs; nothing is removed then.
+        ManifestError: A manifest or claim cannot be read, so its files are unknown; nothing is removed then.
 
     """
     manifests = _old_manifests(store, retained, before_ms)
-    # All are read before the first goes: when one cannot be, the older ones may be what the job must go back to.
+    # Read all of them before deleting any: if one is unreadable, the job may have to go back to an older one.
     for manifest in manifests:
         with suppress(MissingFileError):
             store.manifest(manifest.path)
-    # What is committed or pinned from now on names files that are too young to go, or that one of these names as well.
+    # Manifests written from now on name only files that are too young to delete, or that a retained one names, too.
     needed = {*keep, *store.referenced(without={manifest.path for manifest in manifests})}
     for manifest in manifests:
         on_delete()

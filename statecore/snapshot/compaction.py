@@ -2,13 +2,12 @@
 
 Every epoch adds a changelog to each state that changed. Two rules keep them few and short:
 
-* sixteen changelogs of about the same size become one, together with smaller ones between them, and so does one
-  with fifteen smaller ones right before it: there are few of each size, in whatever order sizes come;
-* once the changelogs of a state outweigh its base, all of it becomes a new base.
+* Sixteen changelogs of about the same size become one, together with smaller ones between them; so does one changelog
+  with fifteen smaller ones right before it. Few of each size remain, whatever their order.
+* Once the changelogs of a state are larger than its base, all its files become a new base.
 
-Both work on files alone, beside the stream: the next commit names the merged file in the place of what went into it.
-A row is written again once per size class and once per doubling of its state, so the cost per epoch does not grow with
-the state.
+Both work on files only, in parallel to the stream: the next commit names the merged file in place of its inputs. A row
+is rewritten once per size class and once per doubling of its state, so the cost per epoch does not grow with the state.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, Manifest,
 from statecore.snapshot.restore import table_schema
 from statecore.state import HeapKeyedStateBackend
 
-# Below it a base is not worth its while: so many bytes of changelogs are read in a blink.
+# Below this size a base does not pay off: reading that many bytes of changelogs is fast.
 BASE_FLOOR_BYTES = 4 * 1024 * 1024
 _RUN = 16
 # Files up to 64 KiB are of one size class, then each class is sixteen times the one before.
 _SMALLEST_CLASS_BITS = 16
 _CLASS_BITS = 4
-# State is merged so many rows at a time: what a worker needs for it stays small beside the state it works on.
+# Rows to merge at a time, so that a merge needs little memory compared to the worker's state.
 _SLICE_ROWS = 256 * 1024
-# Column by column a row takes a fraction of what it takes as Python objects, and each slice reads every changelog.
+# A row takes a fraction of the memory in columns that it takes as Python objects; each slice reads every changelog.
 _SLICES_BY_COLUMNS = 4
 
 
@@ -56,14 +55,14 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         uid: The operator.
-        subtask: Whose files they are.
-        state: What is in them.
+        subtask: The owner of the files.
+        state: The state in the files.
         key_fields: The operator's key.
         key_groups: First and last key group of the subtask.
         max_parallelism: Number of key groups of the job.
-        inputs: Neighbours among the state's files, oldest first.
-        kind: What they become.
-        now_ms: The epoch's time, for state that has expired.
+        inputs: Consecutive files of the state, oldest first.
+        kind: Kind of the merged file.
+        now_ms: The epoch's time, to drop expired state.
 
     """
 
@@ -79,7 +78,7 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A merge that was carried out."""
+    """A finished merge."""
 
     merge: Merge
     output: KeyedFile
@@ -142,7 +141,7 @@ def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> 
     own = place.key_groups()
     base_bytes = sum(item.file.size for item in files if item.kind is FileKind.BASE)
     changelog_bytes = sum(item.file.size for item in files if item.kind is FileKind.CHANGELOG)
-    # The merged file stands for the version of its last input, which must be one version of all key groups.
+    # The merged file takes the version of its last input, so that version must cover all key groups.
     of_one_version = bool(files) and files[-1].key_groups == (own.start, own.end)
     if of_one_version and changelog_bytes > max(base_bytes, base_floor_bytes):
         yield place.merge(files, FileKind.BASE)
@@ -155,9 +154,9 @@ def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> 
 
 
 def _run(changelogs: Iterable[KeyedFile]) -> tuple[KeyedFile, ...]:
-    """Return the first run of neighbouring files that is due, empty without one."""
-    # Each is a file with those of smaller classes before it: they must not keep it apart from others of its own class,
-    # and what follows it must not have it written again.
+    """Return the first run of consecutive files that is due, empty without one."""
+    # A unit is a file with the files of smaller classes before it: they must not separate it from others of its own
+    # class, and files after it must not cause it to be rewritten.
     units: list[tuple[KeyedFile, ...]] = []
     for item in changelogs:
         unit: tuple[KeyedFile, ...] = (item,)
@@ -176,7 +175,7 @@ def _size_class(unit: Sequence[KeyedFile]) -> int:
 def with_merged(files: Sequence[KeyedFile], merged: Iterable[Merged]) -> tuple[KeyedFile, ...]:
     """Return a subtask's files with each merged file in the place of its last input.
 
-    A merge whose inputs are not all there any more is left out: a rescale or a new base has overtaken it.
+    A merge is skipped when an input is gone: a rescale or a new base has superseded it.
     """
     current = list(files)
     for each in merged:
@@ -192,8 +191,8 @@ def _replaced(files: Sequence[KeyedFile], merged: Merged, places: Sequence[int])
     token, key_groups = files[last].token, files[last].key_groups
     passed_over: set[str] = set()
     if merged.merge.kind is FileKind.CHANGELOG and merged.merge.state.kind is StateKind.MAP:
-        # A memory of a version in between would take a part of the run twice. What it holds would be right, but the
-        # entries of a map would be in another order; so files of other states must not show where it stands.
+        # A worker whose memory has a version inside the run would apply a part of the run twice. The entries of a map
+        # would be right, but in another order; so files of other states must not name that version.
         passed_over = {item.token for item in files[first:last]}
     output = msgspec.structs.replace(merged.output, token=token)
     return [
@@ -219,7 +218,7 @@ class _NoClock:
 def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
     """Read the inputs of a merge and write the merged file into a folder of the store."""
     if merge.kind is FileKind.BASE:
-        # A base without rows is written, too: it tells a worker whose memory is older that the rows are gone.
+        # A base without rows is written, too: it tells a worker with older memory that the rows are gone.
         tables = list(base_tables(store, merge))
         encoded, suffix = encode_base(*tables), "parquet"
         rows = sum(table.num_rows for table in tables)

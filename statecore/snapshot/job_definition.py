@@ -1,4 +1,4 @@
-"""What a job is, kept beside its state: a lost catalog is rebuilt from it."""
+"""The definition of a job, kept beside its state so that a lost catalog can be rebuilt."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from statecore.errors import ManifestError, MissingFileError
 from statecore.storage import FileStore
 
 _PATH = "job.json"
-# Spark's own rule for what it keeps out of its logs and pages, which looks at names and values, and what else
-# programs call a secret; last, a user and a password in a URL.
+# Spark's redaction rule for logs and pages, which checks names and values, plus other common names of secrets; last, a
+# user and a password in a URL.
 _SECRET = re.compile(
     r"secret|passw(or)?d|passphrase|token|(access|api|private|account)[._-]?key|credential|dsn|//[^/\s]*@",
     re.IGNORECASE,
@@ -24,8 +24,8 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         artifact, store, master_url, cluster: As registered.
-        conf, settings: As registered, without what looks like a secret by its name or its value.
-        withheld: The names of what was left out.
+        conf, settings: As registered, without entries whose name or value looks like a secret.
+        withheld: The names of the omitted entries.
 
     """
 
@@ -45,7 +45,7 @@ _DECODER = msgspec.json.Decoder(JobDefinition)
 
 
 def write_definition(files: FileStore, definition: JobDefinition) -> None:
-    """Write a definition, without its secrets, in the place of an older one."""
+    """Write a definition, without its secrets; it replaces an older one."""
     conf, settings = _without_secrets(definition.conf), _without_secrets(definition.settings)
     withheld = {*(definition.conf.keys() - conf.keys()), *(definition.settings.keys() - settings.keys())}
     public = msgspec.structs.replace(definition, conf=conf, settings=settings, withheld=tuple(sorted(withheld)))
@@ -53,7 +53,7 @@ def write_definition(files: FileStore, definition: JobDefinition) -> None:
 
 
 def read_definition(files: FileStore) -> JobDefinition:
-    """Return the definition of the job whose store this is.
+    """Return the definition of the job that owns the store.
 
     Raises:
         MissingFileError: No driver of this release has run on the store.
@@ -69,7 +69,7 @@ def read_definition(files: FileStore) -> JobDefinition:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ManifestError(
-            f"found {files.url}/{_PATH}, which is no definition of a job ({error}); expected what statecore wrote; "
+            f"found {files.url}/{_PATH}, which is not a job definition ({error}); expected one written by statecore; "
             "register the job by hand"
         ) from error
 

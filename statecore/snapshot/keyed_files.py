@@ -11,11 +11,11 @@ One file holds one state of one subtask::
     _timestamp_ms    with a time to live only: int64, or a list of them beside the elements of a list
     _deleted         changelogs only: true where something was removed (its _value is null)
 
-A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics; a key is stored by
-what differs from the key before it, which is little where merges have sorted those of a key group. A changelog is an
-Arrow IPC file (zstd): quick to write and to replay, and holds what changed alone. Its rows are applied in order: a row
-replaces the state of its key and window, or removes it; of a map it replaces or removes one entry, and with a null
-``_map_key`` it removes all of them. Every base can be read as a table by any engine.
+A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics. Keys are stored as
+deltas, which are small where merges have sorted the keys of a key group. A changelog is an Arrow IPC file (zstd): fast
+to write and to replay, and limited to changes. Its rows are applied in order: a row replaces or removes the state of
+its key and window; in a map it replaces or removes one entry, and with a null ``_map_key`` it removes all of them. Any
+engine can read a base as a table.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KeyedRows:
     Attributes:
         windows: The window of each row's state, None for state of the key alone.
         map_keys: Each entry's user key, None where a whole map is removed.
-        timestamps: Milliseconds; of a list one for each element.
+        timestamps: In milliseconds; for a list, one per element.
         deleted: Whether a row removes something.
 
     """
@@ -93,7 +93,7 @@ def stored_fields(schema: TableSchema) -> tuple[Field, ...]:
 
 
 def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str) -> pa.Table:
-    """Return rows as the table of a file: of a changelog when they say what is deleted, else of a base."""
+    """Return rows as the table of a file: a changelog if ``deleted`` is given, else a base."""
     arrays = [to_arrow([key[i] for key in rows.keys], field.type) for i, field in enumerate(keys)]
     columns = _stored_columns(rows)
     fields = [field.arrow() for field in stored_fields(schema)]
@@ -105,7 +105,7 @@ def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str
 
 
 def encode_base(*tables: pa.Table) -> bytes:
-    """Return the Parquet file of a base, whose rows are sorted by key group; several tables follow each other."""
+    """Return the Parquet file of a base, from tables whose rows, one after the other, are sorted by key group."""
     sink, schema = pa.BufferOutputStream(), tables[0].schema
     encodings = {name: _key_encoding(schema.field(name).type) for name in key_columns(tables[0])}
     encodings[VALUE] = _value_encoding(schema.field(VALUE).type)
@@ -113,7 +113,7 @@ def encode_base(*tables: pa.Table) -> bytes:
         sink,
         schema,
         compression="zstd",
-        # Keys hardly repeat: a dictionary of them costs time and saves no byte. In order, they share their beginning.
+        # Keys rarely repeat, so a dictionary costs time and saves nothing. Sorted keys share their prefixes.
         use_dictionary=False,
         column_encoding={name: encoding for name, encoding in encodings.items() if encoding is not None},
         write_page_checksum=True,
@@ -144,12 +144,12 @@ def encode_changelog(table: pa.Table) -> bytes:
 
 
 def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
-    """Return one changelog equivalent to those in ``files``, oldest first, with the key groups to take of each."""
+    """Return one changelog equivalent to those in ``files``, oldest first, with the key groups to take from each."""
     tables = [read_changelog(data, wanted) for data, wanted in zip(files, key_groups, strict=True)]
-    # A program may have renamed the key's columns since; their order is what counts.
+    # A program may have renamed the key's columns since, so they are matched by position.
     names = key_columns(tables[-1])
     tables = [table.rename_columns(dict(zip(key_columns(table), names, strict=True))) for table in tables]
-    # One that was written before the state met its first window has no columns for windows.
+    # A changelog written before the state's first window has no window columns.
     table = pa.concat_tables(tables, promote_options="default")
     # Rows of a key group keep their order: the sort is stable.
     return table.take(pc.sort_indices(table.column(KEY_GROUP)))
@@ -158,7 +158,7 @@ def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]
 def read_base(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
     """Return the rows of a base within ``key_groups``; row groups outside are skipped by their statistics."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        # Counted in leaves: a struct before it takes more than one column.
+        # Parquet counts leaves, and a struct before this column has several.
         column = next(i for i, leaf in enumerate(file.schema) if leaf.path == KEY_GROUP)
         wanted = [
             index

@@ -1,7 +1,7 @@
 """Converts live state to rows of files and back.
 
-What is stored is flattened column by column; see ``statecore.state.tables`` for the one side and
-``statecore.snapshot.keyed_files`` for the other. A scope in a namespace that is no window is a StateError.
+Stored values are flattened column by column; ``statecore.state.tables`` describes the live form,
+``statecore.snapshot.keyed_files`` the rows. A scope in a namespace other than a window raises StateError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
 
 class _Absent:
-    """Marks an absent value; None is a possible value of a map's entry."""
+    """Marks an absent value, because an entry of a map may be None."""
 
 
 _ABSENT = _Absent()
@@ -55,7 +55,7 @@ class _Columns:
         self.deleted.extend(repeat(False, len(entries)))
 
     def add_changed(self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any]) -> None:
-        """Add the stored content of scopes; the usual case, so it works by column."""
+        """Add the stored content of scopes; the common case, so it works by column."""
         found = list(map(rows.get, scopes, repeat(_ABSENT)))
         gone = [stored is _ABSENT for stored in found]
         self.scopes.extend(scopes)
@@ -95,7 +95,7 @@ def base_rows(table: StateTable) -> KeyedRows:
 
 
 def count_rows(table: StateTable, key_group: int) -> int:
-    """Return how many rows ``base_rows`` has of a key group."""
+    """Return how many rows ``base_rows`` returns for a key group."""
     stored = table.groups.get(key_group, {})
     if table.kind is StateKind.MAP:
         return sum(map(len, stored.values()))
@@ -103,7 +103,7 @@ def count_rows(table: StateTable, key_group: int) -> int:
 
 
 def count_state(table: StateTable) -> int:
-    """Return how many rows a table holds; of a map alone, counting takes longer the more keys there are."""
+    """Return how many rows a table holds; only for maps does the cost grow with the number of keys."""
     if table.kind is StateKind.MAP:
         return sum(count_rows(table, key_group) for key_group in table.groups)
     return sum(map(len, table.groups.values()))
@@ -129,7 +129,7 @@ def changelog_rows(table: StateTable) -> KeyedRows:
             for map_key, removed in map_keys.items():
                 found = entries.get(map_key, _ABSENT)
                 if removed and found is not _ABSENT:
-                    # It was removed and put again, which made it the last entry.
+                    # Removed and put again, so it is the last entry now.
                     columns.add(scope, key_group, _ABSENT, map_key)
                 columns.add(scope, key_group, found, map_key)
     return columns.rows(table, changelog=True)
@@ -138,7 +138,7 @@ def changelog_rows(table: StateTable) -> KeyedRows:
 def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encode: KeyEncoder) -> None:
     """Apply rows to the key groups ``wanted`` of a table, without recording them as changes.
 
-    The rows are those of a base, or of a changelog that follows what the table holds; ``encode`` makes keys canonical.
+    The rows come from a base, or from a changelog that continues the table; ``encode`` makes keys canonical.
     """
     scopes = _scopes(rows, encode)
     stored = _stored(table, rows)
@@ -184,15 +184,15 @@ def _without_timestamps(table: StateTable) -> Callable[[Any], Any]:
 
 
 def without_expired(table: StateTable, ttl_ms: int, now_ms: int) -> StateTable:
-    """Return a table without what has expired at ``now_ms``."""
+    """Return a table without the state that has expired at ``now_ms``."""
     groups = table.unexpired_groups(ttl_ms, now_ms)
     return StateTable(table.name, table.kind, table.type, table.stamped, table.windowed, groups=groups)
 
 
 def drop_expired(table: StateTable, now_ms: int) -> None:
-    """Remove expired state where the descriptor asks for full snapshots without it.
+    """Remove expired state if the descriptor requests full snapshots without it.
 
-    It goes from memory as well, so that a subtask that goes on meets what one that restores meets.
+    It is removed from memory as well, so that a running subtask and a restored one see the same state.
     """
     ttl = table.ttl
     if ttl is not None and ttl.cleanup_full_snapshot:
@@ -218,7 +218,7 @@ def _window(namespace: Any, state: str) -> Window | None:
         return Window(*namespace)
     raise StateError(
         f"found the namespace {namespace!r} in state {state!r}; expected None or a window, (start, end) in "
-        "milliseconds, because files hold windows alone; make the namespace a part of the key"
+        "milliseconds, because files can hold only windows; make the namespace a part of the key"
     )
 
 

@@ -1,4 +1,4 @@
-"""The record that commits an epoch, as it lies on disk.
+"""The record that commits an epoch, as stored on disk.
 
 ::
 
@@ -6,25 +6,25 @@
      "checksum": …,                     SHA-256 of this file with 64 zeros in this place
      "job": "flight_delays", "lineage": 1, "epoch": 42, "generation": 3,
      "artifact": null | {"name": "flight_delays.py", "file": {…}},      the job file that ran
-     "root": "..",                      where file paths start, seen from this manifest's folder
+     "root": "..",                      where file paths start, relative to this manifest's folder
      "parent": "manifests/000001-000000000041.json",
      "parallelism": 2, "max_parallelism": 128, "batch_timestamp_ms": …, "committed_ms": …,
-     "watermark_ms": null | …,          where event time stood after the epoch
-     "watermark_before_ms": null | …,   and while the epoch's records were processed
-     "next_event_timer_ms": null | …,   the first timers that are left to fire
+     "watermark_ms": null | …,          the watermark after the epoch
+     "watermark_before_ms": null | …,   the watermark while the epoch's records were processed
+     "next_event_timer_ms": null | …,   the earliest timers that have not fired
      "next_processing_timer_ms": null | …,
-     "rows": …, "rows_total": …,        records of this epoch, and since the job began
+     "rows": …, "rows_total": …,        records of this epoch, and since the job's start
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "own_parallelism": null | 4,        when the job file fixes it
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files],
                                   "operator_token": …, "state_rows": {"totals": 4044}}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
-     "sources": [{"name": "flights", "positions": ["{…}"]}],    where a resume continues to read, for people
+     "sources": [{"name": "flights", "positions": ["{…}"]}],    where a resume continues to read, for humans
      "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.epoch.progress
      "savepoint": null | {"name": …, "reason": …, "created_ms": …}}
 
-Checkpoints lie at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``; a
-self-contained savepoint has its files beside its manifest (``root`` is ``.``). An unknown version is refused by name.
+Checkpoints are stored at ``manifests/<lineage>-<epoch>.json``, savepoints at ``savepoints/<name>/manifest.json``; a
+self-contained savepoint has its files beside its manifest (``root`` is ``.``). Unknown versions are refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_CHECKSUM = "0" * 64
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all records: immutable, by keyword, nothing unknown accepted."""
+    """Base of all records: immutable, keyword-only, without unknown fields."""
 
 
 class FileRef(_Record, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class FileRef(_Record, frozen=True, kw_only=True):
 
 
 class FileKind(StrEnum):
-    """What a keyed state file holds: all of its key groups' state, or only what one epoch changed."""
+    """What a keyed state file holds: all state of its key groups, or only changes."""
 
     BASE = "base"
     CHANGELOG = "changelog"
@@ -71,7 +71,7 @@ class KeyedFile(_Record, frozen=True, kw_only=True):
 
     Attributes:
         state: Name of the state.
-        kind: Whether the file replaces what came before it or changes it.
+        kind: Whether the file replaces older files or adds changes to them.
         token: Version of the state after this file; the attempt that wrote it drew the token.
         key_groups: First and last key group that this reference takes from the file.
         rows: Rows in the whole file.
@@ -105,7 +105,7 @@ class SubtaskState(_Record, frozen=True, kw_only=True):
     """What one subtask restores: its keyed files oldest first, its operator files, its version of operator state.
 
     Attributes:
-        state_rows: Rows of each keyed state, as its subtask counted them; its files have a row for each write.
+        state_rows: Rows of each keyed state, as the subtask counted them; files have a row for each write.
 
     """
 
@@ -123,7 +123,7 @@ class FieldRef(_Record, frozen=True, kw_only=True):
 
 
 class TtlRef(_Record, frozen=True, kw_only=True):
-    """A state's time to live as its descriptor has it; see ``StateTtlConfig``."""
+    """A state's time to live as its descriptor declares it; see ``StateTtlConfig``."""
 
     ttl_ms: int
     update_type: UpdateType
@@ -144,15 +144,15 @@ class TtlRef(_Record, frozen=True, kw_only=True):
 
 
 class StateSchema(_Record, frozen=True, kw_only=True):
-    """A registered state: scope, kind and type in words that a descriptor can be checked against.
+    """A registered state: scope, kind and type, which descriptors are checked against.
 
     Attributes:
         type: Spark DDL of the value, accumulator or element; of a map ``map<k,v>``; of timers ``bigint``.
-        strategy: Operator state: how a split list is cut.
-        stamped: Keyed state: whether what is stored has timestamps, for its time to live.
+        strategy: Operator state: how a rescale splits a split list.
+        stamped: Keyed state: whether stored values have timestamps, for a time to live.
         windowed: Keyed state: whether some of it belongs to windows.
         mode: Operator state: how it is redistributed.
-        ttl: Keyed state: its time to live, as far as a descriptor said so.
+        ttl: Keyed state: its time to live, if a descriptor declared one.
 
     """
 
@@ -183,7 +183,7 @@ class OperatorState(_Record, frozen=True, kw_only=True):
 
 
 class StagedOutput(_Record, frozen=True, kw_only=True):
-    """Rows that the epoch made for one sink."""
+    """Rows that the epoch produced for one sink."""
 
     sink: str
     file: FileRef
@@ -198,17 +198,17 @@ class ProgressFile(_Record, frozen=True, kw_only=True):
 
 
 class Artifact(_Record, frozen=True, kw_only=True):
-    """The job file that a driver ran, as it was then."""
+    """The job file, as a driver ran it."""
 
     name: str
     file: FileRef
 
 
 class SourcePositions(_Record, frozen=True, kw_only=True):
-    """Where a source stands after the epoch: one offset as Spark writes it, as elements of a split list would be.
+    """The position of a source after the epoch: one offset in Spark's format, listed like elements of a split list.
 
     Attributes:
-        max_event_time_ms: The newest event time that it has given so far; None without one.
+        max_event_time_ms: The newest event time read from it so far; None without one.
 
     """
 
@@ -218,7 +218,7 @@ class SourcePositions(_Record, frozen=True, kw_only=True):
 
 
 class SavepointInfo(_Record, frozen=True, kw_only=True):
-    """What makes a manifest a savepoint."""
+    """Marks a manifest as a savepoint."""
 
     name: str
     reason: str
@@ -228,7 +228,7 @@ class SavepointInfo(_Record, frozen=True, kw_only=True):
 class Manifest(_Record, frozen=True, kw_only=True):
     """One committed epoch, or a savepoint of it. See the module's docstring for the file.
 
-    The checksum is part of the file only: it is computed on write, and empty in memory.
+    The checksum exists only in the file: it is computed on write, and empty in memory.
     """
 
     format: Literal["statecore.manifest"] = "statecore.manifest"
@@ -282,7 +282,7 @@ class _Header(msgspec.Struct):
 
 _HEADER = msgspec.json.Decoder(_Header)
 _MANIFEST = msgspec.json.Decoder(Manifest)
-# A damaged byte inside a string, and nesting without end, are no DecodeError to msgspec.
+# msgspec raises other errors than DecodeError for a damaged byte inside a string and for endless nesting.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -297,20 +297,20 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read and validate a manifest; the name is its path, for messages.
 
     Raises:
-        ManifestError: It is no manifest, of an unknown version, or does not fit the schema or its checksum.
-        UnsafePathError: It names a file outside its root.
+        ManifestError: The data is not a manifest, has an unknown version, or does not fit the schema or its checksum.
+        UnsafePathError: The manifest names a file outside its root.
 
     """
     try:
         header = _HEADER.decode(data)
     except msgspec.ValidationError as error:
         raise ManifestError(
-            f"found {name}, which is no manifest ({error}); expected format {FORMAT!r} and version {VERSION}; "
+            f"found {name}, which is not a manifest ({error}); expected format {FORMAT!r} and version {VERSION}; "
             "give the path of a savepoint"
         ) from error
     except _UNREADABLE as error:
         raise ManifestError(
-            f"found {name}, which is no JSON ({error}); expected a manifest; it is damaged, use another savepoint"
+            f"found {name}, which is not JSON ({error}); expected a manifest; it is damaged, use another savepoint"
         ) from error
     if header.format != FORMAT:
         raise ManifestError(
@@ -329,8 +329,8 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             raise msgspec.ValidationError(problem)
     except _UNREADABLE as error:
         raise ManifestError(
-            f"found {name}, which does not fit manifest version {header.version}: {error}; expected what "
-            "statecore wrote; it was edited or damaged, use another savepoint"
+            f"found {name}, which does not fit manifest version {header.version}: {error}; expected a manifest written "
+            "by statecore; it was edited or damaged, use another savepoint"
         ) from error
     for file in [*manifest.files(), *(output.file for output in manifest.outputs)]:
         safe_path(file.path)
@@ -340,11 +340,11 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
 
 
 def _check_checksum(data: bytes, checksum: str, name: str) -> None:
-    # Over the bytes and not over their meaning: no flipped bit goes unseen.
+    # Over the bytes, not over their meaning, so that every flipped bit is detected.
     found = hashlib.sha256(data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
     if len(checksum) != len(_NO_CHECKSUM) or found != checksum:
         raise ManifestError(
-            f"found {name} with the SHA-256 {found}; expected {checksum!r}, as it says itself; "
+            f"found {name} with the SHA-256 {found}; expected {checksum!r}, as recorded in the file; "
             "it was edited or damaged, use another savepoint"
         )
 
@@ -357,7 +357,7 @@ _OPERATOR_KINDS = {
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield what the schema cannot see: a restore would lose state, or fail far from here."""
+    """Yield contradictions that the schema cannot detect: a restore would lose state, or fail far from here."""
     if not 1 <= manifest.parallelism <= manifest.max_parallelism:
         yield f"parallelism {manifest.parallelism} of at most {manifest.max_parallelism}"
     for operator in manifest.operators:

@@ -19,7 +19,7 @@ ELEMENT = "element"
 
 
 def elements_table(elements: Sequence[Any], element_type: pa.DataType, state: str) -> pa.Table:
-    """Return all elements of one state as a table; StateTypeError for one that does not fit its type."""
+    """Return all elements of one state as a table; StateTypeError for an element that does not fit its type."""
     try:
         array = to_arrow(elements, element_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
@@ -51,7 +51,7 @@ def decode_elements(data: bytes, offsets: Sequence[int], element_type: str, mode
 
 
 def _broadcast_entries(column: pa.ChunkedArray, declared: MapType) -> list[dict[Any, Any]]:
-    """Return maps whose keys are canonical, as they are in memory: they may be what a dict cannot look up otherwise."""
+    """Return maps with canonical keys, as in memory: a dict could not look up some of the keys otherwise."""
     encode = key_encoder([declared.key.ddl()])
     maps = []
     for entries in column:

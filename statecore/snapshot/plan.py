@@ -21,7 +21,7 @@ from statecore.snapshot.manifest import FileKind, Manifest, OperatorState
 from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
 
 _Counts = npt.NDArray[np.int64]
-_Amounts = npt.NDArray[np.float64]  # two rows, of state rows and of bytes, with a column for each key group
+_Amounts = npt.NDArray[np.float64]  # two rows, state rows and bytes, with a column for each key group
 # What pyarrow raises for damaged bytes.
 _UNREADABLE = (pa.ArrowException, OSError, LookupError, TypeError, ValueError)
 
@@ -32,7 +32,7 @@ class SubtaskPlan:
 
     Attributes:
         key_groups: First and last key group.
-        files: Files that it reads at its start.
+        files: Files that it reads when it starts.
         rows: Rows of keyed state and elements of operator state; an estimate when a subtask's key groups are divided.
         bytes: Size of these rows, at the average size of a row in their files.
 
@@ -60,10 +60,10 @@ class RescalePlan:
 
     Attributes:
         method: ``rewrite`` when all keyed state is written anew, else ``by_reference``.
-        subtasks: Each one's share of the operators that follow the job's parallelism. For a rewrite, keyed state is
-            divided evenly: the real shares are known only after hashing every key again.
-        operators: All of them, in the job's order.
-        fixed: Operators with a parallelism of their own in the job file, and that parallelism.
+        subtasks: Each subtask's share of the operators that follow the job's parallelism. For a rewrite, keyed state
+            is divided evenly: the real shares are known only after hashing every key again.
+        operators: All operators, in the job's order.
+        fixed: Operators whose parallelism the job file fixes, with that parallelism.
         bytes_written: State that the rescale writes: none by reference, all keyed state in a rewrite.
 
     """
@@ -93,7 +93,7 @@ class RescalePlan:
 
     @property
     def skew(self) -> float:
-        """Rows of the fullest subtask per rows of the average one; 1.0 is even."""
+        """Rows of the largest subtask divided by the average; 1.0 is even."""
         return max(subtask.rows for subtask in self.subtasks) * len(self.subtasks) / self.rows if self.rows else 1.0
 
 
@@ -103,7 +103,7 @@ def newest_to_plan(store: CheckpointStore, job: str) -> Manifest:
     if newest is None:
         raise MissingFileError(
             f"found no committed epoch of job {job!r} in {store.files.url}; expected one to plan with; start the job, "
-            "and plan when it has committed its first epoch"
+            "and plan after it has committed its first epoch"
         )
     return newest
 
@@ -169,7 +169,7 @@ def plan_rescale(
 
 
 class _Share(NamedTuple):
-    """What one subtask gets of some files."""
+    """One subtask's share of some files."""
 
     files: int
     rows: int
@@ -205,7 +205,7 @@ def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_gro
     """Return rows and bytes of an operator's keyed state per key group.
 
     Files hold a row per write; ``state_rows`` holds the number of live rows. The files' rows of each key group are
-    scaled to that number. Without it they count in full.
+    scaled to that number. Without it, they count in full.
     """
     amounts = np.zeros((2, key_groups))
     for subtask in operator.subtasks:
@@ -221,7 +221,7 @@ def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_gro
 
 
 def _dealt_out(amounts: _Amounts, files: Sequence[int], max_parallelism: int) -> list[_Share]:
-    """Return each subtask's share of the key groups; the shares add up to the whole, to the row."""
+    """Return each subtask's share of the key groups; the shares add up exactly, to the row."""
     up_to = np.rint(np.cumsum(amounts, axis=1, dtype=np.float64)).astype(np.int64)
     rows, size = np.concatenate([np.zeros((2, 1), np.int64), up_to], axis=1)
     shares = []

@@ -1,4 +1,4 @@
-"""Rescale by reference: the same files, given to another number of subtasks."""
+"""Rescale by reference: the same files, assigned to another number of subtasks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ from statecore.snapshot.manifest import (
 def rescale_by_reference(
     manifest: Manifest, parallelism: int, own: Mapping[str, int | None] = MappingProxyType({})
 ) -> Manifest:
-    """Return the manifest with its state files given to ``parallelism`` subtasks; no file is read or written.
+    """Return the manifest with its state files assigned to ``parallelism`` subtasks; no file is read or written.
 
-    A restore uses this at unchanged parallelism too: everything stays where it was then, but union state
-    goes to every subtask. Doing it twice changes nothing more, so a restore can be repeated.
+    A restore uses this at unchanged parallelism, too: all state then stays in place, except that union state goes to
+    every subtask. It is idempotent, so a restore can be repeated.
 
     Args:
         manifest: The epoch to restore.
-        parallelism: The job's to be.
-        own: Per operator uid the parallelism that the job file fixes now, or None; of operators that are not named, the
-            manifest knows.
+        parallelism: The job's new parallelism.
+        own: Per operator uid the parallelism that the job file fixes now, or None; other operators keep the manifest's.
 
     Raises:
         InvalidParallelismError: A parallelism is not within 1 and the job's max parallelism.
@@ -54,12 +53,12 @@ def rescale_by_reference(
 
 
 def rescale_operator(operator: OperatorState, max_parallelism: int, parallelism: int) -> OperatorState:
-    """Return one operator with its state files given to ``parallelism`` subtasks, see ``rescale_by_reference``."""
+    """Return one operator with its state files assigned to ``parallelism`` subtasks, see ``rescale_by_reference``."""
     return msgspec.structs.replace(operator, subtasks=_subtasks(operator, max_parallelism, parallelism))
 
 
 def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:
-    """Return the manifest rescaled with its operator state alone, which moves by reference in a rewrite, too."""
+    """Return the manifest rescaled with operator state only, which moves by reference even in a rewrite."""
     operators = tuple(
         msgspec.structs.replace(
             operator,
@@ -74,7 +73,7 @@ def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism
 def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -> tuple[SubtaskState, ...]:
     keyed = _keyed(operator, max_parallelism, parallelism)
     listed = _operator(operator, parallelism)
-    # A version of operator state stays what it was only for a subtask that keeps all of it and gets no more.
+    # A subtask keeps its version of operator state only if its elements stay the same.
     old = operator.subtasks if len(operator.subtasks) == parallelism else (SubtaskState(),) * parallelism
     return tuple(
         SubtaskState(
@@ -129,7 +128,7 @@ def _operator(operator: OperatorState, parallelism: int) -> list[tuple[OperatorF
         ]
         for handles in redistributed
     ]
-    # By state, or a second redistribution would give the same in another order.
+    # Sorted by state, or a second redistribution would change the order.
     return [tuple(sorted(items, key=_by_state)) for items in given]
 
 

@@ -1,4 +1,4 @@
-"""State from files into memory: which files, in which order, under which types."""
+"""Restores state from files into memory: which files, in which order, with which types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> O
 
 
 def find_state(operator: OperatorState, name: str) -> StateSchema:
-    """Return what is known of a state that the program of an operator declares, or raise ManifestError."""
+    """Return the schema of a state that an operator's program declares, or raise ManifestError."""
     declared = [state for state in operator.states if state.kind is not StateKind.TIMERS]
     for state in declared:
         if state.name == name:
@@ -41,7 +41,7 @@ def find_state(operator: OperatorState, name: str) -> StateSchema:
 
 
 def table_schema(state: StateSchema) -> TableSchema:
-    """Return what the tables and files of a keyed state look like."""
+    """Return the schema of a keyed state's tables and files."""
     return TableSchema(state.kind, state.type, state.stamped, state.windowed)
 
 
@@ -54,7 +54,7 @@ def apply_keyed_files(
 ) -> None:
     """Bring key groups of a backend up to date from files, oldest first, without counting them as changes.
 
-    ``first_file`` is per key group the index of the first file that it misses; other key groups are left alone.
+    ``first_file`` maps each key group to the index of the first file that it misses; other key groups stay unchanged.
     """
     schemas = {state.name: table_schema(state) for state in operator.states if state.scope == "keyed"}
     encode = key_encoder([field.type for field in operator.key_fields])
@@ -66,7 +66,7 @@ def apply_keyed_files(
             rows = decode(store.read_file(item.file), KeyGroupRange(min(wanted), max(wanted)))
             table = backend.restored_table(item.state, schemas[item.state])
             if item.kind is FileKind.BASE:
-                # Nothing of what was there before it counts, also not what is in memory.
+                # A base replaces everything before it, including state in memory.
                 for key_group in wanted:
                     table.detach(key_group)
             apply_rows(table, rows, wanted, encode)
@@ -75,7 +75,7 @@ def apply_keyed_files(
 def operator_snapshots(
     store: CheckpointStore, states: Iterable[StateSchema], files: Sequence[OperatorFile]
 ) -> list[dict[str, OperatorStateSnapshot]]:
-    """Read operator state of one subtask, states without elements too, to be restored all at once and in this order."""
+    """Read one subtask's operator state, including empty states; restore all snapshots at once, in this order."""
     schemas = {state.name: state for state in states if state.scope == "operator"}
     snapshots = [
         {item.state: _snapshot(schemas[item.state], read_elements(store, schemas[item.state], item))} for item in files

@@ -13,10 +13,11 @@ from statecore.snapshot.manifest import FileRef, Manifest
 def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int, int], None] | None = None) -> int:
     """Remove a savepoint and those of its files that no other manifest names.
 
-    Safe to interrupt. The manifest of a self-contained savepoint is removed last, so that it can be dropped again. That
-    of any other is removed first; the job's next clean-up removes the files left behind.
+    Safe to interrupt. The manifest of a self-contained savepoint is removed last, so that a drop can be repeated. Any
+    other manifest is removed first; the job's next clean-up removes the files left behind.
 
-    Returns the freed bytes. The store is its own or one that contains it; progress is told in files removed and in all.
+    Returns the freed bytes. The store is the savepoint's own or one that contains it. ``progress`` receives the number
+    of files removed so far and the total.
 
     Raises:
         MissingFileError: There is no such savepoint.
@@ -24,14 +25,14 @@ def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int
         SavepointInUseError: It is claimed.
 
     """
-    # Opened again: a self-contained savepoint may lie in a job's store, where its paths would name files of the job.
+    # Opened again: a self-contained savepoint may be inside a job's store, where its paths would name the job's files.
     store, path, manifest = store.open(path)
     if manifest.savepoint is None:
         raise ConfigurationError(
             f"found a checkpoint at {store.describe(path)}; expected a savepoint; checkpoints belong to their job, "
-            "which removes them itself"
+            "which removes them"
         )
-    _require_nobody_reads(store, path)
+    _require_unclaimed(store, path)
     if manifest.root == ".":
         freed = _delete(store, manifest.files(), progress)
         store.files.delete(path)
@@ -45,8 +46,8 @@ def _drop_by_reference(
     data = store.files.read(path)
     store.files.delete(path)
     try:
-        # A claim between the first check and the delete found the savepoint, so it must stay.
-        _require_nobody_reads(store, path)
+        # A reader claimed the savepoint between the first check and the delete, so it must stay.
+        _require_unclaimed(store, path)
     except SavepointInUseError:
         store.files.put_if_absent(path, data)
         raise
@@ -54,11 +55,11 @@ def _drop_by_reference(
     return _delete(store, [ref for ref in manifest.files() if ref.path not in needed], progress)
 
 
-def _require_nobody_reads(store: CheckpointStore, path: str) -> None:
+def _require_unclaimed(store: CheckpointStore, path: str) -> None:
     holders = sorted(claim.holder for claim in claims(store.files) if claim.manifest == path)
     if holders:
         raise SavepointInUseError(
-            f"found the savepoint {store.describe(path)} in use by {', '.join(holders)}; expected nobody to read it; "
+            f"found the savepoint {store.describe(path)} in use by {', '.join(holders)}; expected no readers; "
             "wait until they are done"
         )
 

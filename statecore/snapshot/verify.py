@@ -1,4 +1,4 @@
-"""Checks that every file a savepoint names is there and whole."""
+"""Checks that every file that a savepoint names exists and is intact."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statecore.storage.urls import parse_url
 def verify(
     store: CheckpointStore, manifest: Manifest, *, progress: Callable[[int, int], None] | None = None
 ) -> list[StorageError]:
-    """Read every file of a manifest and return what is wrong with them, one error a file; strangers are named, too."""
+    """Read every file of a manifest and return an error for each bad file, and for each foreign one."""
     return [*_problems(store, manifest.files(), progress), *_foreign(store, manifest)]
 
 
 def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
-    """Check that every file is there in its full size, without reading state: the cost does not grow with it.
+    """Check that every file exists in its full size, without reading state: the cost does not grow with the state.
 
-    State files and source positions are checked when they are read. The job file, which is not, is read here. A file in
-    a savepoint's folder that is not its own is a ForeignFileError.
+    State files and source positions are checked when they are read. The job file is not, so it is checked here. A
+    foreign file in a savepoint's folder raises ForeignFileError.
     """
     for stranger in _foreign(store, manifest):
         raise stranger
@@ -57,7 +57,7 @@ def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFile
         own = {path}
     for path in sorted(found - own):
         yield ForeignFileError(
-            f"found the file {store.describe(path)}, which the savepoint does not name; expected its own files alone; "
+            f"found the file {store.describe(path)}, which the savepoint does not name; expected only its own files; "
             "find out who writes there, and move the file away"
         )
 
@@ -65,10 +65,10 @@ def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFile
 def _own_folder(store: CheckpointStore) -> set[str]:
     """Return the paths of all files in a store that is a savepoint's folder."""
     url = store.files.url
-    # A store lists folders below its root alone, so its parent is asked, which would refuse a link.
+    # A store lists only folders below its root, so list the folder through its parent, which would refuse a link.
     place = parse_url(url if "://" in url else os.path.realpath(url))
     if not place.parts:
-        # A whole bucket is nobody's own folder.
+        # A whole bucket is not a savepoint's own folder.
         return set()
     parent, folder = split_url(place.url)
     return {entry.path.removeprefix(f"{folder}/") for entry in open_store(parent).list(folder)}

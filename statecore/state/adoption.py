@@ -14,30 +14,30 @@ from statecore.state.tables import StateTable, TableSchema, describe
 def adopt(table: StateTable, descriptor: StateDescriptor, wanted: TableSchema, now_ms: int, *, sealed: bool) -> bool:
     """Migrate restored rows to a descriptor.
 
-    Values are migrated to another type. A time to live switched on stamps them with the present; switched off, it
-    leaves their timestamps behind, so that expired values are there again.
+    Values are converted to the new type. Switching a time to live on stamps them with the current time; switching it
+    off drops their timestamps, so expired values become readable again.
 
     Returns:
         Whether anything but the descriptor changed.
 
     Raises:
-        StateMigrationError: The restored state cannot become what is asked for, or records were processed already.
+        StateMigrationError: The restored state cannot be migrated, or records were already processed.
 
     """
     if table.kind is not wanted.kind:
         raise StateMigrationError(
             f"found restored state {table.name!r} as {describe(table.schema)}; expected {describe(wanted)}, as the "
-            "program declares it; a state cannot change its kind: give the new one another name"
+            "program declares it; the kind of a state cannot change: give the new state another name"
         )
     convert = _value_migration(table, descriptor, wanted)
     if convert is None and table.stamped == wanted.stamped:
         return False
     if sealed:
         raise StateMigrationError(
-            f"found restored state {table.name!r} as {describe(table.schema)}, asked for as {describe(wanted)} while "
+            f"found restored state {table.name!r} as {describe(table.schema)}, requested as {describe(wanted)} while "
             "records are processed; expected it to be registered before the first record; get it in open()"
         )
-    # The form of a cell changes with the type or without it, so both happen in one walk.
+    # Timestamps can change with or without the type, so one pass does both.
     change = _cell_change(convert, table.stamped, wanted.stamped, now_ms)
     for rows in table.groups.values():
         for scope, stored in rows.items():
@@ -56,8 +56,8 @@ def _value_migration(
         assert isinstance(new_map, MapType)
         if old_map.key != new_map.key:
             raise StateMigrationError(
-                f"found restored state {table.name!r} as {old}; expected {new}, as the program declares it; the keys "
-                "of a map cannot change their type: give the new state another name"
+                f"found restored state {table.name!r} as {old}; expected {new}, as the program declares it; the key "
+                "type of a map cannot change: give the new state another name"
             )
         old, new = old_map.value.ddl(), new_map.value.ddl()
     return migration(old, new, descriptor.renames, table.name)

@@ -1,6 +1,6 @@
-"""Adds a column to reducing or aggregating state, one value for each row of the batch at work.
+"""Adds a column to reducing or aggregating state, one value for each row of the current batch.
 
-What is known to give the same as an addition per row is done for all keys at once; the rest is added row by row.
+Keys whose vectorized result provably equals row-by-row addition are folded at once; the rest are added row by row.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class BatchState(Protocol):
         """Return the keys of the current batch."""
 
     def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
-        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        """Return the value that an addition to each key folds into; ``absent`` for a key without one."""
 
     def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
-        """Replace what is stored under each key."""
+        """Replace the stored value of each key."""
 
     def add(self, value: Any) -> None:
         """Fold one value in."""
@@ -56,11 +56,11 @@ class AggregatingBatchState(BatchState, Protocol):
         """Store an accumulator under the current key."""
 
     def empty_accumulator(self) -> Any:
-        """Return an empty accumulator in its stored form; None for one that cannot be stored yet."""
+        """Return an empty accumulator in its stored form; None when it cannot be stored yet."""
 
 
 def reduce_column(state: ReducingBatchState, values: pa.Array) -> pa.Array:
-    """Fold a column, perhaps in chunks, into reducing state; return what each key of the batch has then."""
+    """Fold a column, which may be chunked, into reducing state; return the new value of each key of the batch."""
     keys, column = state.batch(), _column(values)
     _require_a_value_per_row(state, column, keys)
     stored_type = _stored_type(state)
@@ -82,7 +82,7 @@ def reduce_column(state: ReducingBatchState, values: pa.Array) -> pa.Array:
 
 
 def aggregate_column(state: AggregatingBatchState, values: pa.Array) -> pa.Array:
-    """Fold a column into aggregating state; return the accumulator that each key of the batch has then."""
+    """Fold a column into aggregating state; return the new accumulator of each key of the batch."""
     keys, column = state.batch(), _column(values)
     _require_a_value_per_row(state, column, keys)
     certain = _without_nulls(keys, column)
@@ -106,7 +106,7 @@ def _column(values: pa.Array) -> pa.Array:
         return values
     raise StateError(
         f"found {type(values).__name__} in add_batch; expected an Arrow array with a value for each row of the batch; "
-        "give a column of the batch, or what pyarrow.compute made of one"
+        "pass a column of the batch, or the result of a pyarrow.compute function on one"
     )
 
 
@@ -123,7 +123,7 @@ def _stored_type(state: BatchState) -> pa.DataType:
 
 
 def _without_nulls(keys: BatchKeys, column: pa.Array) -> Mask:
-    """Tell which keys have no null among their values: what null does depends on what comes before and after."""
+    """Tell which keys have no null among their values: the effect of a null depends on the values around it."""
     certain = np.ones(len(keys.scopes), np.bool_)
     if column.null_count:
         certain[keys.index[column.is_null().to_numpy(zero_copy_only=False)]] = False
@@ -159,7 +159,7 @@ def _aggregated(state: AggregatingBatchState, keys: BatchKeys, column: pa.Array)
         pass
     raise StateTypeError(
         f"found {_described(folded)} from add_batch for state {state.table.name!r}; expected {len(keys.scopes)} "
-        f"accumulators of type {stored_type}, one for each that it was given; return them in the order that they came"
+        f"accumulators of type {stored_type}, one for each that it received; return them in the same order"
     )
 
 
@@ -176,7 +176,7 @@ def _write_accumulators(state: AggregatingBatchState, keys: BatchKeys, folded: p
     if stored is not None:
         state.write_batch(keys, stored)
         return
-    # One by one, so that null clears its key, and what does not fit is reported with its key.
+    # One by one, so that null clears its key and an error names the key of the value that does not fit.
     backend = state.backend
     try:
         for scope, key_group, value in zip(keys.scopes, keys.key_groups.tolist(), values, strict=True):

@@ -24,10 +24,10 @@ class BatchKeys:
     """The distinct keys of a batch, sorted by key group.
 
     Attributes:
-        scopes: Each key, canonical.
-        key_groups: The key group of each.
-        index: For each row of the batch the position of its key.
-        columns: The keys as columns, under the names of the key's fields.
+        scopes: The keys in canonical form.
+        key_groups: The key group of each key.
+        index: The position of its key, for each row of the batch.
+        columns: The keys as columns, named like the key's fields.
 
     """
 
@@ -38,7 +38,7 @@ class BatchKeys:
 
     @classmethod
     def of(cls, fields: pa.RecordBatch, key_types: Sequence[str], key_groups: pa.Array) -> BatchKeys:
-        """Return the keys of rows, given the key's fields and the key group of each row."""
+        """Return the keys of rows, from the key's fields and the key group of each row."""
         quick = is_canonical(key_types)
         codes = _codes_of_columns(fields) if quick else _codes_of_tuples(fields, key_types)
         groups = key_groups.to_numpy().astype(np.int64)
@@ -62,7 +62,7 @@ class BatchKeys:
             yield int(self.key_groups[start]), start, end
 
     def only(self, wanted: Mask) -> tuple[BatchKeys, Mask]:
-        """Return some of the keys with their rows, and which rows these are."""
+        """Return the wanted keys with their rows, and a mask of these rows."""
         rows = wanted[self.index]
         return self._part(wanted, rows), rows
 
@@ -80,19 +80,19 @@ class BatchKeys:
 
 
 def _codes_of_columns(fields: pa.RecordBatch) -> Positions:
-    """Return a number for each row, the same for equal keys, counted from 0 in the order of first rows."""
+    """Return a number for each row: equal keys share it, and it counts from 0 in order of first appearance."""
     codes, count = np.zeros(fields.num_rows, np.int64), 1
     for column in fields.columns:
         encoded = column.dictionary_encode("encode")
         combined = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        # Numbered anew for each field, so that the product stays within the square of the rows.
+        # Renumber after each field: the product then never exceeds the square of the row count.
         renumbered = pa.array(combined).dictionary_encode() if count > 1 else encoded
         codes, count = renumbered.indices.to_numpy().astype(np.int64), len(renumbered.dictionary)
     return codes
 
 
 def _codes_of_tuples(fields: pa.RecordBatch, key_types: Sequence[str]) -> Positions:
-    """Return the same for keys that equal others only in their canonical form."""
+    """Number the rows likewise for keys that are equal only in their canonical form."""
     keys = map(key_encoder(key_types), zip(*map(from_arrow, fields.columns), strict=True))
     seen: dict[Key, int] = {}
     return np.array([seen.setdefault(key, len(seen)) for key in keys], np.int64)
@@ -101,6 +101,6 @@ def _codes_of_tuples(fields: pa.RecordBatch, key_types: Sequence[str]) -> Positi
 def _first_rows(codes: Positions) -> Positions:
     """Return the first row of each code."""
     first = np.empty(int(codes.max()) + 1, np.int64)
-    # The last assignment to a place stays.
+    # The last assignment to an index wins.
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     return first

@@ -1,7 +1,7 @@
 """Incremental clean-up: every access checks a few keys and removes expired state.
 
-As in Flink's ``TtlIncrementalCleanup``: a walk through all keys that begins again at its end. A backend lives for one
-epoch, which may be too short for a walk; so each walk begins at another place, which follows from the epoch's time.
+Like Flink's ``TtlIncrementalCleanup``, it walks through all keys and starts over at the end. A backend lives for one
+epoch, which may be too short for a full walk, so each walk starts at a different key, derived from the epoch's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statecore.state.tables import KEEPERS, Scope, StateTable
 
 
 class IncrementalCleanup:
-    """Walks through one state's keys; its time to live asks for an incremental clean-up."""
+    """Walks through the keys of one state whose time to live requests incremental clean-up."""
 
     def __init__(self, table: StateTable, ttl: StateTtlConfig, now_ms: Callable[[], int]) -> None:
         assert ttl.cleanup_incremental is not None
@@ -27,7 +27,7 @@ class IncrementalCleanup:
         self._walk: Iterator[tuple[int, Scope]] = iter(())
 
     def run(self) -> None:
-        """Look at the next keys."""
+        """Check the next keys."""
         positions = list(islice(self._walk, self._size))
         if len(positions) < self._size:
             self._walk = _positions(self._table, Random(self._now_ms()))  # noqa: S311 - repeatable, not secret
@@ -53,13 +53,13 @@ class IncrementalCleanup:
 
 
 def _positions(table: StateTable, place: Random) -> Iterator[tuple[int, Scope]]:
-    """Yield every key once, from a key within a key group on and around."""
+    """Yield every key once, starting at a random key and wrapping around."""
     key_groups = sorted(key_group for key_group, rows in table.groups.items() if rows)
     if not key_groups:
         return
     first = place.randrange(len(key_groups))
     for key_group in key_groups[first:] + key_groups[:first]:
-        # A copy, since the key group changes while it is walked through.
+        # A copy, because the key group changes during the walk.
         scopes = list(table.groups[key_group])
         start = place.randrange(len(scopes)) if scopes else 0
         for scope in scopes[start:] + scopes[:start]:

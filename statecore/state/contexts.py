@@ -88,7 +88,7 @@ class NoBroadcastState:
 class WindowTimers:
     """Event-time timers of the backend's current key and window.
 
-    They lie apart from those of users' functions, so that neither fire in a function of the other kind.
+    They are stored apart from the timers of user functions, so that neither kind fires in the other's functions.
 
     Attributes:
         table: The timers.
@@ -100,12 +100,12 @@ class WindowTimers:
         self.table = backend.timers(WINDOW_TIMERS)
 
     def register(self, timestamp_ms: int) -> None:
-        """Have ``on_timer`` called once, in the current window, when the watermark reaches a timestamp."""
+        """Request one call of ``on_timer``, in the current window, when the watermark reaches a timestamp."""
         self.table.register(*_current_scope(self._backend), timestamp_ms)
 
 
 class KeyedStateAccess:
-    """Keyed state by descriptor, with the method names users know; None stands for a function without keys."""
+    """Keyed state by descriptor, with the method names that users know; the backend is None without keys."""
 
     def __init__(self, backend: KeyedStateBackend | None) -> None:
         self._given = backend
@@ -114,7 +114,7 @@ class KeyedStateAccess:
     def _backend(self) -> KeyedStateBackend:
         if self._given is None:
             raise StateError(
-                "found keyed state asked for by a function without keys; expected a KeyedProcessFunction or "
+                "found keyed state requested by a function without keys; expected a KeyedProcessFunction or "
                 "KeyedBroadcastProcessFunction; key the stream, or use operator state"
             )
         return self._given
@@ -144,8 +144,8 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
     """Given to ``open``.
 
     Attributes:
-        keyed_backend: Keyed state itself, for functions of this library; None without keys.
-        windows: The timers of windows, once the function has asked for them.
+        keyed_backend: The keyed backend, for functions of this library; None without keys.
+        windows: The timers of windows, once the function has requested them.
 
     """
 
@@ -157,7 +157,7 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
         self.parallelism = parallelism
 
     def windowed(self) -> tuple[KeyedStateBackend, WindowTimers]:
-        """Return keyed state and timers for windows; a function that has windows has no other timers."""
+        """Return keyed state and timers for windows; a function with windows has no other timers."""
         backend = self._backend
         self.windows = WindowTimers(backend)
         return backend, self.windows
@@ -224,8 +224,8 @@ class WindowTimerService(NoTimerService):
 
     def _refusal(self) -> StateError:
         return StateError(
-            "found a timer asked for by a function with windows; expected none, since all that fires in it are its "
-            "windows; register timers in a KeyedProcessFunction of its own"
+            "found a timer requested by a function with windows; expected none, since only windows fire in it; "
+            "register timers in a separate KeyedProcessFunction"
         )
 
 
@@ -239,11 +239,11 @@ class KeyedTimers(NoTimerService):
         self.processing = backend.timers(PROCESSING_TIMERS)
 
     def register_event_time_timer(self, timestamp_ms: int) -> None:
-        """Have ``on_timer`` called once when the watermark reaches a timestamp."""
+        """Request one call of ``on_timer`` when the watermark reaches a timestamp."""
         self.event.register(*_current_scope(self._backend), timestamp_ms)
 
     def register_processing_time_timer(self, timestamp_ms: int) -> None:
-        """Have ``on_timer`` called once when the epoch's time reaches a timestamp."""
+        """Request one call of ``on_timer`` when the epoch's time reaches a timestamp."""
         self.processing.register(*_current_scope(self._backend), timestamp_ms)
 
     def delete_event_time_timer(self, timestamp_ms: int) -> None:
@@ -256,7 +256,7 @@ class KeyedTimers(NoTimerService):
 
 
 class ElementContext(NoBroadcastState):
-    """Given to ``process_element``; without keys the backend is None, without broadcast state the states are."""
+    """Given to ``process_element``; the backend is None without keys, the states without broadcast state."""
 
     __slots__ = ("_backend", "_emitter", "_moment", "_states", "_timers")
 
@@ -291,7 +291,7 @@ class ElementContext(NoBroadcastState):
         self._emitter.emit(_checked(tag), value, self._moment.timestamp)
 
     def timer_service(self) -> TimerService:
-        """Return what registers timers."""
+        """Return the timer service."""
         return self._timers
 
     def get_current_key(self) -> Key:
@@ -318,7 +318,7 @@ class BatchElementContext(ElementContext):
     """Given to ``process_batch``; the backend is None for a function without keys.
 
     Attributes:
-        last_key: Where a walk through the keys is, or was left; None before it and after its end.
+        last_key: The key that a walk has reached, or stopped at; None before the walk and after its end.
 
     """
 
@@ -333,7 +333,7 @@ class BatchElementContext(ElementContext):
         self.last_key: Key | None = None
 
     def begin(self, times: pa.Array | None) -> None:
-        """Go to the next batch, with its rows' event times."""
+        """Start the next batch, with its rows' event times."""
         self._times = times
         self.last_key = None
         self._moment.timestamp = None if times is None else pc.max(times).as_py()
@@ -364,16 +364,16 @@ class BatchElementContext(ElementContext):
         self.emit_rows(_checked(tag), value, timestamps)
 
     def emit_rows(self, tag: OutputTag | None, rows: Any, timestamps: pa.Array | None) -> None:
-        """Send rows to a side output, or to the main one for None; refuse what ``output`` refuses."""
+        """Send rows to a side output, or to the main output for None; refuse the same rows as ``output``."""
         if not isinstance(rows, pa.RecordBatch):
             raise StateError(
-                f"found {reprlib.repr(rows)} put out by process_batch; expected a pyarrow.RecordBatch with the columns "
+                f"found {reprlib.repr(rows)} emitted by process_batch; expected a pyarrow.RecordBatch with the columns "
                 "of the output schema; make one with pyarrow.RecordBatch.from_arrays, or yield from a table's "
                 "to_batches()"
             )
         if timestamps is not None and len(timestamps) != rows.num_rows:
             raise StateError(
-                f"found {len(timestamps)} timestamps for {rows.num_rows} rows put out by process_batch; expected one "
+                f"found {len(timestamps)} timestamps for {rows.num_rows} rows emitted by process_batch; expected one "
                 "for each, in milliseconds; leave them out to give all rows the newest event time of the batch"
             )
         times = pa.repeat(pa.scalar(self._moment.timestamp, pa.int64()), rows.num_rows)
@@ -383,7 +383,7 @@ class BatchElementContext(ElementContext):
         keys = None if self._keyed is None else self._keyed.batch
         if keys is None:
             raise NoCurrentKeyError(
-                "found the keys of a batch asked for where there are none; expected it in process_batch on a keyed "
+                "found a request for the keys of a batch that has none; expected it in process_batch on a keyed "
                 "stream; key the stream"
             )
         return keys
@@ -411,13 +411,13 @@ class BroadcastStates:
     def _require(self, descriptor: MapStateDescriptor) -> None:
         if descriptor.name not in self._declared:
             raise StateError(
-                f"found the broadcast state {descriptor.name!r} asked for; expected one of the declared "
-                f"{sorted(self._declared)}; declare it where the broadcast stream is made, in broadcast(…)"
+                f"found a request for the broadcast state {descriptor.name!r}; expected one of the declared "
+                f"{sorted(self._declared)}; declare it where the broadcast stream is created, in broadcast(…)"
             )
 
 
 class TimerContext:
-    """Given to ``on_timer``: everything that ``process_element`` is given, and which time the timer followed."""
+    """Given to ``on_timer``: everything that ``process_element`` gets, and the timer's time domain."""
 
     __slots__ = ("_domain", "_element")
 
@@ -426,7 +426,7 @@ class TimerContext:
         self._domain = domain
 
     def time_domain(self) -> TimeDomain:
-        """Return which time the timer followed."""
+        """Return the timer's time domain."""
         return self._domain
 
     def __getattr__(self, name: str) -> Any:

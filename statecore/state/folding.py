@@ -1,7 +1,7 @@
-"""Folds numbers into one number per key, all keys at once, to what the reduce function gives row by row.
+"""Folds numbers into one number per key, all keys at once, with the same result as reducing row by row.
 
-Three functions of Python itself are known: ``operator.add``, ``min`` and ``max``, on integers and doubles. Where a
-column cannot tell what they would have given (an overflow on the way, NaN, zeros with a sign), the key is left out.
+It knows three Python functions: ``operator.add``, ``min`` and ``max``, on integers and doubles. A key is left out when
+the vectorized result could differ: an intermediate overflow, NaN, signed zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statecore.state.batches import Mask, Positions
 Numbers = npt.NDArray[Any]
 _INTEGERS, _DOUBLES = np.iinfo(np.int64), np.inf
 
-# Sums of rounded absolute values come out a little short.
+# Rounding makes sums of absolute values slightly too small.
 _CERTAIN = 0.999
 
 
@@ -30,8 +30,8 @@ class Folding:
     """A reduce function over columns.
 
     Attributes:
-        start: What a key without a value folds into; folding a value into it gives the value.
-        bits: Of the integers; 0 for doubles.
+        start: The neutral element, for a key without a value.
+        bits: Width of the integers; 0 for doubles.
 
     """
 
@@ -41,7 +41,7 @@ class Folding:
     _at: Callable[[Numbers, Positions, Numbers], None]
 
     def column(self, values: pa.Array) -> Numbers | None:
-        """Return a column without nulls as numbers; None for another type, whose values must be looked at."""
+        """Return a column without nulls as numbers; None for another type, whose values are added row by row."""
         integers = bool(self.bits) and pa.types.is_signed_integer(values.type)
         doubles = not self.bits and values.type in (pa.float32(), pa.float64())
         if not (integers or doubles):
@@ -50,9 +50,9 @@ class Folding:
         return numbers
 
     def fold(self, stored: list[Any], values: Numbers, index: Positions) -> tuple[Numbers, Mask]:
-        """Fold values in, in order; return what each key has now, and for which keys that is certain.
+        """Fold values in, in order; return the new value of each key, and for which keys it is certain.
 
-        Before, each key has what is ``stored``, ``start`` for nothing. The index is the position of each value's key.
+        ``stored`` holds the old value of each key, or ``start``. ``index`` is the position of each value's key.
         """
         folded = np.array(stored, dtype=values.dtype)
         certain = self._certain(folded, values, index)
@@ -77,7 +77,7 @@ class Folding:
 
 
 def folding(reduce: Callable[[Any, Any], Any], ddl: str) -> Folding | None:
-    """Return a reduce function over columns of a canonical Spark type; None for one that only Python knows."""
+    """Return a reduce function over columns of a canonical Spark type; None when rows must be reduced in Python."""
     bits = INTEGER_BITS.get(ddl, 0)
     if not bits and ddl != "double":
         return None
@@ -92,6 +92,6 @@ def folding(reduce: Callable[[Any, Any], Any], ddl: str) -> Folding | None:
 
 
 def _odd(numbers: Numbers) -> Mask:
-    """Tell of which doubles ``min`` and ``max`` may give one or the other, as the order wants it."""
+    """Tell for which doubles the result of ``min`` and ``max`` depends on the order."""
     odd: Mask = np.isnan(numbers) | ((numbers == 0) & np.signbit(numbers))
     return odd

@@ -70,7 +70,7 @@ class KeyedSnapshot:
 
     Attributes:
         max_parallelism: Number of key groups of the job.
-        states: Per state name what it is, and ``{key group: {scope: stored}}``.
+        states: Per state name its schema and ``{key group: {scope: stored}}``.
 
     """
 
@@ -83,14 +83,14 @@ class HeapKeyedStateBackend:
 
     Args:
         max_parallelism: Number of key groups of the job.
-        key_groups: Those this backend owns.
+        key_groups: The key groups that this backend owns.
         clock: The epoch's time.
 
     Attributes:
         scope: The current key within the current namespace; None without a current key.
-        batch: The keys of the batch at work; None without one.
-        rewrite_needed: Whether files hold a state under another type or form than memory does, so that changelogs
-            cannot continue them.
+        batch: The keys of the current batch; None without one.
+        rewrite_needed: Whether files hold a state in another type or form than memory, so that a changelog cannot
+            extend them.
 
     """
 
@@ -128,7 +128,7 @@ class HeapKeyedStateBackend:
         """Let columns be added to keyed state, a value for each row of a batch, until ``forget_current_batch``.
 
         Raises:
-            StateError: A key is in a key group that is not one of this backend's.
+            StateError: A key belongs to a key group of another backend.
 
         """
         for position in (0, -1):
@@ -152,7 +152,7 @@ class HeapKeyedStateBackend:
             self.scope = joined_scope(key, namespace)
 
     def forget_current_key(self) -> None:
-        """Leave keyed state without a scope, as it is outside the processing of a record."""
+        """Leave keyed state without a scope, as between records."""
         self.scope = None
 
     @property
@@ -188,7 +188,7 @@ class HeapKeyedStateBackend:
         """Walk through the keys that have a state, outside of windows, with keyed state scoped to each in turn."""
         try:
             for key_group, rows in list(self.get_state(descriptor).table.groups.items()):
-                # A copy, because the caller may clear the state of the key.
+                # A copy, because the caller may clear the key's state.
                 for scope in list(rows):
                     key, namespace = split_scope(scope)
                     if namespace is None:
@@ -233,7 +233,7 @@ class HeapKeyedStateBackend:
         return {name: (schema, rows) for name, (schema, rows) in detached.items() if rows is not None}
 
     def attach_key_group(self, key_group: int, detached: Mapping[str, tuple[TableSchema, Any]]) -> None:
-        """Take over a key group's state, as another backend gave it away."""
+        """Take over a key group's state that another backend detached."""
         for name, (schema, rows) in detached.items():
             self.restored_table(name, schema).attach(key_group, rows)
 
@@ -244,20 +244,20 @@ class HeapKeyedStateBackend:
             table.clear_changes()
 
     def snapshot(self) -> KeyedSnapshot:
-        """Return the state of all key groups, isolated from later writes; expired state is left out where asked for."""
+        """Return the state of all key groups, isolated from later writes; without expired state if so configured."""
         now_ms = self.clock.now_ms()
         states = {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
         return KeyedSnapshot(self.max_parallelism, states)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> None:
-        """Start afresh from this backend's own key groups in any number of snapshots.
+        """Replace all state with this backend's key groups from any number of snapshots.
 
-        The current key and namespace are forgotten, and so is what was registered: get states again, by the same
-        descriptors or others. When the snapshots are refused, nothing has changed.
+        The backend forgets the current key, the namespace and all registrations: get states again, by the same
+        descriptors or others. Refused snapshots change nothing.
 
         Raises:
             MaxParallelismError: A snapshot has another number of key groups.
-            StateConflictError: Two snapshots hold one state with different kinds or types.
+            StateConflictError: Two snapshots hold the same state with different kinds or types.
 
         """
         checked = self._checked(snapshots)
@@ -274,14 +274,14 @@ class HeapKeyedStateBackend:
                         table.touched(key_group)
 
     def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
-        # Listed before anything is emptied: a generator may take the snapshots from this very backend.
+        # Listed before any table is emptied: a generator may read the snapshots from this very backend.
         listed = [snapshots] if isinstance(snapshots, KeyedSnapshot) else list(snapshots)
         schemas: dict[str, TableSchema] = {}
         for snapshot in listed:
             if snapshot.max_parallelism != self.max_parallelism:
                 raise MaxParallelismError(
                     f"found a snapshot of max parallelism {snapshot.max_parallelism}; expected {self.max_parallelism}, "
-                    "since every key has another key group otherwise; rewrite the savepoint (method rewrite)"
+                    "since otherwise keys belong to other key groups; rewrite the savepoint (method rewrite)"
                 )
             for name, (schema, _) in snapshot.states.items():
                 if not schemas.setdefault(name, schema).has_form_of(schema):
@@ -289,7 +289,7 @@ class HeapKeyedStateBackend:
         return listed
 
     def _start_afresh(self) -> None:
-        """Empty every table and forget what was registered."""
+        """Empty every table and forget all registrations."""
         self.namespace = None
         self.forget_current_batch()
         self._states.clear()
@@ -302,7 +302,7 @@ class HeapKeyedStateBackend:
             table.descriptor = None
 
     def _state(self, descriptor: StateDescriptor, expected: type[_State]) -> _State:
-        # Functions ask for the state they used last, again and again.
+        # Fast path: functions usually request the state that they used last.
         last = self._last_used
         if last is not None and last[0] is descriptor:
             state = last[1]
@@ -320,7 +320,7 @@ class HeapKeyedStateBackend:
             return self._states[descriptor.name]
         wanted = TableSchema(descriptor.kind, descriptor.type_ddl(), _ttl_in_force(descriptor) is not None)
         if table is None or not (table.descriptor or table.name in self._restored or table.schema.has_form_of(wanted)):
-            # An empty table that is left of what was there before a restore is no restored state.
+            # An empty table left over from before a restore is not restored state.
             table = self.tables[descriptor.name] = new_table(descriptor.name, wanted)
         elif table.descriptor is not None:
             _require_same(table, table.descriptor, descriptor, wanted)
@@ -352,7 +352,7 @@ class HeapKeyedStateBackend:
 def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
     if not isinstance(descriptor, StateDescriptor):
         raise ConfigurationError(
-            f"found {descriptor!r} asked for as a state; expected a descriptor; give for example "
+            f"found {descriptor!r} requested as a state; expected a descriptor; give for example "
             "ValueStateDescriptor(name, type)"
         )
     if not issubclass(_CLASSES[descriptor.kind][0], expected):
@@ -362,7 +362,7 @@ def _require_kind(descriptor: object, expected: type[HeapState]) -> None:
 def _wrong_getter(descriptor: StateDescriptor) -> StateConflictError:
     getter = "get_state" if descriptor.kind is StateKind.VALUE else f"get_{descriptor.kind}_state"
     return StateConflictError(
-        f"found {descriptor.kind} state {descriptor.name!r} asked for as another kind; expected the getter of its "
+        f"found {descriptor.kind} state {descriptor.name!r} requested as another kind; expected the getter of its "
         f"kind; call {getter}()"
     )
 
@@ -379,6 +379,6 @@ def _require_same(table: StateTable, first: StateDescriptor, second: StateDescri
     else:
         return
     raise StateConflictError(
-        f"found state {second.name!r} asked for as {found}; expected {expected}, as it was registered; "
+        f"found state {second.name!r} requested as {found}; expected {expected}, as it was registered; "
         "give one of the two states another name"
     )

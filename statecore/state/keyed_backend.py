@@ -1,4 +1,4 @@
-"""What keyed state, contexts and the operator need of a keyed backend, whatever it keeps its state in."""
+"""The interface of a keyed backend, as keyed state, contexts and the operator use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statecore.state.timers import TimerTable
 
 
 class Clock(Protocol):
-    """Time as the epoch has it, never the wall clock of a worker."""
+    """The epoch's time, never the wall clock of a worker."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
@@ -32,7 +32,7 @@ class KeyedScope(Protocol):
     Attributes:
         namespace: The current window; None outside of windows.
         scope: The current key within the namespace; None without a current key.
-        key_group: Of the current key.
+        key_group: The current key's key group.
         batch: The keys of the current batch; None without one.
 
     """
@@ -50,7 +50,7 @@ class KeyedScope(Protocol):
 
 
 class KeyedStateBackend(KeyedScope, Protocol):
-    """Keyed state of one subtask, as a function's operator uses it."""
+    """Keyed state of one subtask, as an operator uses it."""
 
     @property
     def current_key(self) -> Key | None:

@@ -1,8 +1,8 @@
-"""Keyed state without a time to live: what ``get_*_state`` returns.
+"""Keyed state without a time to live, as ``get_*_state`` returns it.
 
-A write converts the value to its stored form, a copy that the caller cannot change; a read returns a copy where the
-value can be changed in place. A value that does not fit raises StateTypeError, None in a list or a ``put_all`` of no
-mapping StateError; a write that raises has changed nothing.
+A write converts the value to its stored form, a copy that the caller cannot change; a read returns a copy of a mutable
+value. A value that does not fit raises StateTypeError; None in a list, or ``put_all`` without a mapping, raises
+StateError. A write that raises changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABSENT = object()
 
 
 class HeapState:
-    """What all kinds of state share: the table, the form of the values, and the scope that the backend sets.
+    """Base of all kinds of state: the table, the form of the values, and the scope that the backend sets.
 
     Attributes:
         backend: Sets the scope.
@@ -53,11 +53,11 @@ class HeapState:
         self._written = table.written
         self.conform = stored.conform
         self._copy = stored.copy
-        # Integers within these bounds need no more than a look; the bounds of another type hold none.
+        # Integers within these bounds need no conversion; for any other type the bounds are empty.
         self._low, self._high = _integer_bounds(stored.ddl)
 
     def clear(self) -> None:
-        """Remove what is stored under the current key."""
+        """Remove the stored value of the current key."""
         backend = self.backend
         scope = backend.scope
         if scope is None:
@@ -66,7 +66,7 @@ class HeapState:
             self._written[backend.key_group].append(scope)
 
     def batch(self) -> BatchKeys:
-        """Return the keys of the batch at work; StateError without one."""
+        """Return the keys of the current batch; StateError without one."""
         keys = self.backend.batch
         if keys is None:
             raise StateError(
@@ -76,7 +76,7 @@ class HeapState:
         return keys
 
     def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
-        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        """Return the value that an addition to each key folds into; ``absent`` for a key without one."""
         scopes = keys.scopes
         values: list[Any] = []
         for key_group, start, end in keys.runs():
@@ -84,21 +84,21 @@ class HeapState:
         return values
 
     def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
-        """Replace what is stored under each key."""
+        """Replace the stored value of each key."""
         for key_group, start, end in keys.runs():
             scopes = keys.scopes[start:end]
             self._groups[key_group].update(zip(scopes, stored[start:end], strict=True))
             self._written[key_group] += scopes
 
     def no_key(self) -> NoCurrentKeyError:
-        """Return the error of a use without a current key."""
+        """Return the error for a use without a current key."""
         return NoCurrentKeyError(
             f"found a use of keyed state {self.table.name!r} without a current key; expected it inside "
-            "process_element or on_timer of a keyed function; use operator state for what has no key"
+            "process_element or on_timer of a keyed function; use operator state for values without a key"
         )
 
     def misfit(self, value: Any, error: MisfitError) -> StateTypeError:
-        """Return the error of a value that does not fit, with state, key and value named."""
+        """Return the error for a value that does not fit; it names state, key and value."""
         scope = self.backend.scope
         key, namespace = split_scope(scope) if scope is not None else (None, None)
         where = f"key {key!r}" if namespace is None else f"key {key!r} in {namespace!r}"
@@ -170,7 +170,7 @@ class HeapValueState(HeapState):
         key_group = backend.key_group
         self._groups[key_group][scope] = stored
         written = self._written[key_group]
-        # Records come key by key: most writes follow one to the same key.
+        # Records arrive grouped by key, so most writes follow one to the same key.
         if not written or written[-1] is not scope:
             written.append(scope)
 
@@ -193,7 +193,7 @@ class HeapListState(HeapState):
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused."""
+        """Append all elements, or none when one is refused."""
         self._scope()
         self._append(self._elements(values))
 
@@ -242,7 +242,7 @@ class HeapMapState(HeapState):
         self._put({self._user_key(key): self._stored_form(value)})
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries; none of them when one is refused."""
+        """Set all entries, or none when one is refused."""
         self._scope()
         if not isinstance(entries, Mapping):
             raise StateError(
@@ -264,15 +264,15 @@ class HeapMapState(HeapState):
         return self._user_key(key) in self._entries()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Return the entries as they are now; the map may change while they are walked through."""
+        """Return the current entries; the map may change during iteration."""
         return iter([(key, self._given(value)) for key, value in self._entries().items()])
 
     def keys(self) -> Iterator[Any]:
-        """Return the user keys as they are now."""
+        """Return the current user keys."""
         return iter(list(self._entries()))
 
     def values(self) -> Iterator[Any]:
-        """Return the values as they are now."""
+        """Return the current values."""
         return (value for _, value in self.items())
 
     def is_empty(self) -> bool:
@@ -287,7 +287,7 @@ class HeapMapState(HeapState):
             self._entries_changed[key_group].pop(scope, None)
 
     def _entries(self) -> dict[Any, Any]:
-        """Return what is stored under the current key; what is written into it when that is nothing is lost."""
+        """Return the current key's entries; for a key without any, a new dict that is not stored."""
         found: dict[Any, Any] = self._groups[self.backend.key_group].get(self._scope(), {})
         return found
 
@@ -306,7 +306,7 @@ class HeapMapState(HeapState):
     def _entry_written(self, user_key: Any, *, new: bool) -> None:
         notes = self._entry_notes()
         if notes is not None:
-            # A new entry is the last one, so its note must be, too.
+            # A new entry comes last in the map, so its note must come last as well.
             removed = notes.pop(user_key, False) if new else notes.get(user_key, False)
             notes[user_key] = removed
 
@@ -361,7 +361,7 @@ class HeapReducingState(HeapState):
             self._write(reduced)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold a column in, as ``add`` does row by row; return what each key of the batch has then."""
+        """Fold a column in, as ``add`` does row by row; return the new value of each key of the batch."""
         return reduce_column(self, values)
 
 
@@ -388,10 +388,10 @@ class HeapAggregatingState(HeapState):
         self._fold(self._groups[self.backend.key_group].get(scope), value)
 
     def add_batch(self, values: pa.Array) -> pa.Array:
-        """Fold a column in, as ``add`` does row by row; return the accumulator that each key of the batch has then.
+        """Fold a column in, as ``add`` does row by row; return the new accumulator of each key of the batch.
 
         Raises:
-            StateError: No batch is processed, or it is no column of the batch's length.
+            StateError: There is no current batch, or the values are not a column of the batch's length.
             StateTypeError: As for ``add``; or the function's ``add_batch`` returned no accumulators.
 
         """
@@ -406,7 +406,7 @@ class HeapAggregatingState(HeapState):
             self._write(stored)
 
     def empty_accumulator(self) -> Any:
-        """Return an empty accumulator in its stored form; None for one that cannot be stored yet."""
+        """Return an empty accumulator in its stored form; None when it cannot be stored yet."""
         try:
             return self.conform(self.aggregate.create_accumulator())
         except MisfitError:
@@ -417,7 +417,7 @@ class HeapAggregatingState(HeapState):
         self.replace(self.aggregate.add(value, begun))
 
     def _created(self) -> Any:
-        """Return an empty accumulator in the form that a stored one has; one that cannot be stored yet as it is."""
+        """Return an empty accumulator, in its stored form if it can be stored yet."""
         created = self.aggregate.create_accumulator()
         try:
             return self.conform(created)

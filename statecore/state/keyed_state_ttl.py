@@ -1,7 +1,7 @@
 """Keyed state with a time to live: Flink's ``Ttl*State``, tested against its recorded behaviour.
 
-Stored values, elements and entries are cells ``(value, timestamp in ms)``. A read of an expired cell removes it, and
-returns it that once when the visibility says so; elements and entries expire one by one.
+Stored values, elements and entries are cells ``(value, timestamp in ms)``. A read of an expired cell removes it; the
+visibility decides whether that read still returns it. Elements and entries expire one by one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TtlRule:
     """The time to live of one state, with the epoch's clock.
 
     Attributes:
-        refresh_on_read: Whether a read of a live cell stamps it anew.
+        refresh_on_read: Whether a read of a live cell renews its timestamp.
         return_expired: Whether a read returns an expired cell that was not removed yet.
-        accessed: To be called at every access; the incremental clean-up, if there is one.
+        accessed: Called at every access; the incremental clean-up, if there is one.
 
     """
 
@@ -45,7 +45,7 @@ class TtlRule:
         self.accessed = accessed
 
     def touch(self) -> None:
-        """Let the incremental clean-up do its share."""
+        """Let the incremental clean-up check a few keys."""
         if self.accessed is not None:
             self.accessed()
 
@@ -54,14 +54,14 @@ class TtlRule:
         return is_expired(cell[1], self.ttl_ms, self.now_ms())
 
     def usable(self, cell: Cell | None) -> Any:
-        """Return the value that an addition folds into, or None to start afresh."""
+        """Return the value that an addition folds into, or None to start from nothing."""
         if cell is None or (self.expired(cell) and not self.return_expired):
             return None
         return cell[0]
 
 
 class _TtlState(HeapState):
-    """State with a rule; its slot is in the subclasses, because two bases with slots cannot be joined."""
+    """State with a rule; subclasses declare its slot, because Python cannot combine two bases with slots."""
 
     __slots__ = ()
     _rule: TtlRule
@@ -123,7 +123,7 @@ class TtlValueState(_TtlState, HeapValueState):
             written.append(scope)
 
     def clear(self) -> None:
-        """Remove what is stored under the current key."""
+        """Remove the stored value of the current key."""
         super().clear()
         self._rule.touch()
 
@@ -136,7 +136,7 @@ class TtlListState(_TtlState, HeapListState):
     def get(self) -> Iterator[Any]:
         """Return the elements of the current key, in the order they were added.
 
-        A walk to the end that finds all of them expired removes them.
+        An iteration that finds all of them expired removes them at its end.
         """
         rule, scope = self._rule, self._scope()
         rule.touch()
@@ -164,7 +164,7 @@ class TtlListState(_TtlState, HeapListState):
             self._written[key_group].append(scope)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused."""
+        """Append all elements, or none when one is refused."""
         self._scope()
         self._rule.touch()
         self._append(self._elements(values))
@@ -195,7 +195,7 @@ class TtlMapState(_TtlState, HeapMapState):
         super().put(key, value)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries and stamp them; none of them when one is refused."""
+        """Set and stamp all entries, or none when one is refused."""
         self._rule.touch()
         super().put_all(entries)
 
@@ -205,11 +205,11 @@ class TtlMapState(_TtlState, HeapMapState):
         super().remove(key)
 
     def contains(self, key: Any) -> bool:
-        """Tell whether a user key is there, which is a read."""
+        """Tell whether a user key is there; this counts as a read."""
         return self._read(key) is not None
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Return the entries as they are now; the map may change while they are walked through."""
+        """Return the current entries; the map may change during iteration."""
         self._scope()
         rule = self._rule
         rule.touch()
@@ -227,7 +227,7 @@ class TtlMapState(_TtlState, HeapMapState):
         return iter(given)
 
     def keys(self) -> Iterator[Any]:
-        """Return the user keys as they are now, which is a read of the entries."""
+        """Return the current user keys; this counts as a read of the entries."""
         return (key for key, _ in self.items())
 
     def is_empty(self) -> bool:
@@ -264,7 +264,7 @@ class TtlMapState(_TtlState, HeapMapState):
 
 
 def _read_cell(state: HeapState, rule: TtlRule) -> Any:
-    """Return the value in the current key's cell as a read with a time to live gives it."""
+    """Return the value in the current key's cell under the rules of its time to live."""
     backend = state.backend
     scope = backend.scope
     if scope is None:
@@ -290,12 +290,12 @@ class _TtlBatch(_TtlState):
     __slots__ = ()
 
     def batch_values(self, keys: BatchKeys, absent: Any) -> list[Any]:
-        """Return what an addition to each key folds into, ``absent`` for nothing."""
+        """Return the value that an addition to each key folds into; ``absent`` for a key without one."""
         values = map(self._rule.usable, super().batch_values(keys, None))
         return [absent if value is None else value for value in values]
 
     def write_batch(self, keys: BatchKeys, stored: Sequence[Any]) -> None:
-        """Replace what is stored under each key, and stamp it."""
+        """Replace and stamp the stored value of each key."""
         for _ in keys.scopes:
             self._rule.touch()
         super().write_batch(keys, list(zip(stored, repeat(self._rule.now_ms()))))
@@ -311,7 +311,7 @@ class TtlReducingState(_TtlBatch, HeapReducingState):
         return self._given(_read_cell(self, self._rule))
 
     def add(self, value: Any) -> None:
-        """Fold a value in and stamp the result; None stamps it alone."""
+        """Fold a value in and stamp the result; None only renews the timestamp."""
         scope, rule = self._scope(), self._rule
         rule.touch()
         added = self._stored_form(value)

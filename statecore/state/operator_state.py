@@ -1,13 +1,12 @@
 """Operator state of one subtask: split lists, union lists and broadcast maps.
 
-Every value is brought into its stored form at the write. A value that does not fit raises StateTypeError, None in a
-list or no collection StateError; a write that raises has changed nothing. What the caller holds stays apart from what
-is stored, and reads give out copies of what can be changed in place. So stored values never change,
-and a snapshot needs to copy no more than the containers around them. Between epochs not even these are copied: a
-backend gives its containers away for a later one to take over.
+A write converts every value to its stored form, a copy that the caller cannot change; a read returns copies of mutable
+values. A value that does not fit raises StateTypeError; None in a list, or a value that is no collection, raises
+StateError. A write that raises changes nothing. Stored values are therefore immutable, and a snapshot copies only their
+containers. Between epochs nothing is copied: a backend hands its containers to the next one.
 
-Every state knows whether it was changed, since comparing it with what it was costs its size and cannot see all of it:
-0.0 equals -0.0, and so does a map with its entries in another order.
+Every state tracks whether it changed. Comparing it with its old value would cost time in its size and miss changes:
+0.0 equals -0.0, and a map equals one with its entries in another order.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class OperatorStateSnapshot:
     """One operator state at one moment.
 
     Attributes:
-        mode: Who gets its elements after a restore.
+        mode: Which subtasks get its elements after a restore.
         type: Canonical Spark DDL of an element; ``map<k,v>`` for a broadcast state.
-        strategy: How a split list is cut at a rescale, ``contiguous`` or ``interleaved``.
-        elements: In stored form, in the order they were added; a broadcast state has one, the dict of its entries, also
-            when that is empty.
+        strategy: How a rescale splits the list, ``contiguous`` or ``interleaved``.
+        elements: In stored form, in the order they were added; a broadcast state has exactly one, the dict of its
+            entries, which may be empty.
 
     """
 
@@ -46,7 +45,7 @@ class OperatorStateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeldOperatorState:
-    """One operator state as in a snapshot, but in its live container, which the holder of this object owns."""
+    """One operator state like a snapshot's, but in its live container, which the holder of this object owns."""
 
     mode: DistributionMode
     type: str
@@ -63,8 +62,8 @@ class OperatorListState:
     """The elements that this subtask holds; they have no key.
 
     Attributes:
-        changed: Whether it has to be saved: it is new, was migrated, is to be cut otherwise, or was written. A write of
-            equal elements counts; one that has nothing to add or remove does not.
+        changed: Whether it must be saved: it is new, was migrated or written, or changed its strategy. A write of
+            equal elements counts; one that adds and removes nothing does not.
 
     """
 
@@ -82,7 +81,7 @@ class OperatorListState:
         self._elements = held.elements
 
     def get(self) -> Iterator[Any]:
-        """Return the elements as they are now, in the order they were added."""
+        """Return the current elements, in the order they were added."""
         elements = tuple(self._elements)
         return iter(elements) if self._copy is None else map(self._copy, elements)
 
@@ -91,7 +90,7 @@ class OperatorListState:
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append elements; none of them when one is refused."""
+        """Append all elements, or none when one is refused."""
         added = self._stored_form(values)
         if added:
             self.changed = True
@@ -109,7 +108,7 @@ class OperatorListState:
             self._elements = []
 
     def held(self) -> HeldOperatorState:
-        """Return the state with its container, which this object keeps."""
+        """Return the state with its container, which this object keeps using."""
         return HeldOperatorState(self.mode, self.type, self.strategy, self._elements)
 
     def release(self) -> None:
@@ -131,7 +130,7 @@ class OperatorListState:
 
 
 class _BroadcastEntries:
-    """Reads of a broadcast state, common to both sides."""
+    """Reads of a broadcast state, shared by both sides."""
 
     __slots__ = ("_conform_key", "_copy", "_entries", "key_type", "name")
 
@@ -151,15 +150,15 @@ class _BroadcastEntries:
         return self._user_key(key) in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Return the entries as they are now; the map may change while they are walked through."""
+        """Return the current entries; the map may change during iteration."""
         return ((key, self._given(value)) for key, value in tuple(self._entries.items()))
 
     def keys(self) -> Iterator[Any]:
-        """Return the keys as they are now."""
+        """Return the current keys."""
         return iter(tuple(self._entries))
 
     def values(self) -> Iterator[Any]:
-        """Return the values as they are now."""
+        """Return the current values."""
         return map(self._given, tuple(self._entries.values()))
 
     def is_empty(self) -> bool:
@@ -209,12 +208,12 @@ class ReadOnlyBroadcastMapState(_BroadcastEntries):
 
 
 class BroadcastMapState(_BroadcastEntries):
-    """A map of which every subtask holds a copy.
+    """A map that every subtask holds a copy of.
 
     Attributes:
         read_only: The view for the side that is not broadcast.
-        changed: Whether it has to be saved: it is new, was migrated, or was written. A write of an equal value counts;
-            one that has nothing to put or remove does not.
+        changed: Whether it must be saved: it is new, was migrated or was written. A write of an equal value counts;
+            one that puts and removes nothing does not.
 
     """
 
@@ -236,7 +235,7 @@ class BroadcastMapState(_BroadcastEntries):
         self._entries[stored_key] = stored
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set several entries; none of them when one is refused."""
+        """Set all entries, or none when one is refused."""
         if not isinstance(entries, Mapping):
             raise StateError(
                 f"found {entries!r} for broadcast state {self.name!r}; expected a mapping of entries to put; "
@@ -261,7 +260,7 @@ class BroadcastMapState(_BroadcastEntries):
             self._entries.clear()
 
     def held(self) -> HeldOperatorState:
-        """Return the state with its container, which this object keeps."""
+        """Return the state with its container, which this object keeps using."""
         return HeldOperatorState(DistributionMode.BROADCAST, self.type, CONTIGUOUS, [self._entries])
 
     def release(self) -> None:
@@ -282,14 +281,14 @@ class BroadcastMapState(_BroadcastEntries):
 class OperatorStateBackend:
     """Operator states of one subtask by name; restored states that are not registered again are kept.
 
-    Nothing here expires: a time to live in a descriptor has no effect, as in Flink. Lists and broadcast maps are
-    looked up apart from each other, as in Flink; but where Flink would write one of two states of the same name and
-    lose the other, ``snapshot`` refuses.
+    Operator state never expires: a time to live in a descriptor has no effect, as in Flink. Lists and broadcast maps
+    have separate names, as in Flink; but where Flink would save one of two states of the same name and lose the other,
+    ``snapshot`` raises.
 
     Raises:
-        ConfigurationError: A state is asked for with something that is no descriptor.
-        StateConflictError: Its name is taken by one of another mode or type, or the descriptor is of another kind.
-        StateMigrationError: It was restored with a type that cannot be turned into the descriptor's.
+        ConfigurationError: A state is requested with something that is not a descriptor.
+        StateConflictError: A state of that name has another mode or type, or the descriptor is of another kind.
+        StateMigrationError: The restored type cannot be migrated to the descriptor's.
 
     """
 
@@ -345,9 +344,9 @@ class OperatorStateBackend:
     def restore(
         self, snapshots: Iterable[Mapping[str, OperatorStateSnapshot]] | Mapping[str, OperatorStateSnapshot]
     ) -> None:
-        """Replace all states by the snapshots: lists are appended in order, later broadcast entries win.
+        """Replace all states with the snapshots: lists are appended in order, later broadcast entries win.
 
-        States that were got before are not connected to the backend any more; get them again.
+        State objects obtained before are disconnected from the backend; get them again.
 
         Raises:
             StateConflictError: A state has two modes or types in the snapshots; nothing is restored then.
@@ -362,14 +361,14 @@ class OperatorStateBackend:
     def changed(self) -> list[str]:
         """Return the names of states that changed since they were restored or attached, sorted.
 
-        A restored state that nobody registered again is what it was; one that was registered for the first time is not.
+        A restored state that was not registered again is unchanged; a newly registered state counts as changed.
         """
         return sorted(state.name for state in self._live() if state.changed)
 
     def detach(self) -> dict[str, HeldOperatorState]:
-        """Remove and return all states, for ``attach`` of a later backend; costs the same at any size.
+        """Remove and return all states, for ``attach`` of a later backend; the cost does not depend on their size.
 
-        States that were got before are empty now, and not connected to what was taken out.
+        State objects obtained before become empty and disconnected from the detached states.
 
         Raises:
             StateConflictError: A list and a broadcast state have the same name.
@@ -382,7 +381,7 @@ class OperatorStateBackend:
         return detached
 
     def attach(self, detached: Mapping[str, HeldOperatorState]) -> None:
-        """Replace all states by those that another backend detached; this backend owns their containers now."""
+        """Replace all states with those that another backend detached; this backend then owns their containers."""
         self._start_afresh(dict(detached))
 
     def _start_afresh(self, restored: dict[str, HeldOperatorState]) -> None:
@@ -417,7 +416,7 @@ class OperatorStateBackend:
             raise _conflict(descriptor, mode, state.mode, state.type)
         if state.strategy != descriptor.strategy:
             state.strategy = descriptor.strategy
-            # A union is never cut; saved by each subtask that has all of it, it would come back that many times.
+            # A union is never split. If every subtask saved its full copy, a restore would multiply the elements.
             state.changed = state.changed or mode is DistributionMode.SPLIT
         return state
 
@@ -463,11 +462,11 @@ def _merged(name: str, parts: list[OperatorStateSnapshot]) -> HeldOperatorState:
 def _require_kind(descriptor: object, expected: type[StateDescriptor], what: str) -> None:
     if not isinstance(descriptor, StateDescriptor):
         raise ConfigurationError(
-            f"found {descriptor!r} asked for as a {what}; expected a {expected.__name__}; make one of its name and type"
+            f"found {descriptor!r} requested as a {what}; expected a {expected.__name__}; create one with name and type"
         )
     if not isinstance(descriptor, expected):
         raise StateConflictError(
-            f"found the {descriptor.kind} state {descriptor.name!r} asked for as a {what}; expected a "
+            f"found the {descriptor.kind} state {descriptor.name!r} requested as a {what}; expected a "
             f"{expected.__name__}; give one, or call the getter of the descriptor's kind"
         )
 
@@ -476,7 +475,7 @@ def _conflict(
     descriptor: ListStateDescriptor | MapStateDescriptor, mode: DistributionMode, old_mode: DistributionMode, old: str
 ) -> StateConflictError:
     return StateConflictError(
-        f"found operator state {descriptor.name!r} asked for as {_described(mode, descriptor.type_ddl())}; "
+        f"found operator state {descriptor.name!r} requested as {_described(mode, descriptor.type_ddl())}; "
         f"expected {_described(old_mode, old)}, as it was registered or restored; give the new state another name"
     )
 

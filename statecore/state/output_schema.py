@@ -1,4 +1,4 @@
-"""Brings outputs of functions into the declared columns; jobs and harnesses refuse the same ones."""
+"""Converts outputs of functions to the declared columns; jobs and test harnesses share these checks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, Typ
 
 
 def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: str) -> pa.StructArray:
-    """Return outputs as rows of the declared columns; with one column, the value alone is a row as well.
+    """Return outputs as rows of the declared columns; with one column, a bare value is also a row.
 
     Raises:
-        OutputTypeError: One does not fit; the message names the first that does not.
+        OutputTypeError: An output does not fit; the message names the first one.
 
     """
     row_type = pa.struct(list(arrow_schema(fields)))
@@ -37,20 +37,20 @@ def convert_to_schema(values: Sequence[Any], fields: Sequence[Field], purpose: s
 
 
 def cast_to_schema(rows: pa.RecordBatch, fields: Sequence[Field], purpose: str) -> pa.RecordBatch:
-    """Return rows with exactly the declared columns, in their order; nothing of a value may be lost."""
+    """Return rows with exactly the declared columns, in their order; a cast must not lose information."""
     schema = arrow_schema(fields)
     if rows.schema.equals(schema):
         return rows
     if rows.schema.names != schema.names:
         raise OutputTypeError(
-            f"found the columns {', '.join(rows.schema.names)} put out {purpose}; expected {_declared(fields)}; name "
+            f"found the columns {', '.join(rows.schema.names)} emitted {purpose}; expected {_declared(fields)}; name "
             "the columns as the output schema does, in its order"
         )
     try:
         return rows.cast(schema)
     except _MISFITS as error:
         raise OutputTypeError(
-            f"found a batch put out {purpose} that does not fit: {error}; expected the columns {_declared(fields)}; "
+            f"found a batch emitted {purpose} that does not fit: {error}; expected the columns {_declared(fields)}; "
             "cast them with pyarrow.compute.cast, or declare other types"
         ) from error
 
@@ -64,10 +64,10 @@ def _refuse_first(
         except _MISFITS as error:
             raise OutputTypeError(
                 f"found the output {shortened(value)} {purpose}, which does not fit: {error}; expected the columns "
-                f"{_declared(fields)}; put out a tuple or dict of these columns, or declare others"
+                f"{_declared(fields)}; emit a tuple or dict of these columns, or declare others"
             ) from error
-    # Each output fits alone, and all of them together do not: too much for one column, say.
-    raise OutputTypeError(f"{misfit}; expected outputs {purpose} that fit one batch; put out fewer or smaller ones")
+    # Each output fits, but not all of them together: too much data for one column, for example.
+    raise OutputTypeError(f"{misfit}; expected outputs {purpose} that fit one batch; emit fewer or smaller ones")
 
 
 def _declared(fields: Sequence[Field]) -> str:

@@ -55,20 +55,20 @@ class ProcessOperator:
     """One function with its state.
 
     Args:
-        function: The user's function, fresh.
+        function: A fresh instance of the user's function.
         keyed: Keyed state of the subtask; None for a function without keys.
         operator: Operator state of the subtask.
-        emitter: Takes the outputs.
+        emitter: Receives the outputs.
         clock: The epoch's time.
         broadcast: The broadcast states that were declared.
-        watermark: Where event time stands, in ms.
-        late: The tag that late records go to as they are, instead of to the function; None for none.
+        watermark: The current watermark, in ms.
+        late: The tag that unprocessed late records go to; with None, the function processes them.
 
     Attributes:
-        failed_on: What the function failed on, in words: key and record, a timer, a batch, or a method; empty before.
+        failed_on: What the function failed on, for a message: key and record, timer, batch or method; else empty.
 
     Raises:
-        ConfigurationError: The function is of no known kind, or there are keys and it takes none, or the reverse.
+        ConfigurationError: The function is of an unknown kind, or keyed on a stream without keys, or vice versa.
 
     """
 
@@ -122,7 +122,7 @@ class ProcessOperator:
         """Open the function, which registers its states.
 
         Raises:
-            StateMigrationError: The function left out a state that was restored, or declares it otherwise.
+            StateMigrationError: The function did not register a restored state, or declares it differently.
 
         """
         states = BroadcastStates(self._operator, self._declared)
@@ -161,7 +161,7 @@ class ProcessOperator:
                 keyed.forget_current_key()
 
     def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
-        """Process records as columns, one at least, with their keys and event times in ms where they have such."""
+        """Process at least one record as columns, with keys and event times in ms where there are any."""
         keyed, context, function = self._keyed, self._batch, self._function
         assert isinstance(function, BatchProcessFunction)
         if self._late is not None and times is not None:
@@ -198,7 +198,7 @@ class ProcessOperator:
             raise
 
     def advance_watermark(self, watermark: int) -> None:
-        """Advance the watermark and fire the timers that it reaches; it never goes back."""
+        """Advance the watermark and fire the timers that it reaches; it never moves back."""
         if watermark >= self._moment.watermark:
             self._moment.watermark = watermark
             self._drop_foreign_timers(watermark, TimeDomain.EVENT_TIME)
@@ -219,7 +219,7 @@ class ProcessOperator:
                 self._function.snapshot_state(SnapshotContext(epoch))
 
     def close(self) -> None:
-        """Close the function; after a failure, an error of the clean-up must not hide the failure."""
+        """Close the function; after a failure, an error in ``close`` must not hide the failure."""
         if self.failed_on:
             with suppress(Exception):
                 self._function.close()
@@ -263,7 +263,7 @@ class ProcessOperator:
         return rows.filter(in_time), kept, times.filter(in_time)
 
     def _find_timers(self) -> TimerService:
-        """Find the timers that the function fires, and restored ones that it cannot fire."""
+        """Find the timers that the function fires, and the restored timers that it cannot fire."""
         keyed, moment, windows = self._keyed, self._moment, self._runtime.windows
         if keyed is None:
             return NoTimerService(moment)
@@ -295,15 +295,14 @@ class ProcessOperator:
         if names:
             raise StateMigrationError(
                 f"found restored state {', '.join(map(repr, names))} that {function} did not "
-                "register; expected every restored state to be registered in open() or initialize_state(), or it would "
-                "be left behind in silence; register it, or allow non-restored state"
+                "register; expected every restored state to be registered in open() or initialize_state(), since it "
+                "would be lost silently; register it, or allow non-restored state"
             )
         if self._foreign_timers:
             raise StateMigrationError(
                 f"found restored timers {', '.join(repr(table.name) for table in self._foreign_timers)} that "
-                f"{function} cannot have; expected those of windows in a function with windows and all others in one "
-                "without, or they would never fire; go on with the function that registered them, or allow "
-                "non-restored state"
+                f"{function} cannot fire; expected window timers in a function with windows and other timers in one "
+                "without; use the function that registered them, or allow non-restored state"
             )
 
     def _drop_foreign_timers(self, now_ms: int, domain: TimeDomain) -> None:
@@ -342,7 +341,7 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
     """Return the outputs that a function's method returned; none for None and for an empty tuple.
 
     Raises:
-        StateError: It is no iterable, or one that is an output itself: a tuple, a mapping or text.
+        StateError: The value is not iterable, or is itself an output: a tuple, a mapping or text.
 
     """
     if returned is None or (isinstance(returned, tuple) and not returned):
@@ -355,13 +354,13 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
 
 
 def fires_timers(function: UserFunction) -> bool:
-    """Whether a function does anything when a timer fires."""
+    """Whether a function overrides ``on_timer``; always true for a BatchProcessFunction."""
     inherited = (KeyedProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer)
     return getattr(type(function), "on_timer", inherited[0]) not in inherited
 
 
 def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:
-    """Refuse with ConfigurationError what is no function, or one for another kind of stream."""
+    """Raise ConfigurationError unless this is a function for that kind of stream."""
     kinds: dict[tuple[bool, bool], type] = {
         (False, False): ProcessFunction,
         (True, False): KeyedProcessFunction,

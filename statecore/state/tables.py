@@ -11,8 +11,8 @@
              timers                         {timestamp in ms, …}
              with a time to live every value, element and entry is a cell: (value, timestamp in ms)
 
-Key groups are separate dictionaries because they are what moves when a job is rescaled. Every write notes what it
-changed, so that the changelog of an epoch holds that and nothing else.
+Key groups are separate dictionaries because a rescale moves whole key groups. Every write notes what it changed, so
+that an epoch's changelog holds only changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Mark(Enum):
 
 
 class NamespacedKey(NamedTuple):
-    """A key within a namespace; the mark keeps it apart from any key that a user can have."""
+    """A key within a namespace; the mark distinguishes it from every user key."""
 
     key: Key
     namespace: Hashable
@@ -70,7 +70,7 @@ class TableSchema:
     """Schema of a keyed state, independent of its descriptor.
 
     Attributes:
-        kind: What it holds.
+        kind: The kind of state.
         type: Canonical Spark DDL, as ``StateDescriptor.type_ddl()`` gives it; timers have ``bigint``.
         stamped: Whether values, elements and entries are cells with a timestamp.
         windowed: Whether some of its scopes are in a window.
@@ -83,7 +83,7 @@ class TableSchema:
     windowed: bool = False
 
     def has_form_of(self, other: TableSchema) -> bool:
-        """Tell whether rows of both are of one kind and type, with or without timestamps alike."""
+        """Tell whether both have the same kind and type, and both have timestamps or neither has."""
         return (self.kind, self.type, self.stamped) == (other.kind, other.type, other.stamped)
 
 
@@ -102,11 +102,11 @@ class StateTable:
     """One keyed state.
 
     Attributes:
-        descriptor: None while a restored state was not registered again; such a state is kept.
-        written: Scopes that were written, in order and as often as they were: a list is what a hot path can afford.
+        descriptor: None until a restored state is registered again; such a state is kept.
+        written: Scopes that were written, in order and with repeats: a list is cheap enough for the hot path.
         changed_entries: Maps only: user keys that the next changelog writes or removes, per scope that is not in
-            ``changed``, each with whether it was removed in between. In this order a restore meets the entries in the
-            order that they have in memory.
+            ``changed``, each with whether it was removed in between. The order lets a restore rebuild the order of the
+            entries in memory.
 
     """
 
@@ -123,7 +123,7 @@ class StateTable:
 
     @property
     def changed(self) -> dict[int, dict[Scope, None]]:
-        """Scopes that the next changelog replaces whole, or removes when nothing is stored, per key group, in order."""
+        """Scopes per key group, in order, that the next changelog replaces whole, or removes when nothing is stored."""
         for key_group, scopes in self.written.items():
             changed, written = self._changed[key_group], dict.fromkeys(scopes)
             if changed:
@@ -152,7 +152,7 @@ class StateTable:
         return self.groups.pop(key_group, None)
 
     def attach(self, key_group: int, detached: Any) -> None:
-        """Put back what ``detach`` gave."""
+        """Put back a detached key group."""
         self.groups[key_group] = detached
 
     def clear_changes(self) -> None:
@@ -160,7 +160,7 @@ class StateTable:
         for key_group, scopes in self.changed_entries.items():
             rows = self.groups[key_group]
             for scope in scopes:
-                # A map whose entries expired one by one may be empty; files do not hold it, so memory lets go of it.
+                # A map whose entries expired one by one may be empty; files do not hold it, so memory drops it.
                 if rows.get(scope) == {}:
                     del rows[scope]
         self.written.clear()
@@ -184,14 +184,14 @@ class StateTable:
         return {key_group: copied_rows(self.kind, rows) for key_group, rows in self.groups.items()}
 
     def snapshot_groups(self, now_ms: int) -> Groups:
-        """Return the rows of a full snapshot: isolated, without expired ones if the descriptor asks for that."""
+        """Return the rows of a full snapshot: isolated, without expired ones if the descriptor requests that."""
         ttl = self.ttl
         if ttl is None or not ttl.cleanup_full_snapshot:
             return self.copied_groups()
         return self.unexpired_groups(ttl.ttl_ms, now_ms)
 
     def unexpired_groups(self, ttl_ms: int, now_ms: int) -> Groups:
-        """Return the rows without what has expired at ``now_ms``, isolated from later writes."""
+        """Return the rows that have not expired at ``now_ms``, isolated from later writes."""
         keep = KEEPERS[self.kind]
         filtered: Groups = {}
         for key_group, rows in self.groups.items():
@@ -234,11 +234,11 @@ KEEPERS: Mapping[StateKind, Callable[[Any, int, int], Any]] = {
     StateKind.LIST: _keep_elements,
     StateKind.MAP: _keep_entries,
 }
-"""Per kind: what of a stored value has not expired, None for nothing."""
+"""Per kind: returns the part of a stored value that has not expired, or None."""
 
 
 def conflict_of_snapshots(name: str, one: TableSchema, other: TableSchema) -> StateConflictError:
-    """Return the error of a state that two snapshots hold in different forms."""
+    """Return the error for a state that two snapshots hold in different forms."""
     return StateConflictError(
         f"found state {name!r} as {describe(other)} and as {describe(one)}; expected one of them in all snapshots; "
         "use snapshots of one job"

@@ -1,8 +1,8 @@
 """Timers: keyed state that finds its earliest timestamp.
 
-A key (within a namespace) has a set of timestamps, and a timer is one of them, so registering twice is registering
-once. The sets are what snapshots and files hold. Beside each key group's sets lies a heap in firing order; a heap entry
-whose timestamp has left its set is stale and skipped; a heap that is stale for the most part is made anew.
+A key (within a namespace) has a set of timestamps. Each is a timer, so registering is idempotent. Snapshots and files
+hold these sets. In memory, each key group also has a heap in firing order. A heap entry is stale when its timestamp has
+left its set; stale entries are skipped, and a heap of mostly stale entries is rebuilt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Timer(NamedTuple):
     scope: Scope
 
 
-# Timers of one timestamp fire by key group and by the text of their key: an order that no restore changes.
+# Timers with the same timestamp fire by key group and key text, so the order survives a restore.
 _Entry = tuple[int, str, Scope]
 
 
@@ -45,7 +45,7 @@ class TimerTable(StateTable):
     _head_of: dict[int, int] = field(default_factory=dict)
 
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
-        """Add a timer; adding it again has no effect. StateTypeError when the timestamp is no 64-bit integer."""
+        """Add a timer; adding it again has no effect. StateTypeError unless the timestamp is a 64-bit integer."""
         _check(timestamp)
         timestamps: set[int] = self.groups[key_group].setdefault(scope, set())
         if timestamp in timestamps:
@@ -68,7 +68,7 @@ class TimerTable(StateTable):
             heap = self._heaps.get(key_group)
             if heap is not None:
                 self._stale[key_group] += 1
-                # A timer that is moved with every record would else leave an entry behind each time.
+                # Otherwise a timer that moves with every record leaves a stale entry each time.
                 if self._stale[key_group] > len(heap) // 2 + _STALE_ENTRIES:
                     self.touched(key_group)
 
@@ -96,12 +96,12 @@ class TimerTable(StateTable):
             heap = self._live_heap(key_group)
             if heap and heap[0][0] == timestamp:
                 return timestamp
-            # The timer that the head stood for was deleted.
+            # The head's timer was deleted.
             self._next_head(heads, heap)
         return None
 
     def touched(self, key_group: int) -> None:
-        """Build the key group's heap anew when it is needed."""
+        """Discard the key group's heap, to be rebuilt when needed."""
         self._heaps.pop(key_group, None)
         self._stale.pop(key_group, None)
         self._heads = None
@@ -114,7 +114,7 @@ class TimerTable(StateTable):
         return None if rows is None else (rows, heap, stale)
 
     def attach(self, key_group: int, detached: Any) -> None:
-        """Put back what ``detach`` gave."""
+        """Put back a detached key group."""
         self._heads = None
         rows, heap, stale = detached
         self.groups[key_group] = rows
@@ -123,7 +123,7 @@ class TimerTable(StateTable):
 
     def reset(self) -> None:
         """Remove all timers."""
-        # Written out: super() finds no class in a dataclass with slots.
+        # Named explicitly: super() fails in a dataclass with slots.
         StateTable.reset(self)
         self._heaps.clear()
         self._stale.clear()
@@ -139,14 +139,14 @@ class TimerTable(StateTable):
         return self._heads
 
     def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
-        """Replace the first head by the key group's next timestamp."""
+        """Replace the first head with the key group's next timestamp."""
         _, key_group = heappop(heads)
         del self._head_of[key_group]
         if heap:
             self._set_head(heads, key_group, heap[0][0])
 
     def _set_head(self, heads: list[tuple[int, int]], key_group: int, timestamp: int) -> None:
-        """Note a key group's first timestamp; heads of it that are noted already are passed over."""
+        """Record a key group's first timestamp; its older heads become stale."""
         self._head_of[key_group] = timestamp
         heappush(heads, (timestamp, key_group))
 

@@ -9,10 +9,10 @@ from statecore.errors import StateError
 
 
 def checked_elements(what: str, values: Iterable[Any]) -> list[Any]:
-    """Return the elements for a list; StateError when they are no collection, or one of them is None."""
+    """Return the elements for a list; StateError when they are not a collection, or one of them is None."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise StateError(
-            f"found {values!r} instead of elements for {what}; expected a list of them; give a list, an empty one for "
+            f"found {values!r} instead of elements for {what}; expected a list; give a list, an empty one for "
             "nothing, or add() a single element"
         )
     checked = list(values)

@@ -16,8 +16,8 @@ class FileEntry(NamedTuple):
     Attributes:
         path: Path relative to the root of the store.
         size: Size in bytes.
-        modified_ms: Time of the write in ms since 1970-01-01 UTC, by the storage's clock. On S3 a move is a copy, so
-            it is the time of the last move.
+        modified_ms: Time of the write in ms since 1970-01-01 UTC, by the storage's clock. On S3, a move is a copy, so
+            this is the time of the last move.
 
     """
 
@@ -44,7 +44,7 @@ class FileStore(Protocol):
         """Write a file, replacing any other at ``path``; make the name unique per writer (an attempt token)."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file; AlreadyExistsError when it exists, and then nothing was changed."""
+        """Create a file; AlreadyExistsError, without any change, when it exists."""
 
     def read(self, path: str) -> bytes:
         """Return the whole file; MissingFileError when there is none."""
@@ -78,6 +78,6 @@ def safe_path(path: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
         raise UnsafePathError(
             f"found the path {path!r}; expected a relative path that stays below the root of its store; "
-            "check where the manifest that names it comes from"
+            "check the origin of the manifest that names it"
         )
     return path

@@ -113,7 +113,7 @@ class LocalFileStore:
         found = self._root / safe_path(path)
         if not Path(os.path.realpath(found)).is_relative_to(self._real_root):
             raise UnsafePathError(
-                f"found {found}, which a symbolic link leads out of its store; expected a relative path below the "
+                f"found {found}, which leaves its store through a symbolic link; expected a relative path below the "
                 f"root {self._root}; remove the link, or mount the folder in its place"
             )
         return found
@@ -132,7 +132,7 @@ class LocalFileStore:
                     os.fsync(file.fileno())
                 yield temporary, target
             finally:
-                # A file left on a full disk would keep it full.
+                # A temporary file left on a full disk would keep it full.
                 temporary.unlink(missing_ok=True)
             _sync_directory(target.parent)
 
@@ -145,7 +145,7 @@ class LocalFileStore:
                 if entry.is_dir(follow_symlinks=False):
                     yield from self._files(entry.path, path)
                 elif entry.is_file() and not entry.name.startswith(".tmp-"):
-                    # Another process may delete the file meanwhile.
+                    # Another process may delete the file in the meantime.
                     with suppress(FileNotFoundError):
                         found = entry.stat()
                         yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
@@ -172,7 +172,7 @@ def _remedy(error: OSError) -> str:
         return "free space there or raise the quota, then retry"
     if error.errno in _NO_RIGHT:
         return "grant this process's user access to it"
-    return "check the disk or the mount, and whether something else has that name"
+    return "check the disk or the mount, and whether another file or folder has that name"
 
 
 def _make_directory(directory: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# About as many bytes as storage sends within the latency of a request.
+# About the number of bytes that storage sends within the latency of a request.
 _READ_AHEAD_BYTES = 256 * 1024
 
 

@@ -52,8 +52,8 @@ class S3FileStore:
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create a file with a conditional put.
 
-        boto3 repeats a put whose answer was lost, and the repeat finds the file it created: so each file carries the
-        id of its writer.
+        boto3 retries a put whose response was lost, and the retry finds the file that the first attempt created. Each
+        file therefore carries the id of its writer.
         """
         writer = uuid.uuid4().hex
         with self._translated_errors(path):
@@ -104,7 +104,7 @@ class S3FileStore:
         return sorted(entry for entry in found if _is_path(entry.path))
 
     def move(self, source: str, target: str) -> None:
-        """Copy a file inside S3, a large one in parallel parts, then delete the old one."""
+        """Copy a file within S3, a large one in parallel parts, then delete the old one."""
         old, new = self._key(source), self._key(target)
         if old == new:
             self._head(source)
@@ -137,7 +137,7 @@ class S3FileStore:
         try:
             return self._head(path)["Metadata"].get(_WRITER)
         except MissingFileError:
-            # Another writer's file, deleted meanwhile.
+            # Another writer's file, deleted in the meantime.
             return None
 
     @contextmanager

@@ -24,7 +24,7 @@ _STOP, _WAIT = stop_after_attempt(_ATTEMPTS), wait_random_exponential(multiplier
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 30
 _CONNECTIONS = 16
 
-# Raised while reading the body of an answer.
+# Raised while reading the body of a response.
 _TORN = (HTTPClientError, IncompleteReadError, FlexibleChecksumError)
 
 
@@ -49,7 +49,7 @@ def _client_of(pid: int) -> S3Client:
 
 @retry(retry=retry_if_exception_type(TornAnswerError), stop=_STOP, wait=_WAIT, reraise=True)
 def get(bucket: str, key: str, **conditions: Any) -> bytes:
-    """Return an object's bytes; boto3 retries until an answer begins, this function until it is complete.
+    """Return an object's bytes; boto3 retries until a response begins, this function until it is complete.
 
     Args:
         bucket: Name of the bucket.
@@ -71,7 +71,7 @@ def get(bucket: str, key: str, **conditions: Any) -> bytes:
     reraise=True,
 )
 def put_new(bucket: str, key: str, data: bytes, metadata: dict[str, str]) -> None:
-    """Put an object unless it exists; S3 asks for a retry when two conditional puts collide."""
+    """Put an object unless it exists; S3 requests a retry when two conditional puts collide."""
     client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, IfNoneMatch="*")
 
 
@@ -81,7 +81,7 @@ def require_bucket(bucket: str) -> None:
     try:
         client().head_bucket(Bucket=bucket)
     except ClientError as error:
-        # Any other answer, access denied included, means that the bucket exists.
+        # Any other response, including access denied, means that the bucket exists.
         if code_of(error) == "404":
             raise StorageError(
                 f"found no bucket {bucket}; expected the URL's bucket to exist; create the bucket or correct the URL"

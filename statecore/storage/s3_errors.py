@@ -22,12 +22,12 @@ from statecore.storage.urls import without_credentials
 
 
 class TornAnswerError(BotoCoreError):
-    """The connection broke in the middle of an answer."""
+    """The connection broke in the middle of a response."""
 
-    fmt = "The answer was cut off: {error}"
+    fmt = "The response was cut off: {error}"
 
 
-# An answer to HEAD has no body, so its code is the HTTP status.
+# A response to HEAD has no body, so its code is the HTTP status.
 _NO_FILE = ("NoSuchKey", "404")
 NO_CREDENTIALS = (
     CredentialRetrievalError,
@@ -56,7 +56,7 @@ _REMEDIES = {
     "InvalidToken": f"renew the credentials; {SET_CREDENTIALS}",
     "RequestTimeTooSkewed": "correct the clock of this machine",
     "NotImplemented": "use storage that supports conditional puts (If-None-Match), as S3 does",
-    "PreconditionFailed": "read the file again: another process replaced it meanwhile",
+    "PreconditionFailed": "read the file again: another process replaced it in the meantime",
 }
 
 
@@ -80,7 +80,7 @@ def storage_error(error: ClientError | BotoCoreError, place: str) -> StorageErro
         )
     if isinstance(error, NO_ANSWER):
         return StorageError(
-            f"found no answer for {place}: {without_credentials(str(error))}; expected S3 at its endpoint; "
+            f"found no response for {place}: {without_credentials(str(error))}; expected S3 at its endpoint; "
             "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, then retry"
         )
     remedy = _REMEDIES.get(code_of(error), "act on the message, then retry")

@@ -1,6 +1,7 @@
 """Parses and joins URLs of stores as text, without any I/O.
 
-A URL that is of no known scheme, or does not fit it, is a ConfigurationError; a path above its root an UnsafePathError.
+A URL of an unknown scheme, or one that does not fit its scheme, raises ConfigurationError; a path above its root
+raises UnsafePathError.
 
 ::
 
@@ -78,7 +79,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def resolve_url(url: str, relative: str) -> str:
-    """Return the URL of ``relative`` seen from the folder ``url``; ``..`` drops a name, even of a symbolic link."""
+    """Return the URL of ``relative`` to the folder ``url``; ``..`` drops a name, even of a symbolic link."""
     place = parse_url(url)
     return Place(place.scheme, place.bucket, _walk(place.parts, relative)).url
 
@@ -94,7 +95,7 @@ def _walk(start: tuple[str, ...], relative: str) -> tuple[str, ...]:
         if (part == ".." and not parts) or relative.startswith("/") or "\0" in part:
             raise UnsafePathError(
                 f"found the path {relative!r} below {'/'.join(start)!r}; expected a relative path that stays below the "
-                "root; check where the manifest or argument that names it comes from"
+                "root; check the origin of the manifest or argument that names it"
             )
         if part == "..":
             parts.pop()
@@ -104,7 +105,7 @@ def _walk(start: tuple[str, ...], relative: str) -> tuple[str, ...]:
 
 
 def _bucket(name: str) -> str:
-    # Not quoted in the message: with a colon or an @ it may hold credentials, as in other tools' URLs.
+    # Not quoted in the message: with a colon or an @, it may contain credentials, as in other tools' URLs.
     if not name or "@" in name or ":" in name:
         raise ConfigurationError(
             "found an s3 URL without the plain name of a bucket; expected s3://bucket/prefix; name the bucket, and "

@@ -610,7 +610,7 @@ class RegistrationContract(_Base):
         self, backend: HeapKeyedStateBackend, first: Kind, second: Kind
     ) -> None:
         backend.get_state(first.describe())
-        message = rf"found state 's' asked for as {second} of .*; expected {first} of .*; give one .* another name"
+        message = rf"found state 's' requested as {second} of .*; expected {first} of .*; give one .* another name"
         with pytest.raises(StateConflictError, match=message):
             backend.get_state(second.describe())
 
@@ -629,7 +629,7 @@ class RegistrationContract(_Base):
         day, hour = StateTtlConfig(timedelta(days=1)), StateTtlConfig(timedelta(hours=1))
         backend.get_state(kind.describe(ttl=day))
         for other, shown in ((hour, r"seconds=3600"), (None, "None")):
-            with pytest.raises(StateConflictError, match=rf"asked for as .*{shown}.*; expected .*days=1"):
+            with pytest.raises(StateConflictError, match=rf"requested as .*{shown}.*; expected .*days=1"):
                 backend.get_state(kind.describe(ttl=other))
 
     @each_kind

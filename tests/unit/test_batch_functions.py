@@ -373,8 +373,8 @@ def test_a_function_without_keys_gets_batches_too() -> None:
     [
         (lambda self, rows, ctx: self.state.add_batch([1, 2]), "found list in add_batch; expected an Arrow array"),
         (lambda self, rows, ctx: self.state.add_batch(pa.array([1])), "found 1 values .* one for each of the 2 rows"),
-        (lambda self, rows, ctx: [("a", 1)], "found 'a' put out by process_batch; expected a pyarrow"),
-        (lambda self, rows, ctx: [pa.table({"k": ["a"]})], "put out by process_batch; .* a table's to_batches"),
+        (lambda self, rows, ctx: [("a", 1)], "found 'a' emitted by process_batch; expected a pyarrow"),
+        (lambda self, rows, ctx: [pa.table({"k": ["a"]})], "emitted by process_batch; .* a table's to_batches"),
         (lambda self, rows, ctx: [(rows, pa.array([1]))], "found 1 timestamps for 2 rows"),
         (lambda self, rows, ctx: rows, "returned by process_batch; expected an iterable of outputs"),
         (lambda self, rows, ctx: ctx.output("big", rows), "expected an OutputTag"),

@@ -206,7 +206,9 @@ class TestBroadcastState:
             ctx.get_broadcast_state(MapStateDescriptor("typo", "string", "bigint"))
 
         tested = BroadcastOperatorHarness(Broadcast(ask, ask), [RULES, OTHERS])
-        message = r"broadcast state 'typo' asked for; expected one of the declared \['others', 'rules'\]; declare it"
+        message = (
+            r"request for the broadcast state 'typo'; expected one of the declared \['others', 'rules'\]; declare it"
+        )
         with pytest.raises(StateError, match=message):
             getattr(tested, side)(Row("k", 1))
 
@@ -706,7 +708,7 @@ class TestKeysAndOutputs:
                 def open(self, ctx: Any, getter: str = getter, descriptor: Any = descriptor) -> None:
                     getattr(ctx, getter)(descriptor)
 
-            with pytest.raises(StateError, match="keyed state asked for by a function without keys; expected a Keyed"):
+            with pytest.raises(StateError, match="keyed state requested by a function without keys; expected a Keyed"):
                 KeyedOperatorHarness(Asking(lambda value, ctx: None), key=None)
 
     @pytest.mark.parametrize("kind", ["ProcessFunction", "KeyedProcessFunction", "Broadcast", "KeyedBroadcast"])

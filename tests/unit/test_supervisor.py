@@ -448,4 +448,4 @@ def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> Non
     process.terminate()
     _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
-    assert "supervisor ends" in rest
+    assert "supervisor stops" in rest

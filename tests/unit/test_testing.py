@@ -302,7 +302,7 @@ class TestOutputs:
             (("a", "one"), "field 'n': "),
             (("a",), "missing field 'n'"),
             ({"k": "a", "count": 1}, "missing field 'n', unknown field 'count'"),
-            ("a", "'a' is no tuple or dict of fields"),
+            ("a", "'a' is not a tuple or dict of fields"),
         ],
     )
     def test_an_output_that_its_columns_do_not_fit_is_refused(self, value: Any, wrong: str) -> None:
@@ -334,7 +334,7 @@ class TestOutputs:
         tested = BatchOperatorHarness(Aside(), key=(), output="k string, n double")
         tested.process_batch(narrow)
         assert (tested.side_output(self.TAG), tested.output) == ([("a", 1)], [("a", 1.0)])
-        with pytest.raises(OutputTypeError, match="found the columns k, m put out for side output 'audit'; expected k"):
+        with pytest.raises(OutputTypeError, match="found the columns k, m emitted for side output 'audit'; expected k"):
             tested.process_batch(narrow.rename_columns(["k", "m"]))
         with pytest.raises(OutputTypeError, match="for the main output"):
             BatchOperatorHarness(Aside(), key=(), output="k string").process_batch(narrow)
@@ -501,7 +501,7 @@ class TestSnapshots:
     @pytest.mark.parametrize("given", [None, 5, "x", [None], [("a", 1)], KeyedOperatorHarness(Summing())], ids=type)
     def test_what_is_no_snapshot_is_refused(self, given: Any) -> None:
         with pytest.raises(
-            ConfigurationError, match=r"in restore_from; expected what snapshot\(\) of a harness returned"
+            ConfigurationError, match=r"in restore_from; expected the result of a harness's snapshot\(\)"
         ):
             KeyedOperatorHarness(Summing(), restore_from=given)
 

@@ -328,7 +328,7 @@ class TestTimersOfOthers:
     def test_a_function_with_windows_cannot_take_over_other_timers(self, domain: str) -> None:
         first = harness(Reminding(domain))
         first.process(Event("a", 3))
-        message = rf"found restored timers '__{domain}_timers' that WindowFunction cannot have; expected .*; go on with"
+        message = rf"found restored timers '__{domain}_timers' that WindowFunction cannot fire; expected .*; use the"
         with pytest.raises(StateMigrationError, match=message):
             harness(summing(), restore_from=first.snapshot())
 
@@ -339,7 +339,7 @@ class TestTimersOfOthers:
 
         first = harness(summing())
         first.process(Event("a", 3), 0)
-        with pytest.raises(StateMigrationError, match=r"restored timers '__window_timers' that Summed cannot have"):
+        with pytest.raises(StateMigrationError, match=r"restored timers '__window_timers' that Summed cannot fire"):
             harness(Summed(), restore_from=first.snapshot())
 
     def test_timers_that_have_all_fired_are_in_nobodys_way(self) -> None:
@@ -390,7 +390,7 @@ class TestTimersOfOthers:
                 yield from super().process_element(value, ctx)
 
         with pytest.raises(
-            StateError, match=r"timer asked for by a function with windows; expected none, .*; register"
+            StateError, match=r"timer requested by a function with windows; expected none, .*; register"
         ):
             harness(Own(TEN_MS, SUM, value=lambda event: event.n)).process(Event("a", 1), 0)
 
@@ -446,7 +446,7 @@ class TestDelegation:
             def process_element(self, value: Any, ctx: Any) -> None:
                 return None
 
-        with pytest.raises(StateError, match="keyed state asked for by a function without keys; expected a Keyed"):
+        with pytest.raises(StateError, match="keyed state requested by a function without keys; expected a Keyed"):
             harness(Keyless(), key=None)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("ask", ["get_broadcast_state", "apply_to_keyed_state"])

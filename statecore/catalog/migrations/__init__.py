@@ -1,1 +1,1 @@
-"""How the catalog's tables got to be what they are: Alembic's environment, and one revision for each change."""
+"""The history of the catalog's tables: Alembic's environment, and one revision for each change."""

@@ -1,4 +1,4 @@
-"""What Alembic runs; ``statecore.catalog.schema`` gives it the connection, inside a transaction."""
+"""Alembic's environment; ``statecore.catalog.schema`` passes it the connection, inside a transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=VERSION_TABLE,
-    # SQLite cannot change a column: the table is made anew and its rows are taken over.
+    # SQLite cannot change a column, so Alembic recreates the table and copies its rows.
     render_as_batch=True,
 )
 with context.begin_transaction():

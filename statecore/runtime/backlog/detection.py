@@ -24,7 +24,7 @@ Progress = Callable[[], Mapping[str, Any] | None]
 
 
 def source_meters(df: DataFrame, sources: Sequence[str], directory: Path, progress: Progress) -> dict[str, SourceMeter]:
-    """Return a meter for each source, named in the order in which the query reads them; it may read others after."""
+    """Return a meter for each source, named in the order in which the query reads them; it may read others last."""
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     streaming = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
     return {
@@ -67,7 +67,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
         root, hadoop = jvm.org.apache.hadoop.fs.Path(path), jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
         state = session.sessionState()
         conf = state.newHadoopConf()
-        # In a folder that Spark's file sink wrote, its metadata log says which files are committed.
+        # In a folder that Spark's file sink wrote, the sink's metadata log lists the committed files.
         if not hadoop.isGlobPath(root) and execution.streaming.sinks.FileStreamSink.hasMetadata(
             jvm.PythonUtils.toSeq([path]), conf, state.conf()
         ):

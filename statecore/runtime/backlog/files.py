@@ -39,7 +39,8 @@ class FileSourceOptions:
     """Options of a file source that decide whether it reads a file.
 
     Attributes:
-        max_age_ms: ``maxFileAge``: the source ignores files older than the newest one read by more; None for no limit.
+        max_age_ms: ``maxFileAge``: the source ignores files that are older than the newest read one by more than this;
+            None for no limit.
         by_name: ``fileNameOnly``: files of the same name in different folders count as one.
 
     """
@@ -117,7 +118,7 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
     """Yield the files in a source's log from offset ``after`` (exclusive) to ``up_to`` (inclusive).
 
     Yields:
-        Path as Hadoop writes it, and modification time in ms; newest offset first; a file may come twice.
+        Path as Hadoop writes it, and modification time in ms; newest offset first; a file may occur twice.
 
     """
     entries = {int(file.name.removesuffix(_COMPACT)): file for file in log.iterdir() if _is_entry(file)}
@@ -126,7 +127,7 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
             for line in reversed(entries[offset].read_text().splitlines()[1:]):
                 found = json.loads(line)
                 if found["batchId"] <= after:
-                    # A compacted entry holds the whole history; the caller has the rest.
+                    # A compacted entry holds the whole history; the caller already has the rest.
                     return
                 yield unquote(found["path"]), found["timestamp"]
 

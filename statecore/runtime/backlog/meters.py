@@ -30,10 +30,10 @@ UNKNOWN = Pending()
 
 
 class SourceMeter(Protocol):
-    """Meters one source. The monitor's thread calls ``measure``; the driver's calls ``committed`` and ``pending``."""
+    """Meters one source. The monitor's thread calls ``measure``; the driver's thread ``committed`` and ``pending``."""
 
     def measure(self) -> None:
-        """Look at the source; this may take long."""
+        """Query the source; this may take long."""
 
     def committed(self, position: str) -> None:
         """Note the newest committed offset, as Spark writes it."""
@@ -43,7 +43,7 @@ class SourceMeter(Protocol):
 
 
 class RateMeter:
-    """Meters a ``rate`` source: a fixed number of records per second from the start that its log has."""
+    """Meters a ``rate`` source: a fixed number of records per second from the start time in its log."""
 
     def __init__(self, rows_per_second: int, log: Path) -> None:
         self._rows_per_second = rows_per_second
@@ -106,7 +106,7 @@ def _reported(progress: Mapping[str, Any], position: str | None) -> Pending:
 def _records_behind(latest: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[str, int]]) -> int:
     """Return the number of records between two maps of topic, partition and offset."""
     return sum(
-        # A new partition is left out: it is read from its beginning, whose offset is not reported.
+        # A new partition is omitted: it is read from its beginning, whose offset is not reported.
         max(0, offset - read[topic][partition])
         for topic, partitions in latest.items()
         for partition, offset in partitions.items()

@@ -1,6 +1,6 @@
 """Measures the backlog of a running job at intervals, even while no epoch ends.
 
-It has its own thread, because listing a folder can take longer than the heartbeat timeout.
+It runs in a separate thread, because listing a folder can take longer than the heartbeat timeout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
-# Largest share of the time spent measuring, however many files there are.
+# Largest share of the time spent on measuring, for any number of files.
 _DUTY_CYCLE = 0.05
 _JOIN_TIMEOUT_S = 2.0
 
@@ -57,7 +57,7 @@ class BacklogMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; wait for a running measurement for 2 seconds at most."""
+        """Stop the thread; wait at most 2 seconds for a running measurement."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_TIMEOUT_S)
@@ -92,7 +92,7 @@ class BacklogMonitor:
         self._try("", lambda: self._catalog.record_backlog(self._job, self._generation, self._now()))
 
     def _try(self, source: str, action: Callable[[], None]) -> None:
-        """Run an action for a source ("" for the catalog); log only its first failure in a row, and go on."""
+        """Run an action for a source ("" for the catalog); log only the first failure in a row, and continue."""
         try:
             action()
         except Exception:
@@ -120,14 +120,14 @@ class BacklogMonitor:
 
 
 class QueryProgress:
-    """The newest progress of a query, found by its name: the meters are made before it starts."""
+    """The newest progress of a query, found by its name, because the meters are created before it starts."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
         self._name = name
 
     def __call__(self) -> Mapping[str, Any] | None:
-        """Return it as Spark writes it; None before the first."""
+        """Return the progress as Spark writes it; None before the first."""
         query = next((each for each in self._spark.streams.active if each.name == self._name), None)
         progress = None if query is None else query.lastProgress
         return None if progress is None else json.loads(progress.json)

@@ -14,20 +14,20 @@ def check_restorable(
     """Check that a job with operators of these uids can restore a manifest's state.
 
     Raises:
-        StateMigrationError: There is state of an operator that the job does not have.
+        StateMigrationError: The manifest has state of an operator that the job does not have.
         MaxParallelismError: The state has another number of key groups.
 
     """
     if manifest.max_parallelism != max_parallelism:
         raise MaxParallelismError(
             f"found state of max parallelism {manifest.max_parallelism}; expected {max_parallelism}, "
-            "which the job is registered with; start from it with `start --from`, which takes over its max "
+            "which the job is registered with; start from it with `start --from`, which adopts its max "
             "parallelism, or rewrite the savepoint"
         )
     gone = sorted({operator.uid for operator in manifest.operators}.difference(uids))
     if gone and not allow_non_restored_state:
         raise StateMigrationError(
-            f"found state of the operators {gone} in epoch {manifest.epoch}; expected none but that of "
+            f"found state of the operators {gone} in epoch {manifest.epoch}; expected only state of "
             f"{sorted(uids)}, the operators of this job; give an operator its old uid back, or start with "
             "--allow-non-restored-state to leave that state behind"
         )
@@ -37,13 +37,13 @@ def check_sources(manifest: Manifest, names: Collection[str], *, allow_non_resto
     """Check that a job with sources of these names reads every source that a manifest names.
 
     Raises:
-        StateMigrationError: It does not; the unread records of that source would be lost in silence.
+        StateMigrationError: It does not; the unread records of that source would be lost silently.
 
     """
     gone = [source.name for source in manifest.sources if source.name not in names]
     if gone and not allow_non_restored_state:
         raise StateMigrationError(
-            f"found the sources {gone} in epoch {manifest.epoch}; expected none but {sorted(names)}, the sources of "
-            "this job; give a source its old name back, or start with --allow-non-restored-state to read no further "
-            "in what the job has dropped"
+            f"found the sources {gone} in epoch {manifest.epoch}; expected only {sorted(names)}, the sources of "
+            "this job; give a source its old name back, or start with --allow-non-restored-state to stop reading "
+            "dropped sources"
         )

@@ -1,6 +1,6 @@
-"""Requests of the catalog to a running driver: savepoints, live rescales, stops.
+"""Handles the catalog's requests to a running driver: savepoints, live rescales, stops.
 
-A thread of its own, because Spark does not call foreachBatch while no data arrives.
+It runs in a separate thread, because Spark does not call foreachBatch while no data arrives.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 LEAST_PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 30.0, 100.0
-"""Bounds of how long a stop waits for the epoch in flight. The caller waits two minutes and more for the savepoint."""
+"""Bounds of a stop's wait for the epoch in flight. The caller waits at least two minutes for the savepoint."""
 
 
 def patience_s(epoch_s: float) -> float:
-    """Return for how many seconds a stop waits for the epoch in flight, which may be stuck.
+    """Return how many seconds a stop waits for the epoch in flight, which may be stuck.
 
     Args:
-        epoch_s: Seconds that the epoch before it took; 0 when there was none.
+        epoch_s: Seconds that the previous epoch took; 0 when there was none.
 
     """
     return min(max(2 * epoch_s, LEAST_PATIENCE_SECONDS), MOST_PATIENCE_SECONDS)
@@ -46,7 +46,7 @@ class Control:
         catalog: Holds the requests.
         job: Name of the job.
         query: The running query; a stop ends it.
-        lifecycle: Of the generation.
+        lifecycle: The generation's lifecycle.
         wired: Runs the epochs and carries out the requests.
 
     Attributes:
@@ -82,8 +82,8 @@ class Control:
                     self._query.stop()
                     return
             except Exception:
-                # The catalog may be away for a while; the stream goes on.
-                log.exception("requests could not be carried out; the catalog is asked again")
+                # The catalog may be temporarily unreachable; the stream continues.
+                log.exception("requests could not be carried out; retrying")
 
     def _must_stop(self) -> bool:
         if self.request is None and not self._lifecycle.closed:
@@ -102,7 +102,7 @@ class Control:
             except CatalogError:
                 raise
             except StatecoreError as error:
-                # The catalog holds the outcome; the stream goes on.
+                # The catalog records the outcome; the stream continues.
                 log.warning("request %d for a savepoint failed: %s", request.id, error)
         elif request.kind == "rescale":
             self._wired.rescales.start(request)
@@ -110,16 +110,16 @@ class Control:
             self._patience_ends = time.monotonic() + patience_s(self._lifecycle.epoch_s)
             self.request = request
             self._lifecycle.drain()
-            log.info("request %d asks to %s; no other epoch begins", request.id, request.kind)
+            log.info("request %d asks to %s; no further epoch begins", request.id, request.kind)
 
     def _may_cut_in(self) -> bool:
         """Tell whether no epoch is in flight, or the one in flight took too long."""
         boundary = self._wired.runner.boundary
         if boundary.acquire(timeout=POLL_SECONDS):
-            # Released at once: ending the query waits for a call of foreachBatch, which waits for the boundary.
+            # Released at once: stopping the query waits for foreachBatch, which waits for the boundary.
             boundary.release()
             return True
         if time.monotonic() < self._patience_ends:
             return False
-        log.warning("the epoch in flight takes too long; it is cut off, not committed, and the next driver runs it")
+        log.warning("the epoch in flight takes too long; it is cancelled without a commit, and the next driver runs it")
         return True

@@ -1,4 +1,4 @@
-"""What the catalog is told of a driver that failed."""
+"""Reports the failure of a driver to the catalog."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUPERVISOR_S = 3.0
 def record_failure(catalog: Catalog, job: str, generation: int, error: BaseException) -> None:
     """Record that a generation failed, and why; the first record stays."""
     if jvm_ended():
-        # The supervisor started the JVM, so it knows the signal that ended it: it may speak first.
+        # The supervisor started the JVM and knows the signal that ended it, so it may record the failure first.
         time.sleep(_SUPERVISOR_S)
         catalog.end_generation(job, generation, state="failed", error=_JVM_ENDED)
     else:
@@ -32,7 +32,7 @@ def record_failure(catalog: Catalog, job: str, generation: int, error: BaseExcep
 
 
 def told(error: BaseException) -> str:
-    """Return an error for the catalog: where in the job file, its kind, its beginning and its end."""
+    """Return an error for the catalog: its line in the job file, its kind, its beginning and its end."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(JOB_MODULE)]
     text = blame(error, {str(module.__file__) for module in modules})
     left_out = len(text) - _HEAD - _TAIL
@@ -42,7 +42,7 @@ def told(error: BaseException) -> str:
 
 
 def jvm_ended() -> bool:
-    """Tell whether this driver had a JVM that answers no more; every call into it fails with an error of py4j's."""
+    """Tell whether this driver had a JVM that no longer responds; every call into it fails with a py4j error."""
     gateway = SparkContext._gateway
     if gateway is None:
         return False

@@ -30,8 +30,8 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     """Run one generation until it is asked to stop.
 
     Raises:
-        CommitError: Another driver has this generation, or a later one; it is left alone.
-        StatecoreError: The job cannot run; the catalog knows why.
+        CommitError: Another driver runs this generation, or a later one; this driver changes nothing.
+        StatecoreError: The job cannot run; the catalog records the reason.
 
     """
     claimed = _claim(catalog, job_name, generation)
@@ -59,7 +59,7 @@ def job_session(name: str) -> SparkSession:
     """Return the session with the settings that jobs rely on; the rest comes from spark-submit."""
     return (
         SparkSession.builder.appName(name)
-        # Local reducers first would draw subtasks away from the workers that hold their state.
+        # Reduce locality would move subtasks away from the workers that hold their state.
         .config("spark.shuffle.reduceLocality.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
@@ -67,12 +67,12 @@ def job_session(name: str) -> SparkSession:
 
 
 def _claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
-    """Become the one driver of a generation; a driver that is refused leaves the generation to its owner."""
+    """Become the only driver of a generation; a refused driver leaves the generation to its owner."""
     try:
         newest = catalog.newest_generation(job)
         if newest is None or newest.generation != generation or newest.ended:
             raise CommitError(
-                f"found generation {newest.generation if newest else None} to be the newest of job {job!r}; "
+                f"found generation {newest.generation if newest else None} as the newest of job {job!r}; "
                 f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"
             )
         CheckpointStore.at(catalog.job(job).store).claim_generation(generation)
@@ -94,7 +94,7 @@ def _publish_newest(resumed: Resumed, spark: SparkSession) -> None:
 def _run(
     catalog: Catalog, resumed: Resumed, wired: Wired, lifecycle: Lifecycle, generation: GenerationRecord
 ) -> RequestRecord:
-    """Run the query until a request has stopped it; return the request.
+    """Run the query until a request stops it; return the request.
 
     Raises:
         CommitError: A newer generation runs the job, or the query ended without a stop request.
@@ -119,7 +119,7 @@ def _run(
             "the newest; this driver stopped without committing"
         )
     if control.request is None:
-        # A stop forbids commits first, so the epoch that it cuts off fails as well; here it was no stop.
+        # A stop forbids commits first, so the epoch that it cancels fails as well; this was not a stop.
         raise wired.runner.failure or failure or _ended_unasked(generation.job)
     return control.request
 
@@ -132,12 +132,12 @@ def _end(
     generation: GenerationRecord,
     spark: SparkSession,
 ) -> None:
-    """Publish what this generation committed last, and write the savepoint that the request asks for."""
+    """Publish this generation's last committed epoch, and write the requested savepoint."""
     if wired.runner.failure is not None:
         log.warning("an epoch was not committed; the next driver runs it: %s", told(wired.runner.failure))
     newest = resumed.store.newest()
     if newest is not None and newest.generation == generation.generation:
-        # The stop may have come between commit and publication.
+        # The stop may have happened between commit and publication.
         publish(resumed.plan.sinks, newest, resumed.store, spark)
         wired.savepoints.write(request, newest)
     else:
@@ -145,7 +145,7 @@ def _end(
 
 
 def _ended(query: StreamingQuery) -> BaseException | None:
-    """Wait until a query has ended; return what Spark says that it failed with."""
+    """Wait until a query has ended; return the error that Spark reports, if any."""
     try:
         query.awaitTermination()
     except Exception as error:

@@ -19,7 +19,7 @@ INTERVAL_S = 0.5
 def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> Iterator[None]:
     """Send heartbeats while the context is open; close the lifecycle when a newer generation runs the job.
 
-    A thread sends them: Spark does not call foreachBatch while no data arrives, and a request may take long.
+    A thread sends them, because Spark does not call foreachBatch while no data arrives, and a request may take long.
     """
     ended = threading.Event()
 
@@ -29,8 +29,8 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle
                 if not _beat(catalog, job, generation, lifecycle):
                     lifecycle.supersede()
             except Exception:
-                # The stream goes on without the catalog; the supervisor judges the missing heartbeats.
-                log.exception("the heartbeat could not be written to the catalog; the next one follows")
+                # The stream continues without the catalog; the supervisor evaluates missing heartbeats.
+                log.exception("the heartbeat could not be written to the catalog; retrying with the next one")
 
     thread = threading.Thread(target=send, name="statecore-heartbeats", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""How far one generation has come; shared by the threads of its driver."""
+"""The lifecycle of one generation, shared by the threads of its driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lifecycle:
         launching ─► running ─► draining ────────► closed
                                 no epoch begins    no epoch is committed
 
-    The query ends only after the generation is closed. So an epoch that a stop cuts off was never committed.
+    The query ends only after the generation is closed, so an epoch that a stop cancels was never committed.
 
     Attributes:
         running: Whether the query was started.
@@ -43,20 +43,20 @@ class Lifecycle:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is committed any more."""
+        """Whether commits are forbidden."""
         return self._closed_because is not None
 
     def started(self, resumed: Manifest | None) -> None:
-        """Note that the query runs, after an epoch of the job's own store."""
+        """Note that the query has started, after an epoch of the job's own store."""
         self.newest = resumed
         self.running = True
 
     def drain(self) -> None:
-        """Let no other epoch begin; the one in flight may commit."""
+        """Let no further epoch begin; the one in flight may commit."""
         self._draining = True
 
     def close(self, reason: str) -> None:
-        """Forbid commits; waits for the manifest that is being written."""
+        """Forbid commits; wait for a manifest that is being written."""
         with self._commit:
             self._closed_because = reason
         log.info("stopping: %s", reason)

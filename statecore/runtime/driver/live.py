@@ -2,12 +2,12 @@
 
 ::
 
-    prepare: subtasks are placed, their state is loaded there     epochs go on
+    prepare: subtasks are placed, their state is loaded there     epochs continue
     ── boundary ── the catalog records the parallelism, the runner applies it
     the next epoch runs at it
 
-Interrupted anywhere, the job continues at the parallelism in the catalog: the old one before the boundary, the new one
-after.
+If the rescale is interrupted, the job continues at the parallelism in the catalog: the old one before the boundary, the
+new one after it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class LiveRescaler:
     Args:
         catalog: Holds the requests.
         job: Name of the job.
-        generation: The driver's.
+        generation: The driver's generation.
         runner: Runs the epochs.
         spark: The session of the stream.
-        side_jobs: Run the rescales.
+        side_jobs: Runs the rescales.
 
     """
 
@@ -62,7 +62,7 @@ class LiveRescaler:
         self._one_at_a_time = threading.Lock()
 
     def start(self, request: RequestRecord) -> None:
-        """Carry out a request with the argument ``parallelism`` beside the stream; the catalog gets the outcome."""
+        """Carry out a request with the argument ``parallelism`` in parallel to the stream; report its outcome."""
         self._side_jobs.start(request.id, lambda: self._carry_out(request))
 
     def _carry_out(self, request: RequestRecord) -> None:
@@ -91,8 +91,8 @@ class LiveRescaler:
                         self._job, self._generation, parallelism, request.id, result
                     ):
                         raise CommitError(
-                            f"found generation {self._generation} of job {self._job!r} ending; expected it to go on at "
-                            f"parallelism {parallelism}; ask again when the next driver runs, or start it at that"
+                            f"found generation {self._generation} of job {self._job!r} ending; expected it to continue "
+                            f"at parallelism {parallelism}; retry when the next driver runs, or start it with that"
                         )
                     fault_point(FaultPoint.RESCALE_APPLIED, runner.newest_epoch or 0)
                     runner.rescale(anchor)
@@ -107,13 +107,14 @@ class LiveRescaler:
         log.info("rescaled live: %s", result)
 
     def _was_recorded(self, request: RequestRecord, error: CatalogError) -> bool:
-        """Tell whether the catalog recorded the parallelism and only its answer was lost.
+        """Tell whether the catalog recorded the parallelism and only its response was lost.
 
-        Afterwards the request is finished, so the answer stays true. Epochs go on meanwhile, at the old parallelism.
+        Afterwards the request is finished, so the result cannot change. Meanwhile, epochs continue at the old
+        parallelism.
         """
         while not self._side_jobs.closing:
             try:
-                # The first outcome stays.
+                # The first recorded outcome stays.
                 self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
                 return self._catalog.get_request(request.id).state == "done"
             except UnknownRecordError:

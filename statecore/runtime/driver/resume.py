@@ -1,4 +1,4 @@
-"""Finds what a driver resumes from, checks it, and lays it down for Spark."""
+"""Finds the epoch that a driver resumes from, checks it, and prepares it for Spark."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a generation runs, and from where.
+    """A generation's job and resume point.
 
     Attributes:
-        job: The job as the catalog has it.
+        job: The job's record in the catalog.
         plan: Its sources, operators and sinks.
         artifact: The job file.
         store: The job's checkpoints.
-        point: Where it resumes.
-        sources: What the query reads.
-        checkpoint_directory: Spark's own, laid down to continue after the resume point.
-        on_first_commit: Gives the savepoint back that the job started from.
+        point: The resume point.
+        sources: The sources of the query.
+        checkpoint_directory: Spark's checkpoint directory, filled to continue after the resume point.
+        on_first_commit: Releases the savepoint that the job started from.
 
     """
 
@@ -50,16 +50,16 @@ class Resumed:
 
 
 def resume(catalog: Catalog, job: JobRecord, directory: Path, stack: ExitStack) -> Resumed:
-    """Resume a job; Spark is not needed yet.
+    """Resume a job; this does not need Spark yet.
 
     Args:
-        catalog: Takes over the max parallelism of what is resumed from.
+        catalog: Adopts the max parallelism of the resume point.
         job: The job.
         directory: An empty folder for files of this generation.
         stack: Closed when the generation ends.
 
     Raises:
-        StatecoreError: The job cannot run, or not from there.
+        StatecoreError: The job cannot run, or cannot resume from there.
 
     """
     artifact = fetch_artifact(job.artifact, directory)
@@ -88,7 +88,7 @@ def resume(catalog: Catalog, job: JobRecord, directory: Path, stack: ExitStack) 
 
 
 def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int) -> JobRecord:
-    """Give the job the max parallelism of its newest epoch; a wish for another ended with the savepoint that had it."""
+    """Give the job the max parallelism of its newest epoch; a request for another one ended with its savepoint."""
     if max_parallelism == job.max_parallelism:
         return job
     log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
@@ -118,11 +118,11 @@ def find_resume_point(
     after_generation: int = 0,
     roll_back: bool = False,
 ) -> ResumePoint:
-    """Return what to resume from: the newest epoch, or a savepoint that the user asked for.
+    """Return the resume point: the newest epoch, or a savepoint that the user requested.
 
     A savepoint of the newest epoch keeps the lineage. An older savepoint opens a new lineage, and needs a roll-back:
-    without one the driver resumes from the newest epoch, because the epochs since then would be published twice. A
-    request counts once: after a later generation has committed an epoch, drivers resume from the newest epoch again.
+    without one, the driver resumes from the newest epoch, because the epochs since then would be published twice. A
+    request applies once: after a later generation has committed an epoch, drivers resume from the newest epoch again.
 
     A job with an empty store may start from a savepoint outside of it, of this job or another. That opens a new
     lineage, because the savepoint's job may have continued from it.
@@ -130,14 +130,14 @@ def find_resume_point(
     Args:
         store: Checkpoints of the job.
         job: Name of the job.
-        start_from: The savepoint asked for: a path in the store, any other path, or a URL. None for the newest epoch.
+        start_from: The requested savepoint: a path in the store, any other path, or a URL. None for the newest epoch.
         after_generation: The newest generation at the time of the request.
-        roll_back: Whether to leave the epochs behind that were committed after the savepoint.
+        roll_back: Whether to leave behind the epochs that were committed after the savepoint.
 
     Raises:
         MissingFileError: There is no such savepoint.
-        ManifestError: The savepoint in the store, or the newest epoch, is of another job; or a savepoint of another
-            job would replace the epochs in the store.
+        ManifestError: The savepoint in the store, or the newest epoch, belongs to another job; or a savepoint of
+            another job would replace the epochs in the store.
 
     """
     newest = store.newest()
@@ -151,13 +151,13 @@ def find_resume_point(
         _check_job(store, asked, job)
     if newest is not None and _same_epoch(asked, newest):
         if foreign is not None and asked.max_parallelism == newest.max_parallelism:
-            # A copy of what the store holds already.
+            # A copy of an epoch that the store already holds.
             return _after(newest)
         return ResumePoint(asked.lineage, asked, path, foreign)
     if newest is None:
         if foreign is None:
             return ResumePoint(asked.lineage, asked, path)
-        log.info("starting from %s, which lies outside of the job's store", source.describe(path))
+        log.info("starting from %s, outside of the job's store", source.describe(path))
         return ResumePoint(asked.lineage + 1, asked, path, source)
     if asked.job != job and not roll_back:
         raise ManifestError(
@@ -179,7 +179,7 @@ def _check_job(store: CheckpointStore, manifest: Manifest, job: str) -> None:
     if manifest.job != job:
         raise ManifestError(
             f"found state of job {manifest.job!r} in {store.files.url}; expected state of {job!r}; "
-            "give every job a store of its own, and resume from its own savepoints"
+            "use a separate store for every job, and resume from the job's own savepoints"
         )
 
 

@@ -1,7 +1,8 @@
-"""Writes the savepoints that are requested of a running job.
+"""Writes the savepoints that are requested from a running job.
 
-A savepoint pins a committed epoch whose outputs are published. Only a manifest is written and no state byte is read, so
-it costs the same at any state size. A self-contained savepoint is then copied by a Spark job while the stream runs on.
+A savepoint pins a committed epoch whose outputs are published. This writes only a manifest and reads no state, so the
+cost does not depend on the state's size. For a self-contained savepoint, a Spark job then copies the files while the
+stream continues.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _NOTHING_COMMITTED = (
     "found no committed epoch; expected one to make a savepoint of; "
-    "there is nothing to keep yet: wait for the job's first epoch"
+    "there is no state to keep yet: wait for the job's first epoch"
 )
 
 
@@ -35,9 +36,9 @@ class SavepointWriter:
     Args:
         catalog: Holds the requests; savepoints are recorded there.
         job: Name of the job.
-        store: Its store.
+        store: The job's store.
         spark: Runs copies.
-        side_jobs: Run copies beside the stream; the next driver repeats a cancelled copy.
+        side_jobs: Runs copies in parallel to the stream; the next driver repeats a cancelled copy.
 
     """
 
@@ -51,7 +52,7 @@ class SavepointWriter:
         self._side_jobs = side_jobs
 
     def write(self, request: RequestRecord, manifest: Manifest | None) -> None:
-        """Carry out a request; the catalog gets the outcome.
+        """Carry out a request and report its outcome to the catalog.
 
         Args:
             request: Its arguments are ``name``, and optionally ``reason`` and ``target``: the URL of the folder for a
@@ -76,7 +77,7 @@ class SavepointWriter:
             self._finish(request, manifest, path, self._store.describe(path))
             return
         if request.kind != "savepoint":
-            # The stream has ended; the driver ends when the copy is there.
+            # The stream has ended; the driver ends when the copy is complete.
             self._copy(request, manifest, path, target)
         else:
             self._side_jobs.start(request.id, lambda: self._copy(request, manifest, path, target))
@@ -90,7 +91,7 @@ class SavepointWriter:
         return path
 
     def _is_pinned(self, request: RequestRecord, path: str) -> bool:
-        """Tell whether an earlier driver pinned an epoch for this request before it died; any epoch answers it."""
+        """Tell whether an earlier driver pinned an epoch for this request before it died; any epoch satisfies it."""
         if request.kind != "savepoint" or self._store.files.size(path) is None:
             return False
         pinned = self._store.manifest(path).savepoint

@@ -1,4 +1,4 @@
-"""Spark jobs of requests, beside the stream: each in a thread of its own, cancelled when the driver ends."""
+"""Spark jobs of requests, in parallel to the stream: each in a separate thread, cancelled when the driver ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SideJobs:
         spark: Runs their jobs.
 
     Attributes:
-        closing: Whether they are being cancelled; an action that fails then reports nothing.
+        closing: Whether they are being cancelled; an action that then fails reports nothing.
 
     """
 

@@ -1,4 +1,4 @@
-"""The savepoint that a driver resumes from: kept until the first commit after it, dropped then if the job owns it."""
+"""The savepoint that a driver resumes from: kept until the first commit, then dropped if the job owns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def keep_until_first_commit(
     stack: ExitStack, store: CheckpointStore, resume: ResumePoint, job: JobRecord
 ) -> Callable[[], None]:
-    """Claim the savepoint that is resumed from; return what to call after the first commit."""
+    """Claim the savepoint that the driver resumes from; return a function to call after the first commit."""
     manifest = resume.manifest
     if manifest is None or resume.path is None or (resume.foreign is None and manifest.savepoint is None):
         # The job's own clean-up keeps its newest epoch.
@@ -37,7 +37,7 @@ def keep_until_first_commit(
 
 
 def drop_left_over(store: CheckpointStore, resume: ResumePoint, job: JobRecord) -> None:
-    """Drop the savepoint that an earlier driver resumed from, when it died between its first commit and the drop."""
+    """Drop the savepoint of an earlier driver that died between its first commit and the drop."""
     committed = resume.manifest is not None and resume.manifest.generation > job.start_after_generation
     if job.claims_savepoint and job.start_from is not None and committed:
         with suppress(MissingFileError, ConfigurationError):
@@ -48,7 +48,7 @@ def _drop(store: CheckpointStore, path: str) -> None:
     try:
         freed = drop_savepoint(store, path)
     except SavepointInUseError as error:
-        # The next driver tries again; the stream need not wait for that.
-        log.warning("the claimed savepoint stays for now: %s", error)
+        # The next driver retries; the stream need not wait for that.
+        log.warning("the claimed savepoint is kept for now: %s", error)
     else:
         log.info("dropped the claimed savepoint %s, %d bytes", path, freed)

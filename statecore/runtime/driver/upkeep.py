@@ -1,7 +1,7 @@
-"""Merges state files beside the stream and removes unneeded ones.
+"""Merges state files in parallel to the stream, and removes unneeded ones.
 
-One thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch waits little for a free core.
-A failure is logged and retried, and never ends the stream.
+It runs in one thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch does not wait long
+for a free core. A failure is logged and retried, and never ends the stream.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class BackgroundUpkeep:
         self._thread.start()
 
     def committed(self, manifest: Manifest) -> None:
-        """Note a committed epoch; the thread looks at the newest when it has time."""
+        """Note a committed epoch; the thread handles the newest one when it is free."""
         with self._lock:
             self._newest = manifest
         self._wake.set()
 
     def merged(self) -> list[Merged]:
-        """Return the merges carried out since the last call."""
+        """Return the merges finished since the last call."""
         with self._lock:
             self._handed_out, self._merged = self._merged, []
             return self._handed_out
 
     def close(self) -> None:
-        """End the thread and cancel its merges; a later clean-up removes what they wrote."""
+        """End the thread and cancel its merges; a later clean-up removes their files."""
         self._closed = True
         self._wake.set()
         while self._thread.is_alive():
@@ -93,7 +93,7 @@ class BackgroundUpkeep:
             action(manifest)
         except Exception:
             if not self._closed:
-                log.exception("%s failed; the stream goes on, and the next epoch tries again", what)
+                log.exception("%s failed; the stream continues, and the next epoch retries", what)
 
     def _merge(self, manifest: Manifest) -> None:
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)

@@ -30,7 +30,7 @@ class Wired:
     """A generation that is ready to run.
 
     Attributes:
-        records: What the query reads.
+        records: The input of the query.
         runner: Runs its epochs.
         backlog: Measures the sources once it is started.
         savepoints: Carries out requests for savepoints.
@@ -55,7 +55,7 @@ def wire(
     spark: SparkSession,
     stack: ExitStack,
 ) -> Wired:
-    """Build a generation; what needs an end is ended by the stack."""
+    """Build a generation; the stack closes its resources."""
     job, store, number = resumed.job, resumed.store, generation.generation
     ticks = _ticks(resumed, spark, stack)
     upkeep = BackgroundUpkeep(spark, store, RuntimeSettings.from_conf(job.conf))

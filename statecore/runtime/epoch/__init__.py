@@ -1,1 +1,1 @@
-"""One epoch on the driver: the plan that Spark runs, commits, progress of the sources, publishing."""
+"""One epoch on the driver: Spark's plan, commits, progress of the sources, publishing."""

@@ -1,11 +1,11 @@
-"""Where subtasks run: on the executors that hold their state in memory.
+"""Places subtasks on the executors that hold their state in memory.
 
-An anchor is a persisted table of one row per slot, and a slot is a partition that one subtask works in. Spark runs a
-task where the persisted partition that it reads lies; so rows that are joined to the anchor meet the same executor in
-every epoch, and the anchor's row gives a subtask its marker in an epoch without rows.
+An anchor is a persisted table of one row per slot; a slot is a partition that one subtask runs in. Spark runs a task
+where the persisted partition that it reads is stored. So rows joined to the anchor reach the same executor in every
+epoch, and in an epoch without rows, the anchor's row is the subtask's marker.
 
-Spark chooses the executor of each slot. We choose the slot of each subtask: when an anchor is laid again,
-because the parallelism or the executors changed, a subtask goes where most of its key groups are already.
+Spark chooses the executor of each slot; this module chooses the slot of each subtask. When an anchor is replaced,
+because the parallelism or the executors changed, a subtask moves to the executor with most of its key groups.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_SLOT = "__statecore_anchor_slot"
-# Spark gives a slot to the first free core, so the quickest executor gets too many of tasks that take no time. After
-# an uneven try, tasks are made to last longer and longer.
+# Spark gives a slot to the first free core, so the fastest executor gets too many of very short tasks. After an uneven
+# attempt, the tasks sleep, longer each time.
 _PAUSES_MS = (0, 100, 300, 1000)
 
 
@@ -39,9 +39,9 @@ class Anchor:
 
     Attributes:
         table: One row per slot, persisted in the partition of its number.
-        slots: Per subtask its slot.
-        homes: Per subtask the executor that it works on.
-        executors: Those that took tasks when it was laid.
+        slots: The slot of each subtask.
+        homes: The executor of each subtask.
+        executors: The executors that accepted tasks when the anchor was created.
 
     """
 
@@ -56,17 +56,17 @@ class Anchor:
         return len(self.slots)
 
     def join(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the slot of each in the column ``SLOT`` where their subtasks are; one without rows has one.
+        """Move rows, whose slot is in the column ``SLOT``, to their subtasks; a subtask without rows gets one row.
 
-        The subtask's number is in the column ``ANCHOR``.
+        The column ``ANCHOR`` holds the subtask's number.
         """
         placed = rows.repartitionById(_partitions(self.parallelism), SLOT)
-        # The table as it is: with a column more or renamed, Spark would not know its partitions, and shuffle it.
+        # The table must stay unchanged: with an added or renamed column, Spark would shuffle it.
         joined = placed.join(self.table.hint("shuffle_hash"), F.col(SLOT) == F.col(_OWN_SLOT), "full_outer")
         return joined.select(*(name for name in rows.columns if name != SLOT), self._subtask())
 
     def rows(self) -> DataFrame:
-        """Return one row per subtask, where it is, with its number in the column ``ANCHOR``."""
+        """Return one row per subtask, on its executor, with its number in the column ``ANCHOR``."""
         return self.table.select(self._subtask())
 
     def _subtask(self) -> Column:
@@ -78,13 +78,13 @@ class Anchor:
         return _looked_up(self.slots, subtask)
 
     def is_overtaken(self, executors: frozenset[str]) -> bool:
-        """Tell whether to lay another: an executor has left, or new executors would relieve the fullest one."""
+        """Tell whether to replace the anchor: an executor has left, or new executors would relieve the fullest one."""
         if executors == self.executors:
             return False
         return not executors.issuperset(self.homes) or _fullest(self.homes) > _fair(self.parallelism, executors)
 
     def moved(self, before: Anchor, max_parallelism: int) -> list[int]:
-        """Return the subtasks some of whose key groups lie on another executor, as they were laid before."""
+        """Return the subtasks that have some key groups on another executor in the previous layout."""
         homes = _homes_of_groups(before, max_parallelism)
         return [
             subtask
@@ -98,7 +98,7 @@ class Anchor:
 
 
 def lay_anchor(spark: SparkSession, parallelism: int, max_parallelism: int, before: Anchor | None = None) -> Anchor:
-    """Lay an anchor over the executors that take tasks now.
+    """Create an anchor over the executors that currently accept tasks.
 
     Args:
         spark: The session of the stream.
@@ -111,12 +111,12 @@ def lay_anchor(spark: SparkSession, parallelism: int, max_parallelism: int, befo
     table, places = _spread(spark, parallelism, executors)
     slots = _assigned(places, max_parallelism, before)
     homes = tuple(places[slot] for slot in slots)
-    log.info("subtasks are laid out over executors as %s", dict(Counter(homes)))
+    log.info("subtasks per executor: %s", dict(Counter(homes)))
     return Anchor(table, slots, homes, executors)
 
 
 def active_executors(spark: SparkSession) -> frozenset[str]:
-    """Return the ids of executors that accept tasks, without those being decommissioned; none on a local master."""
+    """Return the ids of executors that accept tasks, without decommissioning ones; none on a local master."""
     context = spark.sparkContext._jsc.sc()
     if context.isLocal():
         return frozenset()
@@ -126,7 +126,7 @@ def active_executors(spark: SparkSession) -> frozenset[str]:
 
 
 def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) -> tuple[DataFrame, list[str]]:
-    """Persist the slots and return the executor of each; the most even of a few tries counts."""
+    """Persist the slots and return the executor of each; use the most even of a few attempts."""
     best: tuple[DataFrame, list[str]] | None = None
     for pause_ms in _PAUSES_MS:
         found = _persisted(spark, parallelism, pause_ms)
@@ -143,7 +143,7 @@ def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) ->
 
 
 def _persisted(spark: SparkSession, parallelism: int, pause_ms: int) -> tuple[DataFrame, list[str]]:
-    # The mark distinguishes its blocks from those of other tables that this session persists.
+    # The mark distinguishes the table's blocks from those of other tables that this session persists.
     mark = uuid.uuid4().hex
     slots = spark.range(parallelism).select(F.col("id").cast("int").alias(_OWN_SLOT), F.lit(mark).alias("mark"))
     table = slots.repartitionById(_partitions(parallelism), _OWN_SLOT)
@@ -158,19 +158,19 @@ def _persisted(spark: SparkSession, parallelism: int, pause_ms: int) -> tuple[Da
     places = []
     for index in range(parallelism):
         locations = context.sc().getPreferredLocs(rdd.rdd(), index)
-        # "executor_<host>_<id>"; nothing when the block is lost already.
+        # "executor_<host>_<id>"; empty when the block is already lost.
         places.append("" if locations.isEmpty() else str(locations.apply(0).toString()).rsplit("_", 1)[-1])
     return table, places
 
 
 def _partitions(parallelism: int) -> int:
-    # Beside a single partition, Spark cannot lay out an input that it knows to be empty: it would shuffle both sides
-    # again, to the configured number of partitions.
+    # With a single partition, Spark cannot match an input that it knows to be empty: it would shuffle both sides again,
+    # to the configured number of partitions.
     return max(parallelism, 2)
 
 
 def _assigned(places: Sequence[str], max_parallelism: int, before: Anchor | None) -> tuple[int, ...]:
-    """Return per subtask a slot, such that many key groups stay where they are."""
+    """Return a slot per subtask, so that many key groups stay on their executor."""
     parallelism = len(places)
     if before is None:
         return tuple(range(parallelism))
@@ -211,7 +211,7 @@ def _fullest(places: Sequence[str]) -> int:
 
 
 def _fair(parallelism: int, executors: frozenset[str]) -> int:
-    """Return how many subtasks the fullest executor has when they are spread evenly."""
+    """Return how many subtasks the fullest executor has in an even distribution."""
     return -(-parallelism // max(len(executors), 1))
 
 

@@ -1,4 +1,4 @@
-"""Checks that the commits of the subtasks together commit the epoch."""
+"""Checks that the subtasks' commits are complete and consistent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def checked_commits(
     """Return the commits per operator, in the order of its subtasks.
 
     Args:
-        commits: Of all subtasks.
+        commits: The commits of all subtasks.
         parallelism: Per operator uid the number of its subtasks.
         epoch: The epoch.
 
     Raises:
-        CommitError: A subtask's is missing or there twice, or one has read rows of an attempt that does not count.
+        CommitError: A subtask's commit is missing or duplicate, or it read rows of an attempt that was not committed.
 
     """
     by_operator = {
@@ -37,8 +37,8 @@ def checked_commits(
     for commit in commits:
         if not counting.issuperset(commit.read_from):
             raise CommitError(
-                f"found rows of an attempt that was repeated in subtask {commit.subtask} of {commit.uid!r} in "
-                f"epoch {epoch}; expected rows of one attempt of each subtask before it, because another may give "
-                "other rows; the epoch is not committed and will be replayed"
+                f"found rows of a repeated attempt in subtask {commit.subtask} of {commit.uid!r} in epoch {epoch}; "
+                "expected rows of one attempt of each upstream subtask, because another attempt may produce other "
+                "rows; the epoch is not committed and will be replayed"
             )
     return by_operator

@@ -5,9 +5,9 @@
     micro-batch ─► operator ─► operator ─► commits          each arrow: placed, repartitioned, joined to the anchor
                        └─────► operator ─► commits
 
-Rows that cross from one operator to the next carry the attempt that made them; an operator reports the attempts it has
-read from, and the driver commits only when these are the ones that count. Commits travel with the rows: they come out
-at the end, each once.
+Rows that cross from one operator to the next carry the attempt that produced them. An operator reports the attempts
+that it read from, and the driver commits only when these are the attempts in the same commit. Commits travel with the
+rows and reach the end exactly once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
 
     Args:
         spark: The session.
-        sources: The job's.
+        sources: The job's sources.
         ticks: A stream without rows that is read last, or None.
 
     """
@@ -84,9 +84,9 @@ class Dataflow:
     """The plan of one epoch.
 
     Args:
-        df: The micro-batch, as ``read_sources`` laid it out.
-        sources: The job's.
-        operators: The job's, each after those that it reads from.
+        df: The micro-batch, as ``read_sources`` returns it.
+        sources: The job's sources.
+        operators: The job's operators, each after those that it reads from.
         anchors: Per operator uid the layout of its subtasks.
         max_parallelism: Number of key groups.
 
@@ -107,7 +107,7 @@ class Dataflow:
         self._persisted: list[DataFrame] = []
         uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
         self._uses = uses
-        # An input with two readers is computed once: a second time its rows might come in another order.
+        # An input with two readers is computed once: a second run might produce its rows in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
         self._crossing: dict[str, DataFrame] = {}
 
@@ -146,7 +146,7 @@ class Dataflow:
             df.unpersist()
 
     def _computed(self, df: DataFrame) -> DataFrame:
-        """Run an operator now and persist its output: two readers might each run it, as two attempts."""
+        """Run an operator now and persist its output: otherwise two readers might run it as two attempts."""
         shared = self._shared(df)
         shared.count()
         return shared
@@ -175,7 +175,7 @@ class Dataflow:
         keys: Sequence[str],
         parallelism: int,
     ) -> DataFrame:
-        """Return rows with the record in the column ``into``, and the subtask that each goes to."""
+        """Return rows with the record in the column ``into``, and the target subtask of each."""
         if isinstance(read, Source):
             df = self.records(read)
             record = F.struct(*(column(name) for name in df.columns))
@@ -232,11 +232,11 @@ def _all_subtasks(parallelism: int) -> Column:
 
 
 def _any_subtask(schema: str, record: Column, parallelism: int) -> Column:
-    """Return a subtask computed from the record alone, so that every attempt sends it to the same one."""
+    """Return a subtask computed only from the record, so that every attempt sends it to the same one."""
     text = F.to_json(record) if "map<" in schema else record
     return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
 
 
 def _origin(read: Input) -> str | None:
-    """Return what is computed for an input: an operator, or the micro-batch with all sources."""
+    """Return the origin of an input: an operator's uid, or None for the micro-batch with all sources."""
     return read.uid if isinstance(read, Output) else None

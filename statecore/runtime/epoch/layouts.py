@@ -1,4 +1,4 @@
-"""The layouts of a job's subtasks: one for the job's parallelism, one for each parallelism that operators fix."""
+"""The layouts of a job's subtasks: one for the job's parallelism, and one per fixed parallelism of operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Layouts:
-    """Lays anchors when they are first needed, and again when executors join or leave.
+    """Creates anchors on first use, and again when executors join or leave.
 
     Args:
         max_parallelism: Number of key groups.
-        own: Per operator uid its fixed parallelism; None for the job's.
+        own: The fixed parallelism per operator uid; None for the job's.
 
     """
 
@@ -27,11 +27,11 @@ class Layouts:
         self._anchors: dict[int | None, Anchor] = {}
 
     def all(self, spark: SparkSession, parallelism: int) -> dict[str, Anchor]:
-        """Return per operator uid where its subtasks are now.
+        """Return the current layout of subtasks per operator uid.
 
         Args:
             spark: The session of the stream.
-            parallelism: The job's.
+            parallelism: The job's parallelism.
 
         """
         executors = active_executors(spark)
@@ -42,13 +42,13 @@ class Layouts:
         return {uid: self._anchors[own] for uid, own in self._own.items()}
 
     def next(self, spark: SparkSession, parallelism: int) -> tuple[Anchor, list[int]]:
-        """Return a layout for another parallelism of the job, and the subtasks whose state is elsewhere."""
+        """Return a layout for another parallelism of the job, and the subtasks whose state is on other executors."""
         before = self._anchors.get(None)
         anchor = lay_anchor(spark, parallelism, self._max_parallelism, before)
         return anchor, [] if before is None else anchor.moved(before, self._max_parallelism)
 
     def apply(self, anchor: Anchor) -> None:
-        """Use the layout that ``next`` has returned."""
+        """Use the layout that ``next`` returned."""
         self._replace(None, anchor)
 
     def _replace(self, own: int | None, anchor: Anchor) -> None:

@@ -1,7 +1,7 @@
-"""Loads state on the executors that will need it, while epochs go on.
+"""Loads state on the executors that will need it, while epochs continue.
 
-What it loads is a cache like any other: epochs that are committed meanwhile are caught up from their changelogs, and
-what does not fit is loaded again. So it may be done on another executor than it was meant for.
+The loaded state is an ordinary cache: later epochs are applied from their changelogs, and state that does not fit is
+loaded again. It is therefore safe if Spark runs this on another executor than intended.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def load_ahead(anchor: Anchor, subtasks: Sequence[int], spec: OperatorSpec, epoc
     """Load the keyed state of some subtasks on the executors of their slots.
 
     Args:
-        anchor: The layout to be.
-        subtasks: Which.
+        anchor: The new layout.
+        subtasks: The subtasks to load.
         spec: The operator.
-        epoch: From which manifest, at the parallelism to be.
+        epoch: The manifest to load from, at the new parallelism.
 
     """
     wanted = anchor.rows().where(F.col(ANCHOR).isin(list(subtasks)))
     rows = wanted.mapInArrow(_loader(spec, epoch), f"{_GROUPS} int").collect()
     held = sum(row[_GROUPS] for row in rows)
-    log.info("state of subtasks %s of %r is in memory; %d key groups were before", list(subtasks), spec.uid, held)
+    log.info("state of subtasks %s of %r is in memory; %d key groups already were", list(subtasks), spec.uid, held)
 
 
 def _loader(spec: OperatorSpec, epoch: EpochSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -23,7 +23,7 @@ class EpochRecorder:
         self._backlog = backlog
 
     def committed(self, report: EpochReport) -> None:
-        """Record an epoch; the figures are for people, so a failure is logged and the stream goes on."""
+        """Record an epoch; the figures are informational, so a failure is logged and the stream continues."""
         try:
             self._record(report)
         except Exception:
@@ -83,8 +83,8 @@ def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit
 
 
 def _spread(commits: Sequence[SubtaskCommit], weights: Mapping[str, float]) -> tuple[int, ...]:
-    """Return the rows of each key group, each times the weight of its state."""
-    # The ranges of the subtasks are contiguous, from the first key group to the last.
+    """Return the rows of each key group, weighted by state."""
+    # The subtasks' ranges are contiguous, from the first key group to the last.
     return tuple(
         round(sum(rows[group] * weights[state] for state, rows in (commit.key_group_rows or {}).items()))
         for commit in commits
@@ -93,7 +93,7 @@ def _spread(commits: Sequence[SubtaskCommit], weights: Mapping[str, float]) -> t
 
 
 def _row_bytes(operator: OperatorState) -> Mapping[str, float]:
-    """Return per state the bytes that a row takes on average in the files that hold it."""
+    """Return per state the average size of a row in its files, in bytes."""
     size: dict[str, int] = defaultdict(int)
     rows: dict[str, int] = defaultdict(int)
     for item in (item for subtask in operator.subtasks for item in subtask.keyed):

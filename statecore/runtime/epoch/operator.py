@@ -35,15 +35,15 @@ def operator_spec(
 
     Args:
         plan: The operator.
-        operators: All of the job's.
-        schemas: Of the sources.
-        store: The job's.
+        operators: All operators of the job.
+        schemas: The schemas of the sources.
+        store: The job's store.
         max_parallelism: Number of key groups.
         allow_non_restored_state: Whether restored state may be left behind.
 
     Raises:
-        JobDefinitionError: A key or event-time column is not there, or of another type than it must be; or late records
-            are asked for with other columns than they have.
+        JobDefinitionError: A key or event-time column is missing or has a wrong type; or the late output declares other
+            columns than the records have.
 
     """
     columns = {field.name: field for field in _fields(plan.input, schemas)}
@@ -90,7 +90,7 @@ def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
     if asked != there:
         raise JobDefinitionError(
             f"found the late output {late.name!r} of operator {uid!r} with the columns {asked}; expected those of its "
-            f"input, {there}, because late records go there as they are; declare the tag with these columns"
+            f"input, {there}, because late records go there unchanged; declare the tag with these columns"
         )
 
 
@@ -103,19 +103,19 @@ def _event_time(read: Input, schemas: Schemas) -> str | None:
         column_found = "no column" if found is None else f"a column of type {found}"
         raise JobDefinitionError(
             f"found {column_found} {name!r} in source {read.name!r}; expected a timestamp, "
-            "because it was named as the event time; cast it, or name another column"
+            "because it is the declared event time; cast it, or name another column"
         )
     return name
 
 
 def restored_operator(manifest: Manifest | None, uid: str) -> OperatorState | None:
-    """Return an operator's state of the epoch before; None for an operator that is new."""
+    """Return an operator's state of the previous epoch; None for a new operator."""
     operators = () if manifest is None else manifest.operators
     return next((operator for operator in operators if operator.uid == uid), None)
 
 
 def check_key(spec: OperatorSpec, restored: OperatorState | None) -> None:
-    """Refuse, with CommitError, a key other than the one that the state was written under."""
+    """Raise CommitError for a key other than the one that the state was written under."""
     if restored is None or [f.type for f in restored.key_fields] == [f.type for f in spec.key_fields]:
         return
     raise CommitError(
@@ -155,10 +155,10 @@ def next_operator(
 
     Args:
         spec: The operator.
-        own_parallelism: The number of subtasks that the job file gives it; None for the job's.
-        restored: Its state before.
-        commits: Of its subtasks, in order.
-        merged: Merges of its files since the last epoch.
+        own_parallelism: The number of subtasks that the job file fixes; None for the job's.
+        restored: Its previous state.
+        commits: The commits of its subtasks, in order.
+        merged: Merges of its files since the previous epoch.
 
     Raises:
         StateConflictError: Two subtasks hold one state under different types.
@@ -182,16 +182,16 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
     """Return a subtask's files after an epoch.
 
     Args:
-        restored: Its files before.
-        commit: What it wrote.
-        merged: Merges of its files since the last epoch.
+        restored: Its previous files.
+        commit: Its commit.
+        merged: Merges of its files since the previous epoch.
 
     """
     return SubtaskState(
         keyed=commit.keyed if commit.replaces else (*with_merged(restored.keyed, merged), *commit.keyed),
         operator=restored.operator if commit.operator is None else commit.operator,
         operator_token=commit.operator_token,
-        # What an epoch did not count is what it was.
+        # State that the epoch did not count keeps its previous count.
         state_rows={**restored.state_rows, **commit.state_rows},
     )
 
@@ -199,7 +199,7 @@ def next_state(restored: SubtaskState, commit: SubtaskCommit, merged: Sequence[M
 def merged_schemas(
     restored: Sequence[StateSchema], committed: Sequence[Sequence[StateSchema]]
 ) -> tuple[StateSchema, ...]:
-    """Return the schemas of an operator's states: those restored, replaced by those that its subtasks report.
+    """Return the schemas of an operator's states: the restored ones, replaced by those that its subtasks report.
 
     Raises:
         StateConflictError: Two subtasks hold one state under different types.
@@ -226,7 +226,7 @@ def _form(state: StateSchema) -> str:
 
 
 def _completed(state: StateSchema, other: StateSchema) -> StateSchema:
-    """Return a schema that combines both: one may know of windows, the other of the descriptor."""
+    """Return a schema that combines both: one may know about windows, the other the descriptor's time to live."""
     ttl = state.ttl or (other.ttl if state.stamped else None)
     return msgspec.structs.replace(state, windowed=state.windowed or other.windowed, ttl=ttl)
 

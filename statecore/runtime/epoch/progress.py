@@ -1,14 +1,14 @@
-"""Spark's bookkeeping of the sources: kept with every epoch, laid down in a fresh directory to resume.
+"""Spark's bookkeeping of the sources: saved with every epoch, restored into an empty directory to resume.
 
-Spark's checkpoint directory is disposable: a query without Spark-native state goes on anywhere once these lie there::
+Spark's checkpoint directory is disposable: a query without Spark-native state continues from any directory with these::
 
     metadata            the query's id
-    offsets/N-1, N      what each epoch takes from the sources, with the epoch's time
-    commits/N-1, N      commits/N is made here: Spark writes it after foreachBatch, the manifest is written inside
+    offsets/N-1, N      the end offsets of each epoch in the sources, with the epoch's time
+    commits/N-1, N      commits/N is generated here: Spark writes it after foreachBatch, the manifest is written inside
     sources/<i>/…       logs of file sources: which files went into which epoch, from the newest compaction on
 
-Spark identifies sources by their number in the query. The files kept use the order of the sources in the manifest; they
-are laid down in the order of the new query, so sources may be added, dropped and moved.
+Spark identifies sources by their number in the query. The saved files use the order of the sources in the manifest and
+are renumbered for the new query, so sources may be added, dropped and reordered.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from statecore.snapshot.manifest import Manifest, ProgressFile
 from statecore.storage import safe_path
 
 _COMPACT = ".compact"
-# Before the offsets in a file of the offset log: its version, and the epoch's time.
+# A file of the offset log begins with its version and the epoch's time; the offsets follow.
 _HEADER_LINES = 2
-# What it says of a source that has not given anything yet.
+# The entry of a source that has not produced any data yet.
 _NOTHING_YET = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySources:
-    """What the query reads, in its order.
+    """The sources of the query, in its order.
 
     Attributes:
         names: The job's sources.
-        ticks: Whether ticks are read last (``runtime.epoch.ticks``), which nothing that is kept mentions.
+        ticks: Whether the query reads ticks last (``runtime.epoch.ticks``); no saved file mentions them.
 
     """
 
@@ -45,10 +45,10 @@ class QuerySources:
 
 
 def batch_timestamp_ms(directory: Path, epoch: int) -> int:
-    """Return the time that Spark recorded with an epoch, which a replay meets again.
+    """Return the time that Spark recorded with an epoch; a replay gets the same time.
 
     Raises:
-        ManifestError: The offset log of this Spark reads otherwise than expected.
+        ManifestError: The offset log of this Spark has an unexpected format.
 
     """
     path = directory / "offsets" / str(epoch)
@@ -62,15 +62,15 @@ def batch_timestamp_ms(directory: Path, epoch: int) -> int:
 
 
 def source_positions(directory: Path, epoch: int, sources: QuerySources) -> list[tuple[str, ...]]:
-    """Return where each of the job's sources stands after an epoch.
+    """Return the position of each of the job's sources after an epoch.
 
     Args:
         directory: Spark's checkpoint directory.
         epoch: The epoch.
-        sources: What the query reads.
+        sources: The sources of the query.
 
     Raises:
-        ManifestError: The offset log of this Spark reads otherwise than expected.
+        ManifestError: The offset log of this Spark has an unexpected format.
 
     """
     path = directory / "offsets" / str(epoch)
@@ -91,11 +91,11 @@ def capture_progress(
     attempt: str,
     sources: QuerySources,
 ) -> tuple[ProgressFile, ...]:
-    """Copy what a resume after ``epoch`` needs to the store; what the previous manifest holds is not copied again.
+    """Copy the files that a resume after ``epoch`` needs to the store, except those in the previous manifest.
 
     ``attempt`` becomes part of the paths, so that two drivers never write the same one.
     """
-    # If sources were added or dropped since, files of the same name belong to other sources.
+    # If sources were added or dropped in between, files of the same name belong to other sources.
     same = previous is not None and _names(previous) == sources.names
     known = {item.name: item for item in previous.progress} if previous is not None and same else {}
     captured = []
@@ -111,16 +111,16 @@ def capture_progress(
 
 
 def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Path, sources: QuerySources) -> None:
-    """Fill a fresh checkpoint directory so that the query goes on after the manifest's epoch.
+    """Fill an empty checkpoint directory so that the query continues after the manifest's epoch.
 
-    Sources that the manifest does not name begin at their beginning; those that the query does not read are left out.
+    Sources that the manifest does not name start at their beginning; sources that the query does not read are omitted.
 
     Raises:
-        ManifestError: The manifest does not say which source each offset is of, and there are not as many as sources.
+        ManifestError: The number of offsets differs from the number of the manifest's sources.
 
     """
     if not manifest.progress:
-        # A savepoint written from tables: sources are read from the beginning.
+        # A savepoint written from tables: sources start at their beginning.
         return
     before = _names(manifest)
     for item in manifest.progress:
@@ -152,7 +152,7 @@ def _rearranged(offsets: bytes, before: Sequence[str], sources: QuerySources) ->
     if len(found) != len(before):
         raise ManifestError(
             f"found offsets of {len(found)} sources to resume from; expected one of each of {len(before)}, "
-            f"{list(before)}; resume with the sources that the savepoint was taken with"
+            f"{list(before)}; resume with the sources of the savepoint's job"
         )
     stands = dict(zip(before, found, strict=True))
     lines = header + [stands.get(name, _NOTHING_YET) for name in sources.names]
@@ -160,7 +160,7 @@ def _rearranged(offsets: bytes, before: Sequence[str], sources: QuerySources) ->
 
 
 def _renumbered(name: str, before: Sequence[str], sources: QuerySources) -> str | None:
-    """Return a file's name by today's number of its source; None when the source is gone."""
+    """Return a file's name with the current number of its source; None when the source is gone."""
     folder, _, rest = name.partition("/")
     if folder != "sources":
         return name
@@ -181,10 +181,10 @@ def _needed(directory: Path, epoch: int) -> list[str]:
 
 
 def _source_log(source: Path) -> list[Path]:
-    """Return the entries of a file source's log from the newest compaction on, which holds all before it.
+    """Return the entries of a file source's log, starting with the newest compaction, which holds all earlier entries.
 
-    The compaction before it comes along, because Spark takes the distance between the two as its interval; from one
-    alone it would guess, and later look for a compaction that was never written.
+    The previous compaction is included, because Spark derives its interval from the distance of the two. From only one
+    it would guess, and later expect a compaction that was never written.
     """
     entries = {int(file.name.removesuffix(_COMPACT)): file for file in source.iterdir() if _is_entry(file)}
     compactions = [n for n in sorted(entries) if entries[n].name.endswith(_COMPACT)]

@@ -4,8 +4,8 @@
 
     staged ─► sink.publish ─► marker _published/<sink>/<lineage>-<epoch> in the job's store ─► staged files removed
 
-Killed anywhere in between, the next driver begins again with the newest epoch. The marker is in the job's store, and
-not in the sink alone, so that a sink can be replaced or renamed once its last epoch is published.
+If the driver is killed in between, the next one starts over with the newest epoch. The marker is in the job's store,
+not only in the sink, so that a sink can be replaced or renamed once its last epoch is published.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
-    """Return where workers stage each sink's rows.
+    """Return the sinks with the stores where workers stage their rows.
 
     Raises:
-        JobDefinitionError: Two sinks would publish into one folder, or one into files that no engine reads.
+        JobDefinitionError: Two sinks would publish into one folder, or one into files that engines skip.
 
     """
     staged = tuple(
@@ -50,13 +50,13 @@ def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[
 def _check_folder(sink: StagedSink, owner: str) -> None:
     if owner != sink.name:
         raise JobDefinitionError(
-            f"found the sinks {owner!r} and {sink.name!r} with the folder {sink.store.url}; expected one sink in a "
-            "folder; give each its own"
+            f"found the sinks {owner!r} and {sink.name!r} with the folder {sink.store.url}; expected one sink per "
+            "folder; use separate folders"
         )
     if sink.name.startswith("_"):
         raise JobDefinitionError(
-            f"found the sink {sink.name!r} for the folder {sink.store.url}; expected a name without '_' in front, "
-            "because it begins the names of the files, and engines skip such files; rename the sink"
+            f"found the sink {sink.name!r} for the folder {sink.store.url}; expected a name without a leading '_', "
+            "because file names begin with it, and engines skip such files; rename the sink"
         )
 
 
@@ -64,7 +64,7 @@ def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointS
     """Make the outputs of a committed epoch visible; idempotent.
 
     Raises:
-        ManifestError: The epoch has outputs, not published yet, for a sink that the job no longer has.
+        ManifestError: The epoch has unpublished outputs for a sink that the job no longer has.
         MissingFileError: Staged rows are gone.
         SinkError: A sink refuses them.
 
@@ -100,7 +100,7 @@ def _check_none_lost(
     if lost:
         raise ManifestError(
             f"found outputs of epoch {manifest.epoch} for {lost}; expected sinks among "
-            f"{sorted(binding.name for binding in sinks)}; bring these sinks back until the outputs are published"
+            f"{sorted(binding.name for binding in sinks)}; restore the missing sinks until the outputs are published"
         )
 
 
@@ -111,9 +111,9 @@ def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> Non
         binding.sink.publish(staged)
     except MissingFileError as error:
         raise MissingFileError(
-            f"found rows of epoch {staged.epoch} gone that are not published yet: {error}; expected the files that "
-            f"were staged for sink {staged.sink!r}; when it has been given another kind or place since, take that back "
-            "until the epoch is published"
+            f"found unpublished rows of epoch {staged.epoch} missing: {error}; expected the files that were staged for "
+            f"sink {staged.sink!r}; if its kind or location has changed since, undo the change until the epoch is "
+            "published"
         ) from error
     fault_point(FaultPoint.SINK_PUBLISHED, staged.epoch)
     markers.put(staged)
@@ -121,7 +121,7 @@ def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> Non
 
 
 def _discard_staged(staged: StagedEpoch) -> None:
-    """Remove the files staged up to this epoch: published ones, and those of failed attempts."""
+    """Remove the files staged up to this epoch: published files, and those of failed attempts."""
     for entry in staged.store.list(STAGED):
         found = StagedName.parse(entry.path)
         if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):

@@ -20,8 +20,8 @@ class Timing:
     Attributes:
         started_ms: Milliseconds since the epoch, UTC.
         run_s: Seconds in Spark.
-        commit_s: Seconds until the manifest was there.
-        publish_s: Seconds until all sinks had the outputs.
+        commit_s: Seconds until the manifest was written.
+        publish_s: Seconds until all sinks had published the outputs.
 
     """
 
@@ -37,10 +37,10 @@ class EpochReport:
 
     Attributes:
         commits: Per operator uid its subtasks' commits, in order.
-        cached_subtasks: Subtasks that met all of their state in memory.
+        cached_subtasks: Subtasks that found all of their state in memory.
         phases_ms: Duration of the driver's phases, and the longest of each worker phase.
         memory_share: The largest share of its memory that a worker uses.
-        late_rows: Per source with event time, rows at or behind the watermark that the epoch was processed under.
+        late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
 
     """
 
@@ -57,7 +57,7 @@ class EpochReport:
 def epoch_report(
     manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, late_rows: Mapping[str, int]
 ) -> EpochReport:
-    """Return the figures of an epoch; warn of a worker whose memory is nearly full."""
+    """Return the figures of an epoch; warn about a worker whose memory is nearly full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
     phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
     for phase in ("load_ms", "process_ms", "write_ms"):
@@ -81,8 +81,8 @@ def epoch_report(
 def _warn_of_memory(commit: SubtaskCommit) -> None:
     log.warning(
         "found the worker of subtask %d of %r with %.1f of %.1f GiB in use; expected less than %.0f %%, because state "
-        "lies in memory and a full worker is killed; rescale to a higher parallelism on more workers, give each more "
-        "memory, or let state expire",
+        "is kept in memory and a full worker is killed; rescale to a higher parallelism on more workers, give each "
+        "more memory, or let state expire",
         commit.subtask, commit.uid, commit.memory_used / 2**30, commit.memory_limit / 2**30, NEARLY_FULL * 100,
     )  # fmt: skip
 

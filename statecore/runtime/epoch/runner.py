@@ -1,11 +1,11 @@
-"""The driver's side of an epoch: run it, commit it, publish it.
+"""The driver's side of an epoch: run, commit, publish.
 
 ::
 
     df ─► key group, subtask ─► repartitionById ⟗ anchor ─► sort ─► mapInArrow(subtask) ─► commit rows
        ─► manifest of (lineage, epoch), put if absent ─► publish staged outputs
 
-Parallelism belongs to the epoch: between two epochs, ``rescale`` gives the same state files to another number of
+Parallelism belongs to the epoch: between two epochs, ``rescale`` assigns the same state files to another number of
 subtasks.
 """
 
@@ -59,17 +59,17 @@ log = logging.getLogger(__name__)
 
 
 class Upkeep(Protocol):
-    """Merges state files beside the stream."""
+    """Merges state files in parallel to the stream."""
 
     def merged(self) -> list[Merged]:
-        """Return the merges carried out since the last call; the next manifest names what they wrote."""
+        """Return the merges finished since the last call; the next manifest names their files."""
 
     def committed(self, manifest: Manifest) -> None:
         """Note a committed epoch."""
 
 
 class CommitGate(Protocol):
-    """Decides whether an epoch may begin, and be committed, now."""
+    """Decides whether an epoch may begin and whether it may be committed."""
 
     def check_open(self) -> None:
         """Check that an epoch may begin; raises CommitForbiddenError once the job is stopping."""
@@ -82,7 +82,7 @@ class CommitGate(Protocol):
 
 
 class Recorder(Protocol):
-    """Keeps the figures of epochs."""
+    """Records the figures of epochs."""
 
     def committed(self, report: EpochReport) -> None:
         """Record a committed and published epoch; never raises."""
@@ -90,11 +90,11 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """What a driver resumes from.
+    """The point that a driver resumes from.
 
     Attributes:
-        lineage: Lineage of the epochs to come.
-        manifest: State and source positions to start from; None for a job's very first epoch.
+        lineage: Lineage of the following epochs.
+        manifest: State and source positions to start from; None for a job's first epoch.
         path: Path of that manifest in its store.
         foreign: The store of that manifest and its files; None for the job's own.
 
@@ -112,24 +112,24 @@ class EpochRunner:
     Args:
         job: Name of the job.
         plan: Its sources, operators and sinks.
-        artifact: The job file, as it lies in the store.
-        store: Where checkpoints go.
-        resume: What to resume from.
-        parallelism: Subtasks of the epochs to come.
+        artifact: The job file, as stored.
+        store: The store for checkpoints.
+        resume: The resume point.
+        parallelism: Subtasks of the following epochs.
         max_parallelism: Number of key groups.
-        generation: The driver's.
-        checkpoint_directory: Spark's own, disposable one.
-        gate: Asked before an epoch and before its commit.
+        generation: The driver's generation.
+        checkpoint_directory: Spark's checkpoint directory, which is disposable.
+        gate: Checked before an epoch and before its commit.
         recorder: Records committed epochs.
         upkeep: Merges state files.
-        sources: What the query reads.
+        sources: The sources of the query.
         ticks: Triggers an epoch when timers are due; None for a job without timers.
-        on_first_commit: Called after the first commit: the resume point is not needed any more.
+        on_first_commit: Called after the first commit: the resume point is no longer needed.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
 
     Attributes:
-        boundary: Held while an epoch is in flight; a caller that holds it holds off the next.
-        failure: The error that an epoch failed with; a refusal because the job is stopping is none.
+        boundary: Lock that an epoch in flight holds; another holder delays the next epoch.
+        failure: The error that an epoch failed with; a refusal because the job is stopping does not count.
 
     """
 
@@ -180,34 +180,34 @@ class EpochRunner:
         self._redistribute(parallelism)
 
     def __call__(self, df: DataFrame, epoch: int) -> None:
-        """Process one micro-batch, exactly once however often it is called."""
+        """Process one micro-batch; repeated calls process it only once."""
         try:
             with self.boundary:
-                # A stop waits for the epoch in flight, not for one after another.
+                # A stop waits only for the epoch in flight, not for those after it.
                 self._gate.check_open()
                 self._epoch(df, epoch)
         except CommitForbiddenError:
             raise
         except BaseException as error:
-            # Spark passes on only the text of an error, so the driver reports the error itself. The text stays short:
-            # Spark searches it with an expression that overflows the stack on a long one, and then the query would
-            # end as if it had not failed.
+            # Spark passes on only the text of an error, so the driver reports the error itself. The text must be short:
+            # Spark searches it with a regular expression that overflows the stack on a long text, and then the query
+            # would end as if it had not failed.
             self.failure = error
             raise RuntimeError(f"the epoch failed with {type(error).__name__}") from None
 
     @property
     def parallelism(self) -> int:
-        """The job's, for the next epoch."""
+        """The job's parallelism in the next epoch."""
         return self._parallelism
 
     @property
     def newest_epoch(self) -> int | None:
-        """The newest epoch committed."""
+        """The newest committed epoch."""
         manifest = self._head.manifest
         return None if manifest is None else manifest.epoch
 
     def prepare(self, spark: SparkSession, parallelism: int) -> Anchor:
-        """Prepare another parallelism while epochs go on: place its subtasks and load their state there.
+        """Prepare another parallelism while epochs continue: place its subtasks and load their state there.
 
         Raises:
             InvalidParallelismError: The parallelism is not within 1 and max parallelism.
@@ -227,7 +227,7 @@ class EpochRunner:
         """Run the next epochs at another parallelism; call it between epochs.
 
         Args:
-            anchor: What ``prepare`` has returned.
+            anchor: The result of ``prepare``.
 
         """
         self._layouts.apply(anchor)
@@ -236,7 +236,7 @@ class EpochRunner:
     def _redistribute(self, parallelism: int) -> None:
         """Redistribute the state of the newest epoch to another number of subtasks."""
         manifest = self._head.manifest
-        # Only here, and not with every epoch: the elements of union state would multiply.
+        # Only here, not with every epoch, or the elements of union state would multiply.
         self._previous = None if manifest is None else rescale_by_reference(manifest, parallelism, self._own)
         self._parallelism = parallelism
         self._restores = True
@@ -259,12 +259,12 @@ class EpochRunner:
         there = self._store.find(self._lineage, epoch)
         if there is not None:
             if there.generation != self._generation:
-                # It may have cut the sources elsewhere, so this is no replay; only a resume can follow it.
+                # Its source offsets may differ, so this is not a replay; only a resume can follow it.
                 raise CommitConflictError(
                     f"found epoch {epoch} of lineage {self._lineage} committed by generation {there.generation}; "
                     f"expected generation {self._generation} to be the only driver; this driver stops"
                 )
-            log.info("epoch %d is committed already; publishing only", epoch)
+            log.info("epoch %d is already committed; publishing only", epoch)
             publish(self._plan.sinks, there, self._store, df.sparkSession)
             self._advance(there, self._store.manifest_path(self._lineage, epoch))
             return
@@ -281,7 +281,7 @@ class EpochRunner:
         committed = time.monotonic()
         publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
-        # A live rescale is prepared with these as soon as there is state to load.
+        # Saved for the preparation of a live rescale, once there is state to load.
         self._specs = specs
         self._advance(manifest, path)
         done = time.monotonic()
@@ -305,7 +305,7 @@ class EpochRunner:
     def _run(
         self, df: DataFrame, epoch: int, now_ms: int
     ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
-        """Run all operators; return what they are and, per uid, their subtasks' commits in order."""
+        """Run all operators; return per uid the operator's spec and its subtasks' commits in order."""
         plan = self._plan
         anchors = self._layouts.all(df.sparkSession, self._parallelism)
         counts_state = self._sampling.due()
@@ -375,7 +375,7 @@ class EpochRunner:
         commits: Mapping[str, Sequence[SubtaskCommit]],
         read: SourcesRead,
     ) -> Manifest:
-        # From now on the job needs nothing of a foreign store.
+        # From this epoch on, the job needs no file of a foreign store.
         known = self._previous if self._foreign is None else None
         directory, previous = self._checkpoint_directory, self._previous
         progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)

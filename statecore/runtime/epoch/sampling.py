@@ -1,4 +1,4 @@
-"""Paces measurements that are too expensive for every epoch."""
+"""Limits the rate of measurements that are too expensive for every epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INTERVAL_S = 30.0
 
 
 class Sampling:
-    """Due at once, and then at most every ``INTERVAL_S`` seconds."""
+    """A measurement that is due at once, and then at most every ``INTERVAL_S`` seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic()

@@ -1,4 +1,4 @@
-"""What an epoch has read of the job's sources: records, event time, positions."""
+"""An epoch's reads from the job's sources: records, event time, positions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class SourcesRead:
 
     Attributes:
         rows: Records of all sources.
-        late_rows: Per source with event time, how many of its records the watermark had passed.
+        late_rows: Per source with event time, the number of records that the watermark had passed.
 
     Args:
         job: The job.
         commits: Per operator uid its subtasks' commits.
-        before: The sources after the epoch before.
+        before: The sources after the previous epoch.
 
     """
 
@@ -49,8 +49,8 @@ class SourcesRead:
     def watermark_ms(self, before: int | None) -> int | None:
         """Return the watermark after the epoch: that of the source that is furthest behind.
 
-        It never goes back, and there is none until every source with event time has given a record that has one.
-        Sources without event time hold nobody back.
+        It never moves back, and there is none until every source with event time has produced a record with one.
+        Sources without event time do not hold it back.
         """
         timed = [source for source in self._sources if source.event_time is not None]
         stands = [self._stands(source) for source in timed]
@@ -60,7 +60,7 @@ class SourcesRead:
         return reached if before is None else max(before, reached)
 
     def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
-        """Return the manifest's record of the sources; positions are given in their order."""
+        """Return the manifest's record of the sources; positions are in the order of the sources."""
         return tuple(
             SourcePositions(name=source.name, positions=found, max_event_time_ms=self._newest.get(source.name))
             for source, found in zip(self._sources, positions, strict=True)
@@ -73,5 +73,5 @@ class SourcesRead:
 
     def _stands(self, source: Source) -> int | None:
         newest = self._newest.get(source.name)
-        # One millisecond behind, as in Flink: another record with the newest event time may still come.
+        # One millisecond behind, as in Flink: another record with the newest event time may still arrive.
         return None if newest is None else newest - source.max_lateness // timedelta(milliseconds=1) - 1

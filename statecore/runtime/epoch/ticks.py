@@ -1,11 +1,11 @@
-"""Triggers epochs without records, for timers that are due while no record comes.
+"""Triggers epochs without records, for timers that are due while no record arrives.
 
-Spark runs no epoch while its sources have nothing new. So a query whose functions have timers reads one more source, a
-stream in the driver's memory without rows; a new batch in it makes Spark run an epoch::
+Spark runs no epoch while its sources have no new data. So a query whose functions have timers reads an additional
+source, a stream in the driver's memory without rows; a new batch in it makes Spark run an epoch::
 
     committed epoch ─► earliest timers in its manifest ─► due, at once or after a wait ─► tick ─► next epoch
 
-Ticks belong to a generation: no manifest contains them, nor their position (``runtime.epoch.progress``).
+Ticks belong to a generation: no manifest contains them or their position (``runtime.epoch.progress``).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Ticks:
         spark: The session of the stream.
 
     Attributes:
-        rows: The source to read beside the others; it never has a row.
+        rows: The additional source; it never has a row.
 
     """
 
     def __init__(self, spark: SparkSession) -> None:
         jvm = spark.sparkContext._jvm
         assert jvm is not None
-        # The one source of Spark that costs nothing while it is idle, and keeps no log.
+        # The only source of Spark that costs nothing while idle, and keeps no log.
         memory_stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream
         self._stream = memory_stream.apply(spark._jsparkSession, jvm.org.apache.spark.sql.Encoders.STRING())
         self._tick = jvm.PythonUtils.toSeq([])
@@ -57,7 +57,7 @@ class Ticks:
             self._schedule()
 
     def close(self) -> None:
-        """Trigger no epoch any more."""
+        """Stop triggering epochs."""
         with self._lock:
             self._closed = True
             self._cancel_wait()

@@ -67,7 +67,7 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
         operators: Operator uid → state descriptor → (DataFrame, key columns). Empty key columns mean operator state: a
             ``ListStateDescriptor`` gives a split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
-        parallelism: Number of subtasks to lay the state out for; a job may start at another parallelism.
+        parallelism: Number of subtasks to write the state for; a job may start at another parallelism.
 
     Returns:
         URL of the folder.
@@ -89,7 +89,7 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
     manifest = Manifest(
         writer=WRITER,
         job=store.files.url.rstrip("/").rsplit("/", 1)[-1],
-        # The epoch before the first, in the lineage before the first.
+        # One epoch before the first, in the lineage before the first.
         lineage=0,
         epoch=-1,
         generation=0,

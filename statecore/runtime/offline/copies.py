@@ -30,7 +30,7 @@ _TASK_BYTES = 64 * 1024 * 1024
 
 
 def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str | None = None) -> str:
-    """Copy a savepoint or checkpoint to a folder of its own, in any storage.
+    """Copy a savepoint or checkpoint to a separate folder, in any storage.
 
     Workers verify every file while copying. The manifest is written last, so an interrupted copy is not a savepoint;
     copy again to the same folder. The folder may be moved or renamed afterwards.
@@ -45,10 +45,10 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
         URL of the folder.
 
     Raises:
-        MissingFileError: There is no such savepoint.
+        MissingFileError: The savepoint does not exist.
         StorageError: Files of the source are missing or damaged; the message names each.
         ManifestError: The folder holds another savepoint.
-        ConfigurationError: The folder lies inside the savepoint's own store.
+        ConfigurationError: The folder is inside the savepoint's own store.
 
     """
     store, path, manifest = open_savepoint(source)
@@ -78,7 +78,7 @@ def _self_contained(manifest: Manifest, parent: str, url: str, reason: str | Non
         reason=(pinned.reason if pinned is not None else "") if reason is None else reason,
         created_ms=int(time.time() * 1000),
     )
-    # Without outputs: the job that staged them publishes them.
+    # Without outputs, because the job that staged them publishes them.
     return msgspec.structs.replace(manifest, root=".", parent=parent, savepoint=info, outputs=())
 
 

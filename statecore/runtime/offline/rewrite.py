@@ -83,7 +83,7 @@ def rewrite_savepoint(
         rewritten = msgspec.structs.replace(
             manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
         )
-        # A long rewrite may outlast the clean-up's grace period: its first files may be gone already.
+        # A long rewrite may outlast the clean-up's grace period, so its first files may already be gone.
         verify_presence(store, rewritten)
         return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
 
@@ -111,7 +111,7 @@ def _rewritten_operators(
 
 
 _Files = dict[tuple[str, int], list[KeyedFile]]
-"""Per operator uid and subtask."""
+"""Files per operator uid and subtask."""
 
 
 def _merged(spark: SparkSession, store: CheckpointStore, rescaled: Manifest, token: str, folder: str) -> _Files:

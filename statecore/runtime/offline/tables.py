@@ -94,7 +94,7 @@ def _per_subtask(spark: SparkSession, operator: OperatorState, read: _Reader, fi
 
 
 class _NoClock:
-    """A clock for reading state, where time does not matter."""
+    """A clock for reading state, which does not depend on time."""
 
     def now_ms(self) -> int:
         return 0

@@ -1,1 +1,1 @@
-"""The programs that spark-submit starts; each parses arguments and calls the runtime."""
+"""The programs that spark-submit starts; each parses its arguments and calls the runtime."""

@@ -1,4 +1,4 @@
-"""Copies a savepoint or checkpoint to a folder of its own: spark-submit copy_savepoint.py SOURCE TARGET."""
+"""Copies a savepoint or checkpoint to a separate folder: spark-submit copy_savepoint.py SOURCE TARGET."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from statecore.runtime.driver.generation import job_session
 
 
 def main() -> None:
-    """Parse the arguments, copy, print where the copy is."""
+    """Parse the arguments, copy, print the location of the copy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", help="path or URL of the savepoint's folder, or of a manifest")
     parser.add_argument("target", help="path or URL of the folder to write")
-    parser.add_argument("--reason", help="why, for whoever finds it; by default what the source says")
+    parser.add_argument("--reason", help="reason recorded in the copy; by default the source's")
     arguments = parser.parse_args()
     spark = job_session(f"copy {arguments.source}")
     try:

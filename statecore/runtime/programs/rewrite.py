@@ -1,4 +1,4 @@
-"""spark-submit entry point: writes a savepoint's state anew, for another parallelism or max parallelism."""
+"""spark-submit entry point: rewrites a savepoint's state for another parallelism or max parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--savepoint", required=True, help="savepoint to read: its folder or its manifest")
     parser.add_argument("--name", required=True, help="name of the savepoint to write, in the same store")
     parser.add_argument("--parallelism", required=True, type=int, help="subtasks of the new savepoint")
-    parser.add_argument("--max-parallelism", type=int, help="key groups of the new savepoint; the same when left out")
+    parser.add_argument("--max-parallelism", type=int, help="key groups of the new savepoint; unchanged by default")
     arguments = parser.parse_args()
     spark = job_session("statecore-rewrite")
     try:

@@ -53,7 +53,7 @@ class StagedEpoch:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 in hex over the files: differs from that of the same epoch in another run of the job."""
+        """SHA-256 in hex over the files: it differs for the same epoch in another run of the job."""
         lines = sorted(f"{output.file.path} {output.file.sha256}\n" for output in self.outputs)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -86,7 +86,7 @@ class Sink(Protocol):
     """Publishes the rows of committed epochs."""
 
     def staging(self, job_store: FileStore) -> FileStore:
-        """Return where workers stage this sink's rows: the job's own store, unless publishing is cheaper elsewhere."""
+        """Return the store where workers stage this sink's rows: the job's, unless publishing is cheaper elsewhere."""
 
     def publish(self, staged: StagedEpoch) -> None:
         """Make an epoch's rows visible.
@@ -105,14 +105,14 @@ def _read(store: FileStore, file: FileRef, schema: pa.Schema) -> pa.Table:
     if _columns(table.schema) != _columns(schema):
         raise SinkError(
             f"found rows with the columns {_listed(table.schema)} in {store.url}/{file.path}; expected "
-            f"{_listed(schema)}, the job's output schema now; restore the former output schema until this epoch is "
+            f"{_listed(schema)}, the job's current output schema; restore the former output schema until this epoch is "
             "published"
         )
     return table
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    # Types compare as objects: as text they differ in the name that Parquet gives to list elements.
+    # Types are compared as objects: as text they differ in the name that Parquet gives to list elements.
     return [(field.name, field.type) for field in schema]
 
 

@@ -19,7 +19,7 @@ _CONNECT_TIMEOUT_S = 10
 class Dsn:
     """A libpq connection string; libpq fills missing parts from ``PG*`` variables and ``~/.pgpass``.
 
-    Its ``str``, its ``repr`` and its pickle leave out the password.
+    Its ``str``, ``repr`` and pickle omit the password.
     """
 
     _conninfo: str = field(repr=False)
@@ -29,7 +29,7 @@ class Dsn:
         """Parse a connection string: ``host=… dbname=…``, ``postgresql://user@host/database``, or an empty one.
 
         Raises:
-            JobDefinitionError: libpq cannot parse it, or would parse it differently from what was meant.
+            JobDefinitionError: libpq cannot parse it, or would misinterpret it.
 
         """
         try:
@@ -52,7 +52,7 @@ class Dsn:
         """
         given = conninfo_to_dict(self._conninfo)
         timeout = given.get("connect_timeout") or _default("connect_timeout") or _CONNECT_TIMEOUT_S
-        # Overrides PGCLIENTENCODING: rows are Unicode.
+        # Overrides PGCLIENTENCODING, because rows are Unicode.
         return psycopg.connect(self._conninfo, connect_timeout=timeout, client_encoding="utf8")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Files of any store as a DataFrame; Spark's own readers would need a Hadoop file system for each store."""
+"""Reads files of any store as a DataFrame; Spark's readers would need a Hadoop file system for each store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows_of(
     fields: Sequence[Field],
     tasks: int | None = None,
 ) -> DataFrame:
-    """Return a lazy DataFrame of the rows of files; workers, to which ``read`` is pickled, read them one by one."""
+    """Return a lazy DataFrame of the rows of files; workers read them one by one with the pickled ``read``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -45,6 +45,6 @@ class FunctionSink:
         except Exception as error:
             raise SinkError(
                 f"found {type(error).__name__} in the function of sink {staged.sink!r} at epoch {staged.epoch} of "
-                f"lineage {staged.lineage}: {error}; expected the function to return; fix the function or what it "
-                "writes to, and restart the job: the epoch stays committed and is published then"
+                f"lineage {staged.lineage}: {error}; expected the function to return; fix the function or the system "
+                "it writes to, and restart the job: the epoch stays committed and is published then"
             ) from error

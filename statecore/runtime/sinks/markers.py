@@ -63,10 +63,10 @@ class Markers:
             ) from error
 
     def hold(self, staged: StagedEpoch) -> bool:
-        """Return whether the epoch is published already.
+        """Return whether the epoch is already published.
 
         Raises:
-            SinkError: A later epoch is published, or this epoch with other rows: another driver or job writes here.
+            SinkError: A later epoch is published, or this epoch with other rows: another driver or job publishes here.
 
         """
         asked = (staged.lineage, staged.epoch)
@@ -77,9 +77,9 @@ class Markers:
             return True
         found = f"epoch {newest[1]} of lineage {newest[0]}{' with other rows' if newest == asked else ''}"
         raise SinkError(
-            f"found {found} published in {self._store.url}/{self._folder} already; expected epoch {staged.epoch} of "
+            f"found {found} already published in {self._store.url}/{self._folder}; expected epoch {staged.epoch} of "
             f"lineage {staged.lineage} of job {staged.job!r} to be the next for sink {staged.sink!r}; if another "
-            "driver has taken over, let this one end; if another job or an earlier run of this job published there, "
+            "driver has taken over, let this one stop; if another job or an earlier run of this job published there, "
             "give the sink another path"
         )
 

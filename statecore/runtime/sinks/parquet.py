@@ -30,8 +30,8 @@ class ParquetSink:
     """Writes a folder of Parquet files, ``lineage=<n>/epoch=<n>/<file>``, which any engine reads as a table.
 
     Workers stage files under ``_staged/``; the driver moves them once their epoch is committed. A reader that skips
-    names beginning with ``_``, as engines do, sees committed epochs only. It may see part of the newest epoch while
-    the driver moves its files; ``read`` returns whole epochs only.
+    names beginning with ``_``, as engines do, sees only committed epochs. It may see part of the newest epoch while
+    the driver moves its files; ``read`` returns only whole epochs.
 
     Args:
         path: Path or URL of the folder. Driver and workers must reach it, and no other sink may use it.
@@ -56,7 +56,7 @@ class ParquetSink:
         store = staged.store
         markers = Markers(store, MARKERS)
         if markers.hold(staged):
-            # Do not check the files: a consumer of the folder may have moved them away since.
+            # The files are not checked: a consumer of the folder may have moved them since.
             return
         for output in staged.outputs:
             name = published_name(output.file.path)
@@ -64,13 +64,13 @@ class ParquetSink:
             try:
                 store.move(output.file.path, target)
             except MissingFileError:
-                # A killed driver moved it already. The name holds the attempt token, so it is the same file.
+                # A killed driver already moved it. The name contains the attempt token, so it is the same file.
                 if store.size(target) != output.file.size:
                     raise
         markers.put(staged)
 
     def read(self, spark: SparkSession, lineage: int | None = None) -> DataFrame:
-        """Return the published rows, whole epochs only.
+        """Return the published rows of whole epochs.
 
         Resuming from an older savepoint opens a new lineage and deletes nothing: the rows of the undone epochs stay
         here, under the previous lineage.
@@ -84,8 +84,8 @@ class ParquetSink:
             ``epoch bigint``.
 
         Raises:
-            MissingFileError: Nothing is published there, or nothing of that lineage.
-            ConfigurationError: The rows have a column ``lineage`` or ``epoch`` of their own.
+            MissingFileError: No rows are published there, or none of that lineage.
+            ConfigurationError: The rows already have a column ``lineage`` or ``epoch``.
 
         """
         store = open_store(self.path)
@@ -103,7 +103,7 @@ class ParquetSink:
             asked = "any lineage" if lineage is None else f"lineage {lineage}"
             raise MissingFileError(
                 f"found no rows of {asked} in {store.url}; expected some up to lineage {markers.newest[0]}, the "
-                "newest; correct the lineage, or find out who moved the files away"
+                "newest; correct the lineage, or find out what moved the files away"
             )
         schema = arrow_schema(fields)
 
@@ -117,8 +117,8 @@ def _refuse_taken(fields: Sequence[Field], url: str) -> None:
     taken = sorted({field.name for field in fields} & {field.name for field in _POSITION})
     if taken:
         raise ConfigurationError(
-            f"found the columns {taken} in the rows of {url}; expected other names, because read() adds these columns "
-            "itself; rename them in the output of the job, or read the files with Spark"
+            f"found the columns {taken} in the rows of {url}; expected other names, because read() adds these "
+            "columns; rename them in the output of the job, or read the files with Spark"
         )
 
 

@@ -139,11 +139,11 @@ class _Transaction:
         """Record the epoch as published; return False when it already is.
 
         Raises:
-            SinkError: It is recorded with other rows.
+            SinkError: The epoch is recorded with other rows.
 
         """
         if not self._columns(self._published):
-            # Of two concurrent CREATE TABLE IF NOT EXISTS, one would fail.
+            # Without the lock, one of two concurrent CREATE TABLE IF NOT EXISTS would fail.
             self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             self._cursor.execute(sql.SQL(_CREATE_PUBLISHED).format(self._published))
         staged = self._staged
@@ -163,7 +163,7 @@ class _Transaction:
         if self._cursor.fetchall() != [(staged.fingerprint,)]:
             raise SinkError(
                 f"found epoch {staged.epoch} of lineage {staged.lineage} of job {staged.job!r} and sink "
-                f"{staged.sink!r} in {_name(self._published)} already, with other rows; expected a new epoch; another "
+                f"{staged.sink!r} already in {_name(self._published)}, with other rows; expected a new epoch; another "
                 "run of a job of this name published it: choose another job name or schema, or delete that run's rows "
                 "from both tables"
             )
@@ -202,7 +202,7 @@ class _Transaction:
                         copy.write_row(row)
 
     def _create(self, columns: dict[str, str]) -> None:
-        # Safe as plain SQL: column_type() makes these texts, no user does.
+        # Safe as plain SQL: column_type() produces these texts, not a user.
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_text)) for name, type_text in columns.items()
         ]
@@ -217,7 +217,7 @@ def _schema(cursor: psycopg.Cursor, table: tuple[str, ...], dsn: Dsn) -> str:
     """Return the schema of a table, which need not exist yet.
 
     Raises:
-        SinkError: There is no such schema.
+        SinkError: The schema does not exist.
 
     """
     if len(table) == 2:
@@ -258,7 +258,7 @@ def _said(error: Exception) -> str:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may help: the server is away or busy, but did not refuse the password."""
+    """Return whether a retry may help: the server is unreachable or busy, but did not refuse the password."""
     if not isinstance(error, psycopg.OperationalError):
         return False
     connection = error.pgconn

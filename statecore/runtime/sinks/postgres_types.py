@@ -8,7 +8,7 @@ bigint, float, double               bigint, real, double precision
 decimal(p,s)                        numeric(p,s)
 string, binary                      text, bytea
 date, timestamp, timestamp_ntz      date, timestamp with time zone, timestamp without time zone
-array of one of the above           array of it
+array of one of the above           array of that type
 struct, map, array of these         jsonb
 ==================================  ============================================================
 
@@ -59,7 +59,7 @@ def column_type(data_type: DataType) -> str:
 
 
 def converter(data_type: DataType) -> Convert:
-    """Return a function from a value of ``from_arrow`` to a value for COPY."""
+    """Return a function that converts a value of ``from_arrow`` to a value for COPY."""
     if column_type(data_type) != "jsonb":
         return lambda value: value
     convert = _json(data_type)
@@ -71,7 +71,7 @@ def _has_parts(data_type: DataType) -> bool:
 
 
 def _json(data_type: DataType) -> Convert:
-    """Return a function to a value that msgspec encodes as JSON without loss."""
+    """Return a function that converts a value so that msgspec encodes it as JSON without loss."""
     match data_type:
         case AtomicType("float" | "double"):
             return _finite

@@ -1,1 +1,1 @@
-"""One subtask on a Python worker: input, state in memory, outputs, writing; knows neither catalog nor driver."""
+"""One subtask on a Python worker: input, state in memory, outputs, writing; independent of catalog and driver."""

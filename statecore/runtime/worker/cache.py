@@ -22,7 +22,7 @@ from statecore.snapshot.restore import apply_keyed_files, find_operator, operato
 from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
 from statecore.state.operator_state import HeldOperatorState
 
-# A key group that was not used for this many epochs has moved to another worker.
+# A key group that was unused for this many epochs has moved to another worker.
 _EPOCHS_KEPT = 4
 
 _Operator = tuple[str, str]
@@ -50,7 +50,7 @@ _frozen_scopes: dict[tuple[str, str, int], int] = {}
 
 
 class SubtaskStateLoader:
-    """Loads the state of one subtask, and reads as little as possible."""
+    """Loads the state of one subtask, with as few reads as possible."""
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int, clock: Clock) -> None:
         self._spec = spec
@@ -116,7 +116,7 @@ class SubtaskStateLoader:
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
             states = keyed.detach_key_group(key_group)
             self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
-        # After a load, and then each time the state has doubled.
+        # Freeze after a load, and then whenever the state has doubled.
         place = (*self._own, self._subtask)
         if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _frozen_scopes.get(place, 0):
             freeze_state()
@@ -136,7 +136,7 @@ class SubtaskStateLoader:
         first_file = {}
         for key_group, cached in stale.items():
             first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
-            # A version that no file continues is of another history, perhaps of other types; it must not be used.
+            # A version that no file continues belongs to another history, perhaps with other types; do not use it.
             if cached is not None and first_file[key_group]:
                 backend.attach_key_group(key_group, cached.states)
         apply_keyed_files(backend, self._store, operator, files, first_file)
@@ -147,7 +147,7 @@ class SubtaskStateLoader:
             manifest = self._store.manifest(self._epoch.previous)
             restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
             if self._epoch.restores:
-                # The share of each subtask follows from the manifest alone, so a replay gets the same.
+                # Each subtask's share depends only on the manifest, so a replay gets the same.
                 restored = rescale_operator(restored, manifest.max_parallelism, len(self._epoch.subtasks))
             self._restored = restored
         return self._restored

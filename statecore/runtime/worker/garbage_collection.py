@@ -28,7 +28,7 @@ def freeze_state() -> None:
     """Exclude all objects in memory from later collections.
 
     Spark's Python workers run a full collection after every task. It would visit each dictionary of state, so the cost
-    of an epoch would grow with the state. Reference cycles of the running task stay in memory for ever, so call this
-    only when much state is new.
+    of an epoch would grow with the state. Reference cycles of the running task stay in memory forever, so call this
+    only when much of the state is new.
     """
     gc.freeze()

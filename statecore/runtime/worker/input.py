@@ -1,4 +1,4 @@
-"""The input of a subtask: splits Arrow batches into records, broadcast records and commits that are passed on."""
+"""The input of a subtask: splits Arrow batches into records, broadcast records and forwarded commits."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from statecore.runtime.messages import (
 from statecore.state.batches import BatchKeys
 from statecore.state.process import Record
 
-# Rows that become Python values at once.
+# Rows to convert to Python values at a time.
 _CHUNK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Neighbouring rows of one kind.
+    """Consecutive rows of one kind.
 
     Attributes:
         phase: Whether they were produced before or after the watermark advanced.
@@ -57,9 +57,9 @@ class SubtaskInput:
         watermark_ms: The watermark under which the records of sources are processed; None before the first one.
 
     Attributes:
-        read_from: Attempts of other operators that rows came from.
+        read_from: Attempts of other operators that produced rows.
         rows, broadcast_rows: Records so far.
-        late_rows, late_broadcast_rows: Those of sources whose event time the watermark had reached.
+        late_rows, late_broadcast_rows: Source records whose event time the watermark had reached.
         max_event_time_ms, max_broadcast_event_time_ms: The newest event time so far among the records of sources.
 
     """
@@ -87,7 +87,7 @@ class SubtaskInput:
         """Yield the records of a batch, without marker rows and commits."""
         is_main = batch.column(MAIN).is_valid()
         if BROADCAST not in batch.schema.names and PHASE not in batch.schema.names:
-            # The usual case: one source, and every row is a record, except the marker of a subtask without records.
+            # The common case: one source, and every row is a record, except the marker of a subtask without records.
             rows = batch if batch.column(MAIN).null_count == 0 else batch.filter(is_main)
             if rows.num_rows:
                 yield Part(AFTER_WATERMARK, False, rows)
@@ -101,9 +101,9 @@ class SubtaskInput:
         yield from _runs(rows)
 
     def records(self, part: Part) -> Iterator[Record]:
-        """Yield the records of a part of the main input, grouped by key unless the job asked for an order.
+        """Yield the records of a part of the main input, grouped by key unless the job requests an order.
 
-        Grouped records find their key's state in the CPU's cache: memory access costs a keyed function most.
+        Grouped records find their key's state in the CPU's cache: memory access is the main cost of a keyed function.
         """
         spec = self._spec
         if spec.key_fields and not spec.ordered:
@@ -171,7 +171,7 @@ class _Rows:
     def times(self, rows: pa.RecordBatch, records: pa.StructArray) -> tuple[Iterable[int | None], int | None]:
         """Return the event time of each row in ms, and the newest one of a source."""
         if self._event_time is not None:
-            # Rounding down is right before 1970, too.
+            # Rounding down is also right before 1970.
             times = [None if us is None else us // 1000 for us in self._event_times_us(records).to_pylist()]
             return times, max((time for time in times if time is not None), default=None)
         if TIMESTAMP in rows.schema.names:
@@ -212,7 +212,7 @@ def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str 
     if event_time is None:
         return part.column(TIMESTAMP) if TIMESTAMP in part.schema.names else None
     column = records.column(event_time).cast(pa.int64())
-    # Arrow counts a timestamp in microseconds, and rounding down is right before 1970, too.
+    # Arrow counts a timestamp in microseconds, and rounding down is also right before 1970.
     return pa.array(column.fill_null(0).to_numpy() // 1000, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 

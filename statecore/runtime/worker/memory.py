@@ -1,4 +1,4 @@
-"""Memory of a Python worker against its limit: state that exceeds it gets the worker killed without a message."""
+"""Memory of a Python worker against its limit: a worker whose state exceeds it is killed without a message."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Memory:
 
     @property
     def share(self) -> float:
-        """Used bytes per byte of the limit."""
+        """Used memory as a share of the limit."""
         return self.used / self.limit
 
 
 def worker_memory() -> Memory:
-    """Return the tightest of the limits on this process.
+    """Return the tightest limit on this process.
 
     ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
     processes; otherwise the machine is the limit.
@@ -42,7 +42,7 @@ def _address_space() -> Memory | None:
 
 
 def _container() -> Memory | None:
-    """Return what the control group (version 2) allows; None without one, without a limit, or in an unknown format."""
+    """Return the limit of the control group (version 2); None without one, without a limit, or in an unknown format."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
@@ -50,7 +50,7 @@ def _container() -> Memory | None:
         # The kernel frees unused file pages before it kills a process.
         return Memory(used - int(statistics["inactive_file"]), limit)
     except (OSError, ValueError, KeyError):
-        # "max" is no number. No epoch fails because its memory cannot be measured.
+        # "max" is not a number. An epoch must not fail because memory cannot be measured.
         return None
 
 

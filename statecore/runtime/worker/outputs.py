@@ -4,7 +4,7 @@
 
     _staged/<lineage>-<epoch>-<sink>-<subtask>-<token>.parquet
 
-No folder per epoch: where folders are real, they would be left behind empty, and every listing would walk them.
+There is no folder per epoch: a file system would keep the empty folders, and every listing would walk them.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Outputs:
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None = None) -> None:
         """Add outputs of the main output."""
         if len(self._main) == 1:
-            # Without a further call: this is done for every record.
+            # Inlined, because this runs for every record.
             buffer = self._main[0]
             buffer.pending.extend(values)
             if len(buffer.pending) >= _BUFFERED_ROWS:
                 buffer.flush()
         else:
-            # Taken also when there is no sink: a generator works only while somebody asks.
+            # Consume the values even without a sink: a generator runs only while it is consumed.
             rows = list(values)
             for buffer in self._main:
                 buffer.add_all(rows)

@@ -1,4 +1,4 @@
-"""Concatenates neighbouring parts of a subtask's input; Spark hands rows over some thousand at a time.
+"""Concatenates consecutive parts of a subtask's input; Spark delivers rows a few thousand at a time.
 
 A batch function gets the rows of an epoch as one batch, so its outputs do not depend on Spark's batches. For a function
 over records, larger parts can be grouped by key.
@@ -14,13 +14,13 @@ from statecore.functions import BatchProcessFunction
 from statecore.runtime.messages import OperatorSpec
 from statecore.runtime.worker.input import Part
 
-# Columns of text address their bytes with 31 bits.
+# Text columns address their bytes with 31 bits.
 _BATCH = (4 * 1024**2, 1024**3)
 _TO_GROUP = (256 * 1024, 128 * 1024**2)
 
 
 class PartBuffer:
-    """Buffers parts until one of another kind follows, or until they are large."""
+    """Buffers parts until a part of another kind follows, or until they are large."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         takes_batches = isinstance(spec.function, BatchProcessFunction)

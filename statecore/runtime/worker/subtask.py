@@ -1,7 +1,7 @@
 """The worker's side of an epoch: one subtask reads its records, runs the function and writes the changes.
 
-Runs inside ``mapInArrow``. What a subtask writes carries its attempt's token and counts only when the epoch's manifest
-names it.
+Runs inside ``mapInArrow``. A subtask's files carry its attempt's token and count only when the epoch's manifest names
+them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def subtask_runner(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that ``mapInArrow`` runs in every subtask.
 
-    It gives the outputs that other operators read, the commits of these operators, and last the subtask's own commit.
+    It yields the outputs that other operators read, forwarded commits of operators, and last the subtask's own commit.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ def subtask_runner(
 def _run(spec: OperatorSpec, epoch: EpochSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
-        # Only a partition without marker row is empty; the driver misses its commit and fails the epoch.
+        # Only a partition without a marker row is empty; the driver misses its commit and fails the epoch.
         return
     with rare_collections():
         attempt = _Attempt(spec, epoch, first.column(ANCHOR)[0].as_py())
@@ -113,7 +113,7 @@ class _Attempt:
 
     @contextmanager
     def naming_failures(self) -> Iterator[None]:
-        """Say of a failure of the function where it was and what it was given; others pass as they are.
+        """Add place and input to a failure of the function; other errors pass unchanged.
 
         Raises:
             FunctionError: The function failed, or an output does not fit.
@@ -126,7 +126,7 @@ class _Attempt:
             if not isinstance(error, OutputTypeError):
                 if not self._process.failed_on:
                     raise
-                # Outputs are checked many at a time: the record that filled the buffer need not be the one to blame.
+                # Outputs are checked in bulk, so the record that filled the buffer is not necessarily the cause.
                 place += f", {self._process.failed_on}"
             notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
             named = FunctionError(f"{place}: {type(error).__name__}: {error}{notes}")
@@ -169,7 +169,7 @@ class _Attempt:
         held = self._operator.detach()
         if moves_in:
             changed = sorted(held)
-        # A state that did not change keeps its files: elements of a union that all subtasks hold stay one and the same.
+        # An unchanged state keeps its files, so elements of a union that all subtasks hold are not duplicated.
         kept = [] if moves_in else [item for item in self._old_files if item.state not in changed]
         written = writer.operator({name: held[name] for name in changed})
         operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
@@ -218,7 +218,7 @@ class _Attempt:
 
     def _process_part(self, part: Part) -> Iterator[pa.RecordBatch]:
         if part.phase == AFTER_WATERMARK and not self._advanced:
-            # All that other operators made before their watermark went on has been dealt with.
+            # All rows that other operators emitted before their watermark advanced have been processed.
             yield from self._advance()
         if isinstance(self._spec.function, BatchProcessFunction):
             self._process.process_batch(*self._input.batch(part))
@@ -232,7 +232,7 @@ class _Attempt:
     def _advance(self) -> Iterator[pa.RecordBatch]:
         """Advance the watermark and fire timers.
 
-        The epoch before ends here: only now is it known how far event time went in all subtasks.
+        This completes the previous epoch, whose event time over all subtasks is known only now.
         """
         self._advanced = True
         if self._epoch.watermark_ms is not None:

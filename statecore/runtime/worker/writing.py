@@ -32,7 +32,7 @@ class StateWriter:
         self._key_schema = key_schema((field.name, field.type) for field in spec.key_fields)
 
     def keyed(self, backend: HeapKeyedStateBackend, kind: FileKind) -> list[KeyedFile]:
-        """Write all keyed state, or what the epoch changed: one file per state that has rows."""
+        """Write all keyed state, or the epoch's changes: one file per state that has rows."""
         encode, suffix = _FORMATS[kind]
         groups = (backend.key_groups.start, backend.key_groups.end)
         written = []

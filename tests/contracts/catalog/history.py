@@ -79,7 +79,7 @@ def test_the_first_end_of_a_rescale_run_stays(catalog: Catalog, job: str, error:
 def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) -> None:
     register(catalog, "other")
     catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
-    with pytest.raises(CatalogError, match="'r' is of job 'flights'"):
+    with pytest.raises(CatalogError, match="'r' belongs to job 'flights'"):
         catalog.start_rescale_run("r", "other", from_parallelism=2, to_parallelism=4)
     for act in (
         lambda: catalog.rescale_run("x"),

@@ -48,7 +48,7 @@ def test_the_newest_revision_is_what_the_tables_say(empty_url: str) -> None:
     assert differences(empty_url) == []
 
 
-@pytest.mark.parametrize(("found", "remedy"), [("0000", "bring the tables up"), ("9999", "install that release")])
+@pytest.mark.parametrize(("found", "remedy"), [("0000", "upgrade the tables with"), ("9999", "install that release")])
 def test_tables_of_another_release_are_refused_with_the_command_that_helps(older: str, found: str, remedy: str) -> None:
     run(older, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{found}'")
     with Catalog(older) as catalog, pytest.raises(CatalogSchemaError) as caught:
@@ -98,5 +98,5 @@ def test_somebody_elses_jobs_are_not_taken_for_ours(empty_url: str) -> None:
     with Catalog(empty_url) as catalog:
         catalog.revision()
         run(empty_url, "CREATE TABLE jobs (id INTEGER)")
-        with pytest.raises(CatalogSchemaError, match="a database of its own"):
+        with pytest.raises(CatalogSchemaError, match="a separate database"):
             catalog.create_schema()

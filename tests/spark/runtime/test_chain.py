@@ -200,8 +200,8 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
             return Path(bench.generation().log_path).read_text()
 
         def layouts() -> list[list[int]]:
-            lines = [line for line in log().splitlines() if "subtasks are laid out over executors as" in line]
-            return [sorted(ast.literal_eval(line.partition(" as ")[2]).values()) for line in lines]
+            lines = [line for line in log().splitlines() if "subtasks per executor:" in line]
+            return [sorted(ast.literal_eval(line.partition("per executor: ")[2]).values()) for line in lines]
 
         # One joins: the next epoch uses it.
         assert ask(bench, 4).error is None

@@ -54,7 +54,7 @@ class TestDefinition:
     def test_a_damaged_one_is_refused_by_name(self, catalog: Catalog, store: CheckpointStore, data: bytes) -> None:
         store.files.write("job.json", data)
         with pytest.raises(
-            ManifestError, match=r"job.json, which is no definition of a job .*; register the job by hand"
+            ManifestError, match=r"job.json, which is not a job definition .*; register the job by hand"
         ):
             rebuild_job(catalog, store.files.url)
         assert catalog.jobs() == []

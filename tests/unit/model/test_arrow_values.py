@@ -157,7 +157,7 @@ def test_a_value_of_another_type_is_refused_and_never_cut_to_fit(ddl: str, value
         ({"a": 1, "typo": "x"}, "^missing field 'b', unknown field 'typo'$"),
         ((1,), "^missing field 'b'$"),
         ((1, "x", 2), "^3 values for 2 fields$"),
-        (7, "^7 is no tuple or dict of fields$"),
+        (7, "^7 is not a tuple or dict of fields$"),
         (("x", "y"), "^field 'a': .*'x'"),
     ],
     ids=repr,

@@ -123,7 +123,7 @@ def test_a_change_that_could_lose_or_invent_something_is_refused_with_both_types
         expected = re.escape(
             f"Found the state 'totals' stored as {wrap.format(old)} and declared as {wrap.format(new)}"
         )
-        with pytest.raises(StateMigrationError, match=rf"(?i){expected}: at .*; expected a change that keeps"):
+        with pytest.raises(StateMigrationError, match=rf"(?i){expected}: at .*; expected a compatible change"):
             migration(wrap.format(old), wrap.format(new), {}, "totals")
 
 
@@ -190,8 +190,13 @@ def test_a_renamed_field_keeps_its_value(
         ("struct<a:int>", "struct<b:int>", {"x": "b"}, "at 'x' a field is renamed to 'b', but the old type"),
         ("struct<a:int>", "struct<b:int>", {"a": "c"}, "at 'a' a field is renamed to 'c', but the new type"),
         ("struct<a:int>", "struct<a:int,b:int>", {"a": "b"}, "but the new type has the fields ['a', 'b']"),
-        ("struct<a:int,b:int>", "struct<b:int>", {"a": "b"}, "and so is another or one has that name already"),
-        ("struct<a:int,b:int>", "struct<c:int>", {"a": "c", "b": "c"}, "at 'b' a field is renamed to 'c', and so is"),
+        ("struct<a:int,b:int>", "struct<b:int>", {"a": "b"}, "but another is, too, or already has that name"),
+        (
+            "struct<a:int,b:int>",
+            "struct<c:int>",
+            {"a": "c", "b": "c"},
+            "at 'b' a field is renamed to 'c', but another is",
+        ),
         ("struct<a:int,b:int>", "struct<a:int,b:int>", {"a": "b", "b": "a"}, "but the new type has the fields"),
         ("struct<a:int>", "struct<a:int>", {"s.a": "b"}, "at 's.a' there is no such field to rename to 'b'"),
         ("struct<s:struct<a:int>,c:int>", "struct<c:int>", {"s.a": "b"}, "there is no such field to rename"),

@@ -384,7 +384,7 @@ class TestJob:
         idle.source("other", read)
         with pytest.raises(JobDefinitionError, match=r"the sources \['other'\], which no operator reads; expected"):
             idle.validated()
-        with pytest.raises(JobDefinitionError, match="0 sources and no operator; expected one at least"):
+        with pytest.raises(JobDefinitionError, match="0 sources and no operator; expected at least one"):
             Job().validated()
         assert job().validated().sources[0].name == "in"
 
@@ -399,7 +399,7 @@ class TestJob:
             connected.process(Nothing(), output="n int", uid="op")
         with pytest.raises(JobDefinitionError, match=r"operator 'op': .* without broadcast state; expected a ProcessF"):
             stream.process(Nothing(), output="n int", uid="op")
-        with pytest.raises(JobDefinitionError, match=r"found broadcast.*; expected one MapState"):
+        with pytest.raises(JobDefinitionError, match=r"found broadcast.*; expected at least one MapState"):
             rules.broadcast()
 
 

@@ -246,5 +246,5 @@ def test_generations_go_up_and_only_the_newest_is_remembered(store: CheckpointSt
         store.claim_generation(generation)
     assert (store.newest_generation(), len(store.files.list("generations"))) == (7, 1)
     for older in (7, 3):
-        with pytest.raises(CommitConflictError, match=rf"generation 7 in .* one before {older}; .*rebuild"):
+        with pytest.raises(CommitConflictError, match=rf"generation 7 already in .* one before {older}; .*rebuild"):
             store.claim_generation(older)

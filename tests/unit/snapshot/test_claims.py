@@ -94,7 +94,8 @@ def unknown_field(claim: Claim) -> bytes:
 def test_a_claim_that_cannot_be_read_is_named(store: CheckpointStore, damage: Callable[[Claim], bytes]) -> None:
     claim = Claim(manifest="manifests/x.json", holder="a copy", expires_ms=2**60)
     store.files.write("claims/x.json", damage(claim))
-    with pytest.raises(ManifestError, match=r"found claims/x\.json, which is no claim .*; expected .*; move the file"):
+    message = r"found claims/x\.json, which is not a claim .*; expected .*; move the file"
+    with pytest.raises(ManifestError, match=message):
         claims(store.files)
 
 

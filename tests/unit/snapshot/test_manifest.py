@@ -143,7 +143,10 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda m: m.update(version=2),
         r"manifest version 2 in NAME; expected version 1; read it with",
     ),
-    "version that is no number": (lambda m: m.update(version="1"), r"found NAME, which is no manifest .*\$\.version"),
+    "version that is no number": (
+        lambda m: m.update(version="1"),
+        r"found NAME, which is not a manifest .*\$\.version",
+    ),
     "no version": (lambda m: m.pop("version"), r"manifest version 0 in NAME"),
     "other format": (lambda m: m.update(format="iceberg"), r"the format 'iceberg' in NAME; expected 'statecore.man"),
     "no format": (lambda m: m.pop("format"), r"the format '' in NAME"),

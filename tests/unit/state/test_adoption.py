@@ -300,7 +300,7 @@ def test_other_map_keys_are_refused_and_both_types_are_shown() -> None:
     source = backend()
     source.get_map_state(MapStateDescriptor("s", "int", "int")).put(1, 1)
     made = restored(source)
-    message = r"found restored state 's' as map<int,int>; expected map<bigint,int>.*; the keys .* another name"
+    message = r"found restored state 's' as map<int,int>; expected map<bigint,int>.*; the key type .* another name"
     with pytest.raises(StateMigrationError, match=message):
         made.get_map_state(MapStateDescriptor("s", "bigint", "int"))
 
@@ -310,7 +310,7 @@ def test_other_map_keys_are_refused_and_both_types_are_shown() -> None:
 )
 def test_another_kind_is_refused_and_both_are_shown(first: Kind, second: Kind) -> None:
     made = restored(holding(first.describe("int", ttl=TTL), first, 1))
-    message = rf"'s' as {first} of .*int.* with time to live; expected {second} of .*string.*; a state cannot change"
+    message = rf"'s' as {first} of .*int.* with time to live; expected {second} of .*string.*; the kind of a state"
     with pytest.raises(StateMigrationError, match=message):
         made.get_state(second.describe("string"))
 
@@ -330,7 +330,7 @@ def test_once_records_come_a_change_of_form_is_refused(kind: Kind, later: dict[s
     made = restored(holding(kind.describe("int"), kind, 1))
     stored = physical(made, "s")
     made.seal()
-    with pytest.raises(StateMigrationError, match=r"'s' as .*int.*, asked for as .*; get it in open\(\)"):
+    with pytest.raises(StateMigrationError, match=r"'s' as .*int.*, requested as .*; get it in open\(\)"):
         made.get_state(kind.describe(**later))
     assert physical(made, "s") == stored
 

@@ -259,16 +259,16 @@ class TestConflicts:
     def test_one_name_with_two_modes_or_types_is_refused_and_both_are_named(self, first: str, second: str) -> None:
         backend = OperatorStateBackend()
         ASK[first](backend)
-        with pytest.raises(StateConflictError, match=f"asked for as {second}; expected {first}, .* another name"):
+        with pytest.raises(StateConflictError, match=f"requested as {second}; expected {first}, .* another name"):
             ASK[second](backend)
 
     @pytest.mark.parametrize(
         ("get", "given_in", "message"),
         [
-            ("get_list_state", RULES, "map state 'rules' asked for as a split list; expected a ListStateDescriptor; "),
-            ("get_union_list_state", RULES, "map state 'rules' asked for as a union list; expected a ListState"),
-            ("get_broadcast_state", WAITING, "list state 'waiting' asked for as a broadcast state; expected a MapS"),
-            ("read_only_broadcast_state", WAITING, "list state 'waiting' asked for as a broadcast state; expected"),
+            ("get_list_state", RULES, "map state 'rules' requested as a split list; expected a ListStateDescriptor; "),
+            ("get_union_list_state", RULES, "map state 'rules' requested as a union list; expected a ListState"),
+            ("get_broadcast_state", WAITING, "list state 'waiting' requested as a broadcast state; expected a MapS"),
+            ("read_only_broadcast_state", WAITING, "list state 'waiting' requested as a broadcast state; expected"),
         ],
     )
     def test_a_descriptor_of_another_kind_is_refused(self, get: str, given_in: Any, message: str) -> None:
@@ -279,7 +279,7 @@ class TestConflicts:
 
     @pytest.mark.parametrize("get", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
     def test_what_is_no_descriptor_is_refused(self, get: str) -> None:
-        with pytest.raises(ConfigurationError, match=r"found 'waiting' asked for as a .*; expected a .*; make one"):
+        with pytest.raises(ConfigurationError, match=r"found 'waiting' requested as a .*; expected a .*; create one"):
             getattr(OperatorStateBackend(), get)("waiting")
 
     def test_a_restored_list_asked_for_in_another_mode_is_refused_and_stays(self) -> None:

@@ -104,10 +104,9 @@ class TestLinks:
             lambda: store.move(path, "b/x"),
             lambda: store.delete(path),
         ]
+        message = r"found .*/links/.*, which leaves its store through a symbolic link; expected .*; remove"
         for use in uses:
-            with pytest.raises(
-                UnsafePathError, match=r"found .*/links/.*, which a symbolic link leads out .*; expected .*; remove"
-            ):
+            with pytest.raises(UnsafePathError, match=message):
                 use()
         assert [file.name for file in outside.parent.iterdir()] == ["secret"]
         assert outside.read_bytes() == b"not yours"

@@ -149,7 +149,7 @@ class TestConditionalPuts:
 
         CheckpointStore(store).claim_generation(1)
         proxy.always = heedless
-        assert "replaces a file that it was asked to create" in complaint(
+        assert "overwrites an existing file on a conditional put" in complaint(
             lambda: CheckpointStore(store).claim_generation(2)
         )
 
@@ -248,7 +248,7 @@ class TestTroubleThatStays:
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port()}")
         found = complaint(lambda: use(direct))
-        assert "found no answer for s3://" in found
+        assert "found no response for s3://" in found
         assert "check the network, the endpoint (AWS_ENDPOINT_URL) and the region" in found
         assert len(pauses) == 1
 
@@ -308,7 +308,7 @@ class TestReadsByRange:
             assert file.read(1) == b"1"
             direct.write("a/y", b"2" * 1_000_000)
             file.seek(900_000)
-            assert "another process replaced it meanwhile" in complaint(lambda: file.read(10))
+            assert "another process replaced it in the meantime" in complaint(lambda: file.read(10))
 
 
 class TestKeys:

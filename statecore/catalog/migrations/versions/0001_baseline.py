@@ -1,6 +1,6 @@
 """The tables of the first release.
 
-Frozen: every later change of ``tables.py`` is a revision of its own.
+Frozen: every later change of ``tables.py`` is a separate revision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _job(*, primary_key: bool = False) -> sa.Column[str]:
 
 
 def _epoch() -> tuple[sa.Column[Any], ...]:
-    """Return the columns that say which epoch a row is of."""
+    """Return the columns that name a row's epoch."""
     return (
         _job(primary_key=True),
         sa.Column("lineage", sa.BigInteger, primary_key=True, autoincrement=False),

@@ -1,1 +1,1 @@
-"""Revisions, numbered in the order in which they are applied."""
+"""Revisions, numbered in the order of their application."""

@@ -99,7 +99,7 @@ def test_a_part_that_is_killed_leaves_what_it_has_started_until_its_session_is_e
 def test_a_part_that_ends_by_itself_is_waited_for_and_has_to_end_well(stack: Processes, tmp_path: Path) -> None:
     for code, timeout_s, message in (
         ("raise SystemExit('no room left')", PATIENCE_S, r"failed \(exit code 1\)[\s\S]*no room left"),
-        (SLEEP, 0.2, "runs on after 0.2 s"),
+        (SLEEP, 0.2, "still runs after 0.2 s"),
     ):
         start(stack, "part", code, tmp_path)
         with pytest.raises(StackError, match=message):

@@ -19,7 +19,7 @@ def test_a_source_that_left_the_job_is_refused_unless_allowed(
 ) -> None:
     made = manifest(sources=tuple(SourcePositions(name=name, positions=()) for name in before))
     if gone:
-        with pytest.raises(StateMigrationError, match=r"found the sources .* expected none but .*; give a source its"):
+        with pytest.raises(StateMigrationError, match=r"found the sources .* expected only .*; give a source its"):
             check_sources(made, names)
     else:
         check_sources(made, names)

@@ -28,9 +28,7 @@ def test_commits_are_given_by_operator_in_the_order_of_subtasks() -> None:
 def test_rows_of_an_attempt_that_was_repeated_are_never_committed() -> None:
     # Attempt 9 of a's first subtask was repeated as attempt 1; b's second subtask had read from it before.
     found = [commit("a", 0, 1), commit("a", 1, 2), commit("b", 0, 3, 1, 2), commit("b", 1, 4, 9, 2)]
-    with pytest.raises(
-        CommitError, match=r"attempt that was repeated in subtask 1 of 'b' in epoch 7; expected .* replay"
-    ):
+    with pytest.raises(CommitError, match=r"repeated attempt in subtask 1 of 'b' in epoch 7; expected .* replay"):
         checked_commits(found, {"a": 2, "b": 2}, 7)
 
 

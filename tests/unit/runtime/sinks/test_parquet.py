@@ -143,7 +143,7 @@ def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(epochs: Epoc
 
 def test_two_sinks_in_one_folder_are_refused_before_anything_is_staged(epochs: Epochs, tmp_path: Path) -> None:
     sinks = [SinkBinding(name, "", SCHEMA, ParquetSink(tmp_path)) for name in ("seen", "late")]
-    with pytest.raises(JobDefinitionError, match=r"found the sinks 'seen' and 'late' .*; expected .*; give each"):
+    with pytest.raises(JobDefinitionError, match=r"found the sinks 'seen' and 'late' .*; expected .*; use separate"):
         staged_sinks(sinks, epochs.store)
 
 

@@ -186,8 +186,8 @@ def test_columns_cross_to_the_next_operator_with_the_event_times_they_are_given(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"k": ["a"], "sum": [1]}, "found the columns k, sum put out .* expected k string, total bigint"),
-        ({"total": [1], "k": ["a"]}, "found the columns total, k put out"),
+        ({"k": ["a"], "sum": [1]}, "found the columns k, sum emitted .* expected k string, total bigint"),
+        ({"total": [1], "k": ["a"]}, "found the columns total, k emitted"),
         ({"k": ["a"], "total": [1.5]}, "does not fit: .* cast them"),
         ({"k": ["a"], "total": ["x"]}, "does not fit"),
     ],
