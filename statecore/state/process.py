@@ -354,8 +354,9 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
 
 
 def fires_timers(function: UserFunction) -> bool:
-    """Whether a function overrides ``on_timer``; always true for a BatchProcessFunction."""
-    inherited = (KeyedProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer)
+    """Whether a function overrides ``on_timer``."""
+    bases = (KeyedProcessFunction, KeyedBroadcastProcessFunction, BatchProcessFunction)
+    inherited = [base.on_timer for base in bases]
     return getattr(type(function), "on_timer", inherited[0]) not in inherited
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.jobs import running_sum_batch
 from statecore.runtime.epoch.ticks import seconds_until_due
 from tests.support.handmade import manifest
 from tests.support.jobs import reminders, totals
@@ -33,3 +34,4 @@ def test_only_a_job_whose_functions_act_on_timers_has_ticks() -> None:
     settings = {"input": "in", "output": "out"}
     assert load_job(reminders.__file__, settings).fires_timers
     assert not load_job(totals.__file__, settings).fires_timers
+    assert not load_job(running_sum_batch.__file__, settings).fires_timers
