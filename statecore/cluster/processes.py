@@ -145,7 +145,7 @@ class Daemon:
             return None
 
     def _leader(self, pid: int) -> bool | None:
-        """Return True if the process lives, None if the pid is free, False if a stranger has it."""
+        """Return True if the process lives, None if it is ending or the pid is free, False if a stranger has it."""
         try:
             process = psutil.Process(pid)
             with process.oneshot():
@@ -153,7 +153,9 @@ class Daemon:
                     return False
                 if process.status() == psutil.STATUS_ZOMBIE:
                     return None
-                return any(self.marker in argument for argument in process.cmdline())
+                # An ending process has none, and its children may live on.
+                command = process.cmdline()
+                return any(self.marker in argument for argument in command) if command else None
         except (psutil.NoSuchProcess, FileNotFoundError):
             return None
         except psutil.AccessDenied:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.serde import deserialize, serialize
-
-T = TypeVar("T")
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 NAME = "manual__2026-01-02T03-04-05.678901-00-00"
@@ -53,11 +49,5 @@ def fire(deferred: TaskDeferred) -> dict[str, str]:
     async def first() -> Any:
         return await anext(trigger.run())
 
-    payload: dict[str, str] = in_a_loop(first()).payload
+    payload: dict[str, str] = asyncio.run(first()).payload
     return payload
-
-
-def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a thread of its own: a browser test in the same process leaves a running loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()

@@ -10,7 +10,7 @@ from tests.web.server import ApiServer
 from tests.web.story import MARKUP, LivingDriver, Story
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server over a catalog with a history, in which one job keeps running."""
     folder = tmp_path_factory.mktemp("web")
@@ -22,13 +22,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser of this module alone: while Playwright runs, no test can run an event loop in this process."""
     with chromium() as browser:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def logged_in(server: ApiServer, browser: Browser) -> dict[str, object]:
     """The browser state after the login of the user ``operator``."""
     context = browser.new_context()

@@ -46,6 +46,15 @@ def test_what_a_dead_daemon_left_behind_is_found_and_ended(daemon: Daemon) -> No
     wait(lambda: not daemon.members(), "its children to end")
 
 
+def test_children_of_a_daemon_that_is_ending_and_has_no_command_line_any_more_are_found(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(daemon, "sleep 60 & sleep 60; true")
+    wait(lambda: len(daemon.members()) == 3, "its children")
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: [])
+    assert len(daemon.members()) == 3
+
+
 def test_somebody_else_with_the_same_pid_is_left_alone(daemon: Daemon) -> None:
     start(daemon, "sleep 60; true")
     other = Daemon(daemon.pid_file, marker="another program")

@@ -20,7 +20,7 @@ from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
 
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord
 from tests.airflow.rescale_runs import FakeTask
-from tests.airflow.running import in_a_loop, sent
+from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S
 
 SETTINGS = {"max_parallelism": 8, "subtasks_per_worker": 2}
@@ -73,7 +73,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, looks: int) -> list[Any]:
 
     with monkeypatch.context() as patch:
         patch.setattr(DecisionTrigger, "look", counted)
-        return in_a_loop(collect())
+        return asyncio.run(collect())
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
         await events.aclose()  # type: ignore[attr-defined]
         return event.payload
 
-    assert in_a_loop(run())["parallelism"] == 6
+    assert asyncio.run(run())["parallelism"] == 6
 
 
 def test_decisions_come_from_the_events_once_each_and_by_hand_from_the_catalog(catalog: Catalog, policy: str) -> None:

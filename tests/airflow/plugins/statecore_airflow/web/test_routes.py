@@ -210,6 +210,9 @@ def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor)
     assert 7_500 < max(rates) < 9_500 and 0.0 in rates
     # Alternating steps with and without an epoch would make a comb; only the rescale itself has a gap.
     drained = [rate for at_ms, rate in zip(series["at_ms"], rates, strict=True) if at_ms > series["until_ms"] - 780_000]
+    while not drained[-1]:
+        # The story ends where this test process told it, which may be a while ago.
+        drained.pop()
     assert drained.count(0) <= 2 and max(drained[3:-20]) < 1.2 * min(drained[3:-20])
     assert max(backlog) > 5_000_000 and backlog[-1] < 20_000
     assert {2, 4} <= set(series["parallelism"])
