@@ -58,8 +58,10 @@ class Generations(Queries):
             # The request was for a running stream; the next driver starts at the job's parallelism.
             overtaken = "the driver ended before it applied the parallelism, and the next one starts with the job's"
             fail_requests(connection, job, overtaken, now_ms, "rescale")
-            number = 1 if newest is None else newest.generation + 1
-            parallelism = select(tables.jobs.c.parallelism).where(tables.jobs.c.name == job)
+            jobs = tables.jobs.c
+            parallelism = select(jobs.parallelism).where(jobs.name == job)
+            after = select(jobs.start_after_generation).where(jobs.name == job)
+            number = 1 + max(connection.execute(after).scalar_one(), 0 if newest is None else newest.generation)
             connection.execute(
                 insert(generations).values(
                     job=job,

@@ -95,7 +95,8 @@ class Jobs(Queries):
         max_parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
         roll_back: bool = False,
-        claims_savepoint: bool = False,
+        claims_savepoint: str | None = None,
+        start_after: int = 0,
         allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
         """Change the desired state of a job in one transaction; omitted arguments stay unchanged.
@@ -108,7 +109,9 @@ class Jobs(Queries):
             max_parallelism: Number of key groups of the savepoint to start from; only a rewritten one changes it.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
             roll_back: Whether ``start_from`` applies although epochs were committed after it; set together with it.
-            claims_savepoint: Whether the job owns the savepoint from then on; set together with ``start_from``.
+            claims_savepoint: Fingerprint of the savepoint's manifest if the job owns it from then on; set together with
+                ``start_from``.
+            start_after: A number that the next generation must exceed, such as the newest one in the job's store.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
         Raises:
@@ -127,12 +130,21 @@ class Jobs(Queries):
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
                 values["roll_back"] = roll_back and start_from is not None
-                values["claims_savepoint"] = claims_savepoint and start_from is not None
+                values["claims_savepoint"] = None if start_from is None else claims_savepoint
                 generations = tables.generations.c
                 newest = select(func.max(generations.generation)).where(generations.job == job)
-                values["start_after_generation"] = connection.execute(newest).scalar() or 0
+                values["start_after_generation"] = max(connection.execute(newest).scalar() or 0, start_after)
             connection.execute(update(jobs).where(jobs.c.name == job).values(**values))
             return get_job(connection, job)
+
+    def clear_start(self, job: str, start_after_generation: int) -> None:
+        """Clear the savepoint that a job has started from, unless another one has been requested meanwhile."""
+        with self._write_job(job) as connection:
+            connection.execute(
+                update(jobs)
+                .where(jobs.c.name == job, jobs.c.start_after_generation == start_after_generation)
+                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._clock.now_ms())
+            )
 
 
 def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:

@@ -33,7 +33,8 @@ class JobRecord:
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
         start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has applied it.
-        claims_savepoint: Whether the job then owns that savepoint, and drops it when it no longer needs it.
+        claims_savepoint: Fingerprint of that savepoint's manifest if the job owns it: it drops the savepoint when it no
+            longer needs it.
         roll_back: Whether ``start_from`` applies although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
@@ -51,7 +52,7 @@ class JobRecord:
     max_parallelism: int
     start_from: str | None
     start_after_generation: int
-    claims_savepoint: bool
+    claims_savepoint: str | None
     roll_back: bool
     allow_non_restored_state: bool
     updated_ms: int
@@ -325,7 +326,7 @@ class JobBefore:
     max_parallelism: int
     start_from: str | None
     start_after_generation: int
-    claims_savepoint: bool
+    claims_savepoint: str | None
     roll_back: bool
     workers: int | None
     generation: int

@@ -14,7 +14,8 @@ from statecore.cli.output import print_json, utc
 from statecore.errors import ConfigurationError
 from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.manifest import Manifest, fingerprint
+from statecore.snapshot.resume_point import known_generation
 
 
 def start_job(
@@ -59,7 +60,7 @@ def start_job(
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}
         if start_from is not None:
-            wishes = {**_beginning(job, start_from, roll_back, claim), "claims_savepoint": claim}
+            wishes = _beginning(job, start_from, roll_back, claim)
         wanted = opened.set_desired(
             name,
             state="running",
@@ -100,7 +101,9 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) ->
         )
     return {
         "start_from": store.describe(path),
+        "start_after": known_generation(own, asked),
         "roll_back": roll_back,
+        "claims_savepoint": fingerprint(asked) if claim else None,
         "max_parallelism": asked.max_parallelism,
     }
 

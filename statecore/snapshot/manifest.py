@@ -293,6 +293,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return data.replace(_NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
 
 
+def fingerprint(manifest: Manifest) -> str:
+    """Return what tells a manifest from every other, also from a later one at the same path."""
+    return hashlib.sha256(encode_manifest(manifest)).hexdigest()
+
+
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read and validate a manifest; the name is its path, for messages.
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.resume_point import find_resume_point
 from tests.support.waiting import wait
 
 CLUSTER = "local"
@@ -97,9 +98,18 @@ class Supervised:
             result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
             self._catalog.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
-        newest = self._store.newest()
-        assert newest is not None
-        path = self._store.write_savepoint(newest, request.arguments["name"], reason="", now_ms=0)
+        # As a driver that has committed nothing: it pins what it has resumed from.
+        job = self._catalog.job(self._job)
+        point = find_resume_point(
+            self._store,
+            job.name,
+            job.start_from,
+            generation=mine.generation,
+            after_generation=job.start_after_generation,
+            roll_back=job.roll_back,
+        )
+        assert point.manifest is not None
+        path = self._store.write_savepoint(point.manifest, request.arguments["name"], reason="", now_ms=0)
         self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})
         self._catalog.end_generation(self._job, mine.generation, state="stopped")
         self._mine = None

@@ -12,6 +12,7 @@ from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
 from statecore.operations.verification import RESTART_LOOP, failed_drivers
+from statecore.snapshot.resume_point import is_start_pending, known_generation
 
 _GENERATIONS = 20
 
@@ -43,12 +44,17 @@ class Restart(Step):
         self.after = last_ended(catalog.newest_generation(self.change.job))
         job = catalog.job(self.change.job)
         if (job.desired_state, job.start_from) != ("running", start_from):
+            # The savepoint is of the one that the job should start from, while no epoch has followed that.
+            store = self.change.store()
+            is_pending = is_start_pending(store.newest(), job.start_from, job.start_after_generation)
             catalog.set_desired(
                 self.change.job,
                 state="running",
                 parallelism=run.to_parallelism,
                 max_parallelism=self.max_parallelism,
                 start_from=start_from,
+                start_after=known_generation(store),
+                roll_back=job.roll_back and is_pending,
             )
 
     def look(self) -> Finding:

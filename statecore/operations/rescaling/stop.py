@@ -11,6 +11,7 @@ from statecore.operations.rescaling.change import now_ms
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.verification import patience_ms
+from statecore.snapshot.resume_point import find_resume_point
 
 
 @dataclass(kw_only=True)
@@ -92,7 +93,7 @@ class StopWithSavepoint(Step):
                 "expected one; remove the cause and begin a new run",
                 is_retryable=False,
             )
-        return self._pin_newest_epoch(request)
+        return self._pin_resume_point(request)
 
     def _was_stopped(self) -> bool:
         lease = self.change.catalog.lease(self.change.job)
@@ -122,8 +123,10 @@ class StopWithSavepoint(Step):
         self.request_id = request.id
         return request
 
-    def _pin_newest_epoch(self, request: RequestRecord) -> str:
-        """Make a savepoint of the newest epoch; a claimed generation keeps the supervisor and late drivers away.
+    def _pin_resume_point(self, request: RequestRecord) -> str:
+        """Make a savepoint of what the next driver would resume from: the newest epoch, or a requested savepoint.
+
+        A claimed generation keeps the supervisor and late drivers away.
 
         Raises:
             GenerationClaimedError: A driver came first; look again.
@@ -133,14 +136,27 @@ class StopWithSavepoint(Step):
         change = self.change
         claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
         try:
-            store = change.store()
-            manifest = store.newest()
+            store, job = change.store(), change.catalog.job(change.job)
+            point = find_resume_point(
+                store,
+                job.name,
+                job.start_from,
+                generation=claimed.generation,
+                after_generation=job.start_after_generation,
+                roll_back=job.roll_back,
+            )
+            manifest = point.manifest
+            if point.foreign is not None:
+                raise MissingFileError(
+                    f"found no epoch of job {change.job!r} since it should start from {job.start_from}, outside its "
+                    "store; expected one for a savepoint; start the job and let it commit an epoch first"
+                )
             if manifest is None:
                 raise MissingFileError(
                     f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
                     "expected one of them for a savepoint; start the job and let it commit an epoch first"
                 )
-            change.log.info("No live driver; pinning the newest epoch %s", manifest.epoch)
+            change.log.info("No live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
             path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
             change.record_savepoint(store, manifest, path, self.reason)
             # Answer the request here: otherwise the next driver would find it and stop.

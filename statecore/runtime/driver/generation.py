@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
-from statecore.errors import CommitError, StatecoreError
+from statecore.errors import CatalogError, CommitError, StatecoreError
 from statecore.runtime.driver.control import Control
 from statecore.runtime.driver.failures import record_failure, told
 from statecore.runtime.driver.heartbeats import heartbeats
@@ -43,7 +43,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
             tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory,
             ExitStack() as stack,
         ):
-            resumed = resume(catalog, catalog.job(job_name), Path(directory), stack)
+            resumed = resume(catalog, catalog.job(job_name), generation, Path(directory), stack)
             spark = job_session(job_name)
             _publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack)
@@ -75,7 +75,9 @@ def _claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
                 f"found generation {newest.generation if newest else None} as the newest of job {job!r}; "
                 f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"
             )
-        CheckpointStore.at(catalog.job(job).store).claim_generation(generation)
+        store = CheckpointStore.at(catalog.job(job).store)
+        _catch_up(catalog, newest, store)
+        store.claim_generation(generation)
     except CommitError:
         raise
     except StatecoreError as error:
@@ -84,10 +86,32 @@ def _claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     return newest
 
 
+def _catch_up(catalog: Catalog, claimed: GenerationRecord, store: CheckpointStore) -> None:
+    """Fail if the store knows later generations than a catalog that was restored from a backup; the next one is later.
+
+    Raises:
+        CatalogError: The store knows a later generation.
+
+    """
+    known, job = store.newest_generation() or 0, claimed.job
+    if known > claimed.generation:
+        error = CatalogError(
+            f"found generation {known} in {store.files.url}; expected none after {claimed.generation}, the newest that "
+            f"the catalog knows of job {job!r}; it is older than the store, and counts from {known} on now; if another "
+            "catalog runs this job, remove it from one of them"
+        )
+        record_failure(catalog, job, claimed.generation, error)
+        catalog.import_generation(job, known, parallelism=claimed.parallelism, lineage=None, epoch=None)
+        raise error
+
+
 def _publish_newest(resumed: Resumed, spark: SparkSession) -> None:
-    """Publish the newest epoch, in case its driver died between commit and publication."""
-    newest = resumed.store.newest()
-    if newest is not None:
+    """Publish the newest epoch, in case its driver died between commit and publication.
+
+    An epoch that a roll-back leaves behind stays unpublished; its sink may refuse it.
+    """
+    newest, start = resumed.store.newest(), resumed.point.manifest
+    if newest is not None and start is not None and (newest.lineage, newest.epoch) == (start.lineage, start.epoch):
         publish(resumed.plan.sinks, newest, resumed.store, spark)
 
 

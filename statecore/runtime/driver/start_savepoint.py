@@ -1,54 +1,62 @@
-"""The savepoint that a driver resumes from: kept until the first commit, then dropped if the job owns it."""
+"""The savepoint that a job should start from: claimed until an epoch follows it, and then forgotten."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
-from statecore.catalog import JobRecord
-from statecore.errors import ConfigurationError, MissingFileError, SavepointInUseError
-from statecore.runtime.epoch.runner import ResumePoint
+from statecore.catalog import Catalog, JobRecord
+from statecore.errors import MissingFileError, StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
+from statecore.snapshot.manifest import fingerprint
+from statecore.snapshot.resume_point import ResumePoint
 from statecore.snapshot.savepoints import drop_savepoint
 
 log = logging.getLogger(__name__)
 
 
 def keep_until_first_commit(
-    stack: ExitStack, store: CheckpointStore, resume: ResumePoint, job: JobRecord
+    stack: ExitStack, catalog: Catalog, store: CheckpointStore, resume: ResumePoint, job: JobRecord
 ) -> Callable[[], None]:
     """Claim the savepoint that the driver resumes from; return a function to call after the first commit."""
-    manifest = resume.manifest
-    if manifest is None or resume.path is None or (resume.foreign is None and manifest.savepoint is None):
-        # The job's own clean-up keeps its newest epoch.
+    if job.start_from is None:
         return lambda: None
-    source, path = resume.foreign or store, resume.path
     claim = stack.enter_context(ExitStack())
-    claim.enter_context(claimed(source.files, path, f"job {job.name}, which starts from it", name=f"start-{job.name}"))
+    if resume.path is not None and resume.manifest is not None and resume.manifest.savepoint is not None:
+        source, holder = resume.foreign or store, f"job {job.name}, which starts from it"
+        claim.enter_context(claimed(source.files, resume.path, holder, name=f"start-{job.name}"))
 
     def release() -> None:
         claim.close()
-        if job.claims_savepoint and manifest.savepoint is not None:
-            _drop(source, path)
+        forget_start(catalog, store, job)
 
-    return release
-
-
-def drop_left_over(store: CheckpointStore, resume: ResumePoint, job: JobRecord) -> None:
-    """Drop the savepoint of an earlier driver that died between its first commit and the drop."""
-    committed = resume.manifest is not None and resume.manifest.generation > job.start_after_generation
-    if job.claims_savepoint and job.start_from is not None and committed:
-        with suppress(MissingFileError, ConfigurationError):
-            _drop(store, job.start_from)
+    # Not while an epoch holds its boundary: a savepoint may consist of many files.
+    return lambda: threading.Thread(target=release, name="statecore-start-savepoint", daemon=True).start()
 
 
-def _drop(store: CheckpointStore, path: str) -> None:
+def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> None:
+    """Drop the savepoint that a job has started from, if the job owns it, and clear the request in the catalog.
+
+    Repeatable: the next driver does it if this one dies before.
+    """
     try:
-        freed = drop_savepoint(store, path)
-    except SavepointInUseError as error:
-        # The next driver retries; the stream need not wait for that.
-        log.warning("the claimed savepoint is kept for now: %s", error)
-    else:
-        log.info("dropped the claimed savepoint %s, %d bytes", path, freed)
+        if job.start_from is not None and job.claims_savepoint is not None:
+            _drop(store, job.start_from, job.claims_savepoint)
+        catalog.clear_start(job.name, job.start_after_generation)
+    except StatecoreError as error:
+        log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
+
+
+def _drop(store: CheckpointStore, path: str, claims: str) -> None:
+    try:
+        found = store.open(path)
+        if fingerprint(found.manifest) != claims:
+            log.info("kept %s: it is not the savepoint that the job has started from", path)
+            return
+        freed = drop_savepoint(found.store, found.path)
+    except MissingFileError:
+        return
+    log.info("dropped the claimed savepoint %s, %d bytes", path, freed)

@@ -51,6 +51,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged
 from statecore.snapshot.manifest import WRITER, Artifact, Manifest
 from statecore.snapshot.rescale import rescale_by_reference
+from statecore.snapshot.resume_point import ResumePoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,24 +87,6 @@ class Recorder(Protocol):
 
     def committed(self, report: EpochReport) -> None:
         """Record a committed and published epoch; never raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumePoint:
-    """The point that a driver resumes from.
-
-    Attributes:
-        lineage: Lineage of the following epochs.
-        manifest: State and source positions to start from; None for a job's first epoch.
-        path: Path of that manifest in its store.
-        foreign: The store of that manifest and its files; None for the job's own.
-
-    """
-
-    lineage: int
-    manifest: Manifest | None
-    path: str | None
-    foreign: CheckpointStore | None = None
 
 
 class EpochRunner:

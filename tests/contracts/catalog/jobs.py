@@ -89,15 +89,34 @@ def test_a_savepoint_to_start_from_brings_its_wishes_and_the_newest_generation(c
     for number in (1, 2):
         assert catalog.claim_generation(job, log_path="/l").generation == number
         catalog.end_generation(job, number, state="stopped")
-    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint=True, max_parallelism=256)
-    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, True)
+    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint="c0ffee", max_parallelism=256)
+    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, "c0ffee")
     assert (record.start_after_generation, record.max_parallelism, record.parallelism) == (2, 256, 2)
     # Until the next one is given, all of it stays.
     assert catalog.set_desired(job, state="running", parallelism=3).start_after_generation == 2
     again = catalog.set_desired(job, start_from="/sp")
-    assert (again.roll_back, again.claims_savepoint, again.max_parallelism) == (False, False, 256)
-    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint=True)
-    assert (none.start_from, none.roll_back, none.claims_savepoint) == (None, False, False)
+    assert (again.roll_back, again.claims_savepoint, again.max_parallelism) == (False, None, 256)
+    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint="c0ffee")
+    assert (none.start_from, none.roll_back, none.claims_savepoint) == (None, False, None)
+
+
+def test_a_start_that_was_taken_up_is_cleared_but_not_a_later_one(catalog: Catalog, job: str) -> None:
+    first = catalog.set_desired(job, start_from="/first", roll_back=True, claims_savepoint="c0ffee")
+    catalog.claim_generation(job, log_path="/l")
+    catalog.end_generation(job, 1, state="stopped")
+    later = catalog.set_desired(job, start_from="/later", roll_back=True)
+    catalog.clear_start(job, first.start_after_generation)
+    assert catalog.job(job) == later
+    catalog.clear_start(job, later.start_after_generation)
+    cleared = catalog.job(job)
+    assert (cleared.start_from, cleared.roll_back, cleared.claims_savepoint) == (None, False, None)
+
+
+def test_generations_go_on_after_those_that_the_store_knows(catalog: Catalog, job: str) -> None:
+    assert catalog.set_desired(job, start_from="/sp", start_after=40).start_after_generation == 40
+    assert catalog.claim_generation(job, log_path="/l").generation == 41
+    catalog.end_generation(job, 41, state="stopped")
+    assert catalog.set_desired(job, start_from="/sp", start_after=7).start_after_generation == 41
 
 
 @pytest.mark.parametrize("wanted", [{"parallelism": 0}, {"max_parallelism": 0}, {"max_parallelism": 1}])

@@ -9,12 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from statecore.catalog import Catalog
 from statecore.cli import steps
 from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.resume_point import find_resume_point
 from tests.support.shell import assert_refused, committed, register, run
 from tests.support.supervised import CLUSTER, Supervised
 from tests.support.waiting import wait
@@ -76,6 +78,29 @@ def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
     assert recorded.savepoint is not None and recorded.rescaled is not None
     assert store.manifest(recorded.savepoint).parallelism == 2 and store.manifest(recorded.rescaled).parallelism == 4
     assert catalog.lease(sized) is None
+
+
+def test_a_rescale_keeps_a_roll_back_that_no_epoch_has_followed(
+    url: str, catalog: Catalog, sized: str, store: CheckpointStore
+) -> None:
+    newest = store.newest()
+    assert newest is not None
+    old = store.write_savepoint(msgspec.structs.replace(newest, epoch=5), "old", reason="", now_ms=0)
+    assert run("start", sized, "--from", store.describe(old), "--roll-back").returncode == 0
+    with Supervised(url, sized, store):
+        done = run("rescale", sized, "--parallelism", 4, "--method", "by_reference")
+    assert done.returncode == 0, done
+    job = catalog.job(sized)
+    point = find_resume_point(
+        store,
+        sized,
+        job.start_from,
+        generation=9,
+        after_generation=job.start_after_generation,
+        roll_back=job.roll_back,
+    )
+    assert point.manifest is not None
+    assert (point.manifest.epoch, point.manifest.parallelism, point.lineage) == (5, 4, 9)
 
 
 def test_rewrite_has_spark_lay_the_state_out_anew_in_between(

@@ -9,6 +9,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import fingerprint
 from tests.support.handmade import manifest
 from tests.support.shell import assert_refused, committed, register, run, running
 
@@ -29,7 +30,7 @@ class TestStart:
             wanted = catalog.job(job)
             assert (wanted.start_from, wanted.desired_state) == (f"{savepoint}/manifest.json", "running")
             assert (wanted.parallelism, wanted.max_parallelism) == (3, 16)
-            assert (wanted.roll_back, wanted.claims_savepoint) == (False, False)
+            assert (wanted.roll_back, wanted.claims_savepoint) == (False, None)
             catalog.set_desired(job, state="stopped", start_from=None)
 
     def test_one_with_another_max_parallelism_changes_the_jobs(
@@ -39,7 +40,7 @@ class TestStart:
         path = elsewhere.write_savepoint(manifest(max_parallelism=64), "wide", reason="", now_ms=0)
         assert run("start", job, "--from", elsewhere.describe(path), "--claim").returncode == 0
         wanted = catalog.job(job)
-        assert (wanted.max_parallelism, wanted.claims_savepoint) == (64, True)
+        assert (wanted.max_parallelism, wanted.claims_savepoint) == (64, fingerprint(elsewhere.manifest(path)))
 
     def test_one_that_was_overtaken_needs_roll_back(
         self, catalog: Catalog, job: str, savepoint: Path, store: CheckpointStore

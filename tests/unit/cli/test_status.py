@@ -223,7 +223,7 @@ BEFORE = JobBefore(
     16,
     None,
     0,
-    False,
+    None,
     False,
     workers=None,
     generation=1,

@@ -9,6 +9,7 @@ import pytest
 
 from statecore.catalog import Catalog, Liveness, RequestRecord
 from statecore.snapshot.checkpoints import CheckpointStore
+from tests.support.handmade import manifest
 from tests.support.shell import assert_refused, committed, run, running
 from tests.support.waiting import wait
 
@@ -75,6 +76,28 @@ class TestStop:
             catalog.set_desired(job, state="running")
             assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
             assert not catalog.heartbeat(job, 1)
+
+    def test_while_a_roll_back_is_pending_the_savepoint_is_of_what_the_job_should_start_from(
+        self, catalog: Catalog, job: str, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        old = store.write_savepoint(committed(store, epoch=5), "old", reason="", now_ms=0)
+        committed(store, epoch=7)
+        assert run("start", job, "--from", store.describe(old), "--roll-back").returncode == 0
+        done = run("stop", job)
+        assert done.returncode == 0
+        assert store.open(done.stdout.strip()).manifest.epoch == 5
+        wanted = catalog.job(job)
+        assert (wanted.start_from, wanted.roll_back) == (store.describe(old), True)
+
+    def test_while_a_start_from_elsewhere_is_pending_there_is_nothing_to_make_a_savepoint_of(
+        self, catalog: Catalog, job: str, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        elsewhere = CheckpointStore.at(str(tmp_path / "elsewhere"))
+        path = elsewhere.write_savepoint(manifest(epoch=5), "old", reason="", now_ms=0)
+        committed(store, epoch=7)
+        assert run("start", job, "--from", elsewhere.describe(path), "--roll-back").returncode == 0
+        assert_refused(run("stop", job), "found no epoch of job 'orders' since it should start from", "start the job")
+        assert (catalog.job(job).start_from, catalog.job(job).roll_back) == (elsewhere.describe(path), True)
 
     def test_when_it_is_interrupted_no_generation_stays_that_keeps_drivers_away(
         self, catalog: Catalog, job: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,6 @@ from statecore.errors import (
     UnsupportedTypeError,
 )
 from statecore.runtime import Job, ParquetSink
-from statecore.runtime.driver.resume import find_resume_point
 from statecore.runtime.epoch.progress import (
     QuerySources,
     batch_timestamp_ms,
@@ -26,10 +25,10 @@ from statecore.runtime.epoch.progress import (
     lay_down_progress,
     source_positions,
 )
-from statecore.runtime.epoch.runner import ResumePoint
 from statecore.runtime.job import load_job
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import SourcePositions, encode_manifest
+from statecore.snapshot.resume_point import ResumePoint, find_resume_point
 from tests.support.handmade import manifest
 
 
@@ -44,7 +43,14 @@ class TestResumePoint:
     def resume(
         self, store: CheckpointStore, start_from: str | None, *, roll_back: bool = False, after_generation: int = 1
     ) -> tuple[int, int | None, str | None]:
-        point = find_resume_point(store, "orders", start_from, roll_back=roll_back, after_generation=after_generation)
+        point = find_resume_point(
+            store,
+            "orders",
+            start_from,
+            generation=after_generation + 1,
+            roll_back=roll_back,
+            after_generation=after_generation,
+        )
         assert isinstance(point, ResumePoint)
         return point.lineage, None if point.manifest is None else point.manifest.epoch, point.path
 
@@ -86,6 +92,13 @@ class TestResumePoint:
         path = self.savepoint(store, 1, 6)
         assert self.resume(store, path, roll_back=True) == (4, 6, path)
         assert self.resume(store, path) == (3, 7, CheckpointStore.manifest_path(3, 7))
+
+    def test_drivers_of_two_generations_never_open_the_same_lineage(self, store: CheckpointStore) -> None:
+        for epoch in range(5, 9):
+            store.commit(manifest(epoch=epoch))
+        older, old = self.savepoint(store, 1, 5), self.savepoint(store, 1, 6)
+        frozen = self.resume(store, older, roll_back=True, after_generation=4)
+        assert (frozen, self.resume(store, old, roll_back=True, after_generation=5)) == ((5, 5, older), (6, 6, old))
 
     @pytest.mark.parametrize("lineage", [1, 2])
     def test_a_wish_is_honoured_once_then_the_newest_epoch_counts(self, store: CheckpointStore, lineage: int) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import CommitConflictError, MissingFileError
+from statecore.errors import CatalogError, CommitConflictError, MissingFileError, SinkError
+from statecore.runtime import ParquetSink
 from statecore.runtime.driver.generation import run_generation
 from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.sinks.base import StagedEpoch
 from statecore.snapshot.manifest import encode_manifest
 from tests.support.bench import JOB, Bench
 from tests.support.waiting import wait
@@ -81,12 +83,47 @@ def test_a_second_driver_of_the_same_generation_is_refused_and_the_first_runs_on
     bench.feed()
     with bench.running(2) as generation:
         bench.wait_done()
-        with pytest.raises(CommitConflictError, match=r"found generation 1 in .* already"):
+        with pytest.raises(CommitConflictError, match=r"found generation 1 already in"):
             run_generation(bench.catalog, JOB, generation.generation)
         assert bench.generation().state == "running"
         bench.feed()
         bench.wait_done()
     assert bench.newest().generation == generation.generation
+    bench.assert_exact(spark)
+
+
+def test_a_catalog_older_than_the_store_counts_on_from_the_stores_generations(bench: Bench) -> None:
+    bench.checkpoints.claim_generation(40)
+    bench.catalog.set_desired(JOB, state="running")
+    claimed = bench.catalog.claim_generation(JOB, log_path="")
+    with pytest.raises(CatalogError, match=r"found generation 40 in .*; expected none after 1"):
+        run_generation(bench.catalog, JOB, claimed.generation)
+    assert bench.catalog.claim_generation(JOB, log_path="").generation == 41
+
+
+def test_a_roll_back_leaves_an_epoch_behind_that_its_sink_refuses(
+    spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        savepoint = bench.stop("old")
+    refused = bench.newest().epoch + 1
+    publish = ParquetSink.publish
+
+    def refusing(sink: ParquetSink, staged: StagedEpoch) -> None:
+        if staged.epoch == refused and staged.lineage == 1:
+            raise SinkError("found rows that the table does not take; expected others; roll back")
+        publish(sink, staged)
+
+    monkeypatch.setattr(ParquetSink, "publish", refusing)
+    with bench.running(2):
+        bench.feed()
+        bench.wait_failed()
+    assert bench.newest().epoch == refused
+    with bench.running(2, start_from=savepoint, roll_back=True) as third:
+        wait(lambda: bench.newest().lineage == third.generation, "an epoch after the roll-back")
+        bench.wait_done()
     bench.assert_exact(spark)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from statecore.runtime import rewrite_savepoint
 from tests.support.bench import JOB, Bench
+from tests.support.waiting import wait
 
 
 def test_state_and_outputs_survive_3_to_5_to_1_subtasks(spark: Any, bench: Bench) -> None:
@@ -75,14 +76,16 @@ def test_a_roll_back_to_an_older_savepoint_opens_a_new_lineage_once(spark: Any, 
     with bench.running(2):
         bench.feed()
         bench.wait_done()
-    with bench.running(2, start_from=savepoint, roll_back=True):
+    with bench.running(2, start_from=savepoint, roll_back=True) as third:
         bench.feed()
         bench.wait_done()
-    assert (bench.newest().lineage, bench.newest().epoch) == (2, 2)
+        wait(lambda: bench.catalog.job(JOB).start_from is None, "the start to be forgotten")
+    # A lineage has the number of the generation that opened it.
+    assert (bench.newest().lineage, bench.newest().epoch) == (third.generation, 2)
     with bench.running(2):
         bench.feed()
         bench.wait_done()
-    assert (bench.newest().lineage, bench.newest().epoch) == (2, 3)
+    assert (bench.newest().lineage, bench.newest().epoch) == (third.generation, 3)
 
 
 def test_a_rescale_whose_savepoint_was_overtaken_goes_on_from_the_newest_epoch(spark: Any, bench: Bench) -> None:

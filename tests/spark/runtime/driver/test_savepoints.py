@@ -14,12 +14,13 @@ import pytest
 from statecore import ListStateDescriptor, ValueStateDescriptor
 from statecore.errors import ConfigurationError, ManifestError, StorageError
 from statecore.runtime import read_savepoint, write_savepoint
-from statecore.runtime.driver import savepoints
+from statecore.runtime.driver import savepoints, start_savepoint
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.offline.copies import copy_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.manifest import fingerprint
 from statecore.snapshot.verify import verify
-from tests.support.bench import ARTIFACT, Bench
+from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.handmade import manifest
 from tests.support.waiting import wait
 
@@ -117,7 +118,9 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
     assert bench.catalog.get_request(request.id).state == "pending"
 
 
-def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more(spark: Any, bench: Bench, tmp_path: Path) -> None:
+def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more_and_a_later_one_in_its_place_stays(
+    spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.feed()
     with bench.running(2):
         bench.wait_done()
@@ -129,14 +132,23 @@ def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more(spark: Any, benc
     def gone() -> bool:
         return not any(file.is_file() for file in Path(copied).rglob("*"))
 
-    with bench.running(2, start_from=copied, claims_savepoint=True):
-        bench.feed()
-        bench.wait_done()
-        wait(gone, "the claimed savepoint to go")
-    # As a driver leaves it that dies between its first commit and the drop.
-    copy_savepoint(spark, source, copied)
+    with monkeypatch.context() as patch:
+        # As a driver leaves it that dies between its first commit and the drop.
+        patch.setattr(start_savepoint, "forget_start", lambda *_: None)
+        claims = fingerprint(open_savepoint(copied).manifest)
+        with bench.running(2, start_from=copied, claims_savepoint=claims):
+            bench.feed()
+            bench.wait_done()
+    assert not gone()
     with bench.running(2):
         wait(gone, "the claimed savepoint to go")
+        wait(lambda: bench.catalog.job(JOB).start_from is None, "the start to be forgotten")
+    # Nobody has claimed this one.
+    copy_savepoint(spark, source, copied)
+    with bench.running(2):
+        bench.feed()
+        bench.wait_done()
+    assert not gone()
     bench.assert_exact(spark)
 
 

@@ -10,9 +10,10 @@ import pytest
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.runtime import Job
 from statecore.runtime.driver.lifecycle import Lifecycle
-from statecore.runtime.epoch.runner import EpochRunner, ResumePoint
+from statecore.runtime.epoch.runner import EpochRunner
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.resume_point import ResumePoint
 from tests.support.handmade import written
 
 
