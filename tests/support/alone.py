@@ -47,9 +47,12 @@ def assert_as_alone(spark: Any, bench: Bench, manifests: Sequence[Manifest] | No
     path = bench.store / bench.checkpoints.manifest_path(1, manifests[-1].epoch)
     sums = {row.k: row.value for row in read_savepoint(spark, path, "totals", "sum").collect()}
     assert sums == {key[0]: value for key, value in physical(expected, "sum").items()}
-    rules = read_savepoint(spark, path, "totals", "rules").collect()
     newest = manifests[-1]
-    assert [row.value for row in rules] == [{"epoch": newest.epoch}] * newest.parallelism
+    found = {state: read_savepoint(spark, path, "totals", state).collect() for state in ("sevens", "epochs", "rules")}
+    assert Counter(row.value for row in found["sevens"]) == Counter(n for _, n in bench.fed if n % 7 == 0)
+    epochs = sorted((row.value, row.subtask) for row in found["epochs"])
+    assert epochs == [(epoch, epoch % newest.parallelism) for epoch in range(newest.epoch + 1)]
+    assert [row.value for row in found["rules"]] == [{"epoch": newest.epoch}] * newest.parallelism
 
 
 def history(bench: Bench) -> list[Manifest]:

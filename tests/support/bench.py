@@ -92,7 +92,7 @@ class Bench:
     def running(
         self, parallelism: int | None = None, *, start_from: str | None = None, **wishes: Any
     ) -> Iterator[GenerationRecord]:
-        """Run a driver in this process; stopped without a savepoint when the block ends."""
+        """Run a driver in this process; stopped with a savepoint when the block ends."""
         if start_from is not None:
             self.catalog.set_desired(JOB, start_from=start_from, **wishes)
         self.catalog.set_desired(JOB, state="running", parallelism=parallelism)

@@ -28,6 +28,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import run_step
 from tests.airflow.scripted_driver import ScriptedDriver
 from tests.support.shell import run as run_shell
+from tests.support.waiting import wait
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -65,6 +66,7 @@ class Scenario:
         method: The recorded method.
         steps: The recorded steps, ``verify`` left out.
         size: Parallelism and workers in the end.
+        max_parallelism: The job's in the end.
         error: Part of the error.
         timeout_s: How long each step may wait.
 
@@ -76,12 +78,14 @@ class Scenario:
     method: str = "live"
     steps: tuple[str, ...] = ("lease", "resize_cluster", "rescale_state")
     size: tuple[int, int] = (4, 2)
+    max_parallelism: int = 16
     error: str = ""
     timeout_s: float = 60
 
 
 def no_driver(world: World) -> None:
-    """The driver dies, and the supervisor can start the next one at the new parallelism alone."""
+    """The driver dies after an epoch, and the supervisor can start the next one at the new parallelism alone."""
+    wait(lambda: world.catalog.epochs(world.job), "an epoch")
     world.driver.fail_at = {2: "no such column"}
     world.catalog.end_generation(world.job, 1, state="failed", error="killed")
 
@@ -136,7 +140,11 @@ SCENARIOS: dict[str, Scenario] = {
         size=(1, 1),
     ),
     "a rewrite changes max parallelism": Scenario(
-        rewrites, request={"method": "rewrite", "max_parallelism": 32}, method="rewrite", steps=tuple(STOPPED)
+        rewrites,
+        request={"method": "rewrite", "max_parallelism": 32},
+        method="rewrite",
+        steps=tuple(STOPPED),
+        max_parallelism=32,
     ),
     "a driver that fails once is retried": Scenario(
         lambda world: setattr(world.driver, "fail_once_at", {4: "no port"}),
@@ -211,11 +219,18 @@ def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) ->
 
 
 def through_the_shell(world: World, scenario: Scenario, params: dict[str, Any]) -> str:
-    """Run the command; return what it prints on stderr."""
+    """Run the command, which exits with 0 only for a rescale that is done; return what it prints on stderr."""
     options = [(f"--{name.replace('_', '-')}", value) for name, value in params.items() if value is not None]
     arguments = [each for option in options for each in option]
     done = run_shell("rescale", world.job, *map(str, arguments), "--timeout", str(scenario.timeout_s))
+    assert done.returncode == (0 if scenario.state == "done" else 1), done
     return done.stderr
+
+
+def runs_at(catalog: Catalog, job: str, parallelism: int) -> bool:
+    newest = catalog.newest_generation(job)
+    assert newest is not None
+    return (newest.state, newest.parallelism) == ("running", parallelism) and catalog.is_alive(newest)
 
 
 @pytest.mark.parametrize("adapter", [through_airflow, through_the_shell], ids=["airflow", "shell"])
@@ -245,6 +260,14 @@ def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
         assert run.method == scenario.method
         assert [step for step in run.steps if step != "verify"] == list(scenario.steps)
         assert scenario.error in str(run.error or "")
+        if run.savepoint is not None:
+            # The driver that was stopped, or had died, committed no epoch after it.
+            after = store.find(1, store.manifest(run.savepoint).epoch + 1)
+            assert after is None or after.generation > 1
     found = catalog.job(job)
     assert (found.parallelism, catalog.cluster("local").desired_workers) == scenario.size
+    assert found.max_parallelism == scenario.max_parallelism
+    if scenario.state is not None:
+        assert found.desired_state == "running"
+        wait(lambda: runs_at(catalog, job, found.parallelism), "a live driver at the job's parallelism")
     assert catalog.lease(job) == held

@@ -46,6 +46,7 @@ BY_DIGIT = MapStateDescriptor("by_digit", "int", "array<bigint>")
 RECENT = MapStateDescriptor("recent", "string", "double", TTL)
 SUM = ReducingStateDescriptor("sum", "bigint", reduce=lambda a, b: a + b)
 SPREAD = AggregatingStateDescriptor("spread", "struct<low:bigint,high:bigint>", aggregate=Spread(), ttl=TTL)
+SEVENS = ListStateDescriptor("sevens", "bigint")
 EPOCHS = ListStateDescriptor("epochs", "bigint")
 RULES = MapStateDescriptor("rules", "string", "bigint")
 KEYED = (LAST, EVERY, BY_DIGIT, RECENT, SUM, SPREAD)
@@ -55,11 +56,12 @@ class Everything(KeyedProcessFunction, CheckpointedFunction):
     """Writes every state, and yields what it read of them."""
 
     def initialize_state(self, context):
+        self.sevens = context.operator_state_store.get_list_state(SEVENS)
         self.epochs = context.operator_state_store.get_union_list_state(EPOCHS)
         self.rules = context.operator_state_store.get_broadcast_state(RULES)
 
     def open(self, ctx):
-        self.subtask = ctx.subtask
+        self.subtask, self.parallelism = ctx.subtask, ctx.parallelism
         self.last = ctx.get_state(LAST)
         self.every = ctx.get_list_state(EVERY)
         self.by_digit = ctx.get_map_state(BY_DIGIT)
@@ -80,6 +82,8 @@ class Everything(KeyedProcessFunction, CheckpointedFunction):
         self.recent.put(str(n % 4), n / 3)
         self.sum.add(n)
         self.spread.add(n)
+        if n % 7 == 0:
+            self.sevens.add(n)
         ctx.timer_service().register_event_time_timer(ctx.timestamp() + 20_000)
         ctx.timer_service().register_processing_time_timer(ctx.current_processing_time() + 1)
         if n % 3 == 0:
@@ -93,7 +97,9 @@ class Everything(KeyedProcessFunction, CheckpointedFunction):
         yield str(ctx.time_domain()), k, timestamp_ms if ctx.time_domain() == "event_time" else 0, self.sum.get()
 
     def snapshot_state(self, context):
-        self.epochs.update([context.epoch] if self.subtask == 0 else [])
+        # Each subtask keeps its share of all epochs. After a rescale the shares are others, so it needs them all.
+        epochs = [*self.epochs.get(), context.epoch]
+        self.epochs.update(epoch for epoch in epochs if epoch % self.parallelism == self.subtask)
         self.rules.put("epoch", context.epoch)
 
 

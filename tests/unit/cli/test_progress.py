@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from statecore.catalog import Catalog
 from statecore.cli import copying
 from statecore.cli.output import Report
+from statecore.errors import StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
 from tests.support.shell import committed, run
@@ -62,6 +64,15 @@ def test_a_copy_is_watched_where_it_arrives(
     assert {total for _, total in reports} == {sum(ref.size for ref in files)}
 
 
-def test_a_copy_to_where_this_machine_cannot_look_goes_on_unseen(store: CheckpointStore, savepoint: Path) -> None:
-    with copying.watched(store, "savepoints/nowhere/manifest.json", "/proc/no/such/folder"):
-        pass
+def test_a_copy_to_where_this_machine_cannot_look_goes_on_unseen(
+    store: CheckpointStore, savepoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Mock(side_effect=StorageError("found no way to the bucket; expected to list it; copy from another host"))
+    report = Mock()
+    monkeypatch.setattr(copying, "progress", lambda _doing: nullcontext(report))
+    monkeypatch.setattr(copying, "open_store", refused)
+    monkeypatch.setattr(copying, "_POLL_S", 0.01)
+    with copying.watched(store, "savepoints/before-outage/manifest.json", "s3://elsewhere/copy"):
+        # The first refusal has not ended the thread that looks.
+        wait(lambda: refused.call_count > 1, "a second look")
+    report.assert_not_called()

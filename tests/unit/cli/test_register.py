@@ -110,9 +110,15 @@ class TestJob:
         assert self.register(tmp_path, *more).returncode == 2
         assert "orders" not in run("jobs", "--catalog", f"sqlite:///{tmp_path}/catalog.db").stdout
 
-    @pytest.mark.parametrize("url", ["sqlite:////proc/no/catalog.db", "catalog.db"])
-    def test_a_catalog_that_cannot_be_is_refused(self, url: str) -> None:
-        assert_refused(run("jobs", "--catalog", url), "expected")
+    @pytest.mark.parametrize(
+        ("url", "found"),
+        [
+            ("sqlite:////proc/no/catalog.db", "No such file or directory: '/proc/no'"),
+            ("catalog.db", "catalog URL 'catalog.db' is not a database URL"),
+        ],
+    )
+    def test_a_catalog_that_cannot_be_is_refused(self, url: str, found: str) -> None:
+        assert_refused(run("jobs", "--catalog", url), found)
 
 
 class TestCheck:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,7 +19,7 @@ from statecore.cli import steps
 from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
-from tests.support.shell import assert_refused, committed, register, run
+from tests.support.shell import Done, assert_refused, committed, register, run
 from tests.support.supervised import CLUSTER, Supervised
 from tests.support.waiting import wait
 
@@ -228,16 +230,13 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     first.start()
     lease = wait(lambda: catalog.lease(sized), "the lease")
     assert lease is not None
-    # In this process as from anywhere else.
-    with pytest.raises(Exception, match=lease.owner):
-        catalog.acquire_lease(sized, "scheduled__2026-01-01", 1_000)
+    command = [sys.executable, "-m", "statecore", "rescale", sized, "--parallelism", "3", "--timeout", "1"]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
     running_job.deaf = False
     first.join()
+    assert_refused(Done(second.returncode, second.stdout, second.stderr), lease.owner)
     (recorded,) = catalog.rescale_runs(sized)
-    assert (recorded.run_id, recorded.state) == (lease.owner, "done")
-    catalog.acquire_lease(sized, "scheduled__2026-01-01", 60_000)
-    assert_refused_last(run("rescale", sized, "--parallelism", 2), "scheduled__2026-01-01")
-    assert len(catalog.rescale_runs(sized)) == 1
+    assert (recorded.run_id, recorded.state, recorded.to_parallelism) == (lease.owner, "done", 4)
 
 
 def test_a_job_that_does_not_run_is_started_at_its_parallelism(catalog: Catalog, job: str) -> None:

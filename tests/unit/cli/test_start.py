@@ -93,8 +93,11 @@ class TestStart:
         register(catalog, store, cluster="local")
         assert run("start", "orders", "--parallelism", "4", "--workers", "2").returncode == 0
         assert (catalog.job("orders").parallelism, catalog.cluster("local").desired_workers) == (4, 2)
-        # It runs, or its drivers fail one after the other: the next finds more workers all the same.
+        failed = catalog.claim_generation("orders", log_path="")
+        catalog.end_generation("orders", failed.generation, state="failed", error="no executor joined")
+        # The supervisor goes on to start drivers; the next one finds more workers.
         assert run("start", "orders", "--workers", "3").returncode == 0
+        assert catalog.job("orders").desired_state == "running"
         assert catalog.cluster("local").desired_workers == 3
 
     def test_workers_of_a_job_whose_cluster_is_not_ours_are_refused(self, catalog: Catalog, job: str) -> None:

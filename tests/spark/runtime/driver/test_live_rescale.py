@@ -179,9 +179,10 @@ def test_it_is_asked_for_from_a_shell(spark: Any, bench: Bench) -> None:
 def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> None:
     with bench.running(2):
         for parallelism in (2, 3, 2):
-            ask(bench, parallelism)
+            assert ask(bench, parallelism).error is None
             bench.feed()
             bench.wait_done()
-    epochs = sorted(epoch.epoch for epoch in bench.catalog.epochs(JOB, limit=50))
-    assert all(after == before + 1 for before, after in pairwise(epochs))
+    epochs = sorted(bench.catalog.epochs(JOB, limit=50), key=lambda epoch: epoch.epoch)
+    assert [epoch.parallelism for epoch in epochs] == [2, 3, 2]
+    assert all(after.epoch == before.epoch + 1 for before, after in pairwise(epochs))
     bench.assert_exact(spark)
