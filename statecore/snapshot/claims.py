@@ -1,25 +1,32 @@
 """Claims: files that protect a checkpoint or savepoint from deletion while it is read.
 
 A restore, a rewrite and a copy take time to read files, while a clean-up or a drop of the savepoint could delete them.
-Each reader writes ``claims/<token>.json`` first and removes it at the end; a forgotten claim expires.
+Each reader writes ``claims/<token>.json`` first, renews it, and removes it at the end. The claim of a killed reader
+expires.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import msgspec
 
-from statecore.errors import ManifestError, MissingFileError
+from statecore.errors import ManifestError, MissingFileError, StatecoreError
 from statecore.storage import FileStore
 
+log = logging.getLogger(__name__)
+
 _FOLDER = "claims"
-# Longer than any copy of a savepoint; a claim whose holder died blocks the clean-up of one manifest for this time.
-_LIFETIME = timedelta(days=1)
+# Longer than an outage of the storage and the skew of two clocks together.
+LIFETIME = timedelta(minutes=15)
+"""How long a claim counts after its last renewal."""
+_RENEW_S = 60.0
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,15 +41,15 @@ _DECODER = msgspec.json.Decoder(Claim)
 
 
 @contextmanager
-def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = None) -> Iterator[None]:
-    """Protect a manifest and its files while the block runs; MissingFileError when the manifest was removed.
+def claimed(files: FileStore, manifest: str, holder: str) -> Iterator[None]:
+    """Protect a manifest and its files while the block runs; MissingFileError when the manifest was removed."""
+    path = f"{_FOLDER}/{uuid.uuid4().hex}.json"
 
-    A holder of which there is only one names its claim, so that it overwrites its old claim after a kill.
-    """
-    path = f"{_FOLDER}/{name or uuid.uuid4().hex}.json"
-    expires_ms = int((time.time() + _LIFETIME.total_seconds()) * 1000)
-    claim = Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)
-    files.write(path, msgspec.json.encode(claim))
+    def write() -> None:
+        expires_ms = int((time.time() + LIFETIME.total_seconds()) * 1000)
+        files.write(path, msgspec.json.encode(Claim(manifest=manifest, holder=holder, expires_ms=expires_ms)))
+
+    write()
     try:
         # Checked after writing the claim: a drop checks claims again after its delete, so one of the two notices.
         if files.size(manifest) is None:
@@ -50,20 +57,53 @@ def claimed(files: FileStore, manifest: str, holder: str, *, name: str | None = 
                 f"found no manifest {files.url}/{manifest}; expected it for {holder}; it was dropped, so use "
                 "another savepoint"
             )
-        yield
+        with _repeated(write):
+            yield
     finally:
         files.delete(path)
+
+
+@contextmanager
+def _repeated(write: Callable[[], None]) -> Iterator[None]:
+    """Write a claim again and again in a thread, which has ended when the block is left."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(_RENEW_S):
+            try:
+                write()
+            except StatecoreError as error:
+                log.warning("a claim was not renewed: %s", error)
+
+    thread = threading.Thread(target=renew, name="statecore-claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def claims(files: FileStore) -> list[Claim]:
     """Return the claims in force.
 
     Raises:
-        ManifestError: A claim cannot be read, so its manifest is unknown.
+        ManifestError: A claim cannot be read, so it is unknown what it protects.
 
     """
     now_ms = time.time() * 1000
-    found = []
+    return [claim for _, claim in _all(files) if claim.expires_ms > now_ms]
+
+
+def remove_expired(files: FileStore) -> None:
+    """Remove the claims that killed readers have left behind; ManifestError when one cannot be read."""
+    now_ms = time.time() * 1000
+    for path, claim in _all(files):
+        if claim.expires_ms <= now_ms:
+            files.delete(path)
+
+
+def _all(files: FileStore) -> Iterator[tuple[str, Claim]]:
     for entry in files.list(_FOLDER):
         try:
             claim = _DECODER.decode(files.read(entry.path))
@@ -73,6 +113,4 @@ def claims(files: FileStore) -> list[Claim]:
             raise ManifestError(
                 f"found {entry.path}, which is not a claim ({error}); expected one by statecore; move the file away"
             ) from error
-        if claim.expires_ms > now_ms:
-            found.append(claim)
-    return found
+        yield entry.path, claim

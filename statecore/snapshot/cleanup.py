@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import remove_expired
 from statecore.storage import FileEntry
 
 # Folders of the files that manifests name, and of the rows staged for sinks.
@@ -75,6 +76,7 @@ def clean_up(
     for entry in garbage:
         on_delete()
         store.files.delete(entry.path)
+    remove_expired(store.files)
     return Removed(len(garbage), sum(entry.size for entry in garbage), len(manifests))
 
 

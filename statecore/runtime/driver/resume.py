@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.runtime.driver.checks import check_restorable, check_sources
-from statecore.runtime.driver.start_savepoint import forget_start, keep_until_first_commit
+from statecore.runtime.driver.start_savepoint import beside_the_stream, forget_start, keep_until_first_commit
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -75,7 +76,7 @@ def resume(catalog: Catalog, job: JobRecord, generation: int, directory: Path, s
     )
     if point.manifest is not None and point.manifest.savepoint is None:
         if point.manifest.generation > job.start_after_generation:
-            forget_start(catalog, store, job)
+            beside_the_stream(partial(forget_start, catalog, store, job))
         job = _with_max_parallelism(catalog, job, point.manifest.max_parallelism)
     on_first_commit = keep_until_first_commit(stack, catalog, store, point, job)
     sources = QuerySources(tuple(source.name for source in plan.sources), plan.fires_timers)

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from statecore.catalog import Catalog, JobRecord
-from statecore.errors import MissingFileError, StatecoreError
+from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.claims import claimed
+from statecore.snapshot.claims import LIFETIME, claimed
 from statecore.snapshot.manifest import fingerprint
 from statecore.snapshot.resume_point import ResumePoint
 from statecore.snapshot.savepoints import drop_savepoint
@@ -27,20 +29,24 @@ def keep_until_first_commit(
     claim = stack.enter_context(ExitStack())
     if resume.path is not None and resume.manifest is not None and resume.manifest.savepoint is not None:
         source, holder = resume.foreign or store, f"job {job.name}, which starts from it"
-        claim.enter_context(claimed(source.files, resume.path, holder, name=f"start-{job.name}"))
+        claim.enter_context(claimed(source.files, resume.path, holder))
 
     def release() -> None:
         claim.close()
         forget_start(catalog, store, job)
 
-    # Not while an epoch holds its boundary: a savepoint may consist of many files.
-    return lambda: threading.Thread(target=release, name="statecore-start-savepoint", daemon=True).start()
+    return lambda: beside_the_stream(release)
+
+
+def beside_the_stream(action: Callable[[], None]) -> None:
+    """Run an action in a thread, because a savepoint may consist of many files, and another reader may hold it."""
+    threading.Thread(target=action, name="statecore-start-savepoint", daemon=True).start()
 
 
 def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> None:
     """Drop the savepoint that a job has started from, if the job owns it, and clear the request in the catalog.
 
-    Repeatable: the next driver does it if this one dies before.
+    Repeatable: the next driver does it if this one dies before. The claim of a driver that was killed is waited out.
     """
     try:
         if job.start_from is not None and job.claims_savepoint is not None:
@@ -50,6 +56,12 @@ def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> No
         log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
 
 
+@retry(
+    retry=retry_if_exception_type(SavepointInUseError),
+    wait=wait_fixed(60),
+    stop=stop_after_delay(2 * LIFETIME),
+    reraise=True,
+)
 def _drop(store: CheckpointStore, path: str, claims: str) -> None:
     try:
         found = store.open(path)

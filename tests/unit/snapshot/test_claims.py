@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from statecore.errors import ManifestError, MissingFileError, UnsafePathError
+from statecore.errors import ManifestError, MissingFileError, StorageError, UnsafePathError
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.claims import Claim, claimed, claims
+from statecore.snapshot.claims import Claim, claimed, claims, remove_expired
 from tests.support.handmade import manifest
+from tests.support.waiting import wait
 
 
 @pytest.fixture
@@ -62,18 +63,38 @@ def test_a_path_that_leaves_the_store_is_refused(store: CheckpointStore) -> None
     assert store.files.list("claims") == []
 
 
-def test_a_claim_that_was_forgotten_counts_for_a_day(
+def test_a_claim_is_renewed_while_its_block_runs_also_after_a_renewal_that_failed(
+    store: CheckpointStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statecore.snapshot.claims._RENEW_S", 0.01)
+    write, failures = store.files.write, iter([StorageError("found no answer; expected one; check the network")])
+
+    def failing_once(path: str, data: bytes) -> None:
+        for error in failures:
+            raise error
+        write(path, data)
+
+    with claimed(store.files, path, "a long rewrite"):
+        (first,) = claims(store.files)
+        monkeypatch.setattr(store.files, "write", failing_once)
+        wait(lambda: [claim.expires_ms > first.expires_ms for claim in claims(store.files)] == [True], "a renewal")
+    assert store.files.list("claims") == []
+
+
+def test_the_claim_of_a_killed_holder_expires(
     store: CheckpointStore, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with claimed(store.files, path, "a driver that is killed"):
         (entry,) = store.files.list("claims")
         left_behind = store.files.read(entry.path)
     store.files.write(entry.path, left_behind)
-    day_s, now_s = 24 * 60 * 60, time.time()
-    for later_s, counts in [(day_s - 60, True), (day_s + 60, False)]:
+    lifetime_s, now_s = 15 * 60, time.time()
+    for later_s, counts in [(lifetime_s - 60, True), (lifetime_s + 60, False)]:
         with monkeypatch.context() as patch:
             patch.setattr("statecore.snapshot.claims.time.time", lambda later_s=later_s: now_s + later_s)
             assert bool(claims(store.files)) is counts
+            remove_expired(store.files)
+            assert bool(store.files.list("claims")) is counts
 
 
 def unknown_field(claim: Claim) -> bytes:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from statecore.errors import ManifestError
 from statecore.model import key_group_range
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.claims import claimed
+from statecore.snapshot.claims import Claim, claimed
 from statecore.snapshot.cleanup import Removed, clean_up
 from statecore.snapshot.compaction import Merge, Merged, carry_out, with_merged
 from statecore.snapshot.manifest import (
@@ -305,12 +305,14 @@ def test_files_of_other_folders_are_never_touched(store: CheckpointStore, root: 
     assert listing(root) >= set(OTHERS)
 
 
-def test_a_claim_that_has_expired_is_not_removed_with_the_rest(store: CheckpointStore, root: Path) -> None:
+def test_a_claim_that_has_expired_goes_and_one_in_force_stays(store: CheckpointStore, root: Path) -> None:
     checkpoint(store, 1)
-    store.files.write("claims/x.json", b'{"manifest":"manifests/x.json","holder":"a copy","expires_ms":1}')
+    for name, expires_ms in (("expired", 1), ("in-force", 2**60)):
+        claim = Claim(manifest="manifests/x.json", holder="a copy", expires_ms=expires_ms)
+        store.files.write(f"claims/{name}.json", msgspec.json.encode(claim))
     age(root, OLD)
     clean(store)
-    assert store.files.size("claims/x.json") is not None
+    assert [entry.path for entry in store.files.list("claims")] == ["claims/in-force.json"]
 
 
 @pytest.mark.parametrize(
