@@ -52,6 +52,9 @@ def _drop_by_reference(
         store.files.put_if_absent(path, data)
         raise
     needed = store.referenced()
+    if manifest.artifact is not None:
+        # A driver that has just started may be about to commit an epoch that names it; the clean-up waits for that.
+        needed.add(manifest.artifact.file.path)
     return _delete(store, [ref for ref in manifest.files() if ref.path not in needed], progress)
 
 
