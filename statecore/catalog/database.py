@@ -22,6 +22,8 @@ _BUSY_TIMEOUT_S = 30
 # By default libpq waits many minutes for a server that vanished, and blocks its caller.
 # In seconds, except the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
+# A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it.
+_LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 10.0, 20.0
 _SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
 
 
@@ -175,12 +177,21 @@ def _engine(url: URL) -> Engine:
         patience: dict[str, int] = {}
         if url.get_driver_name() in ("psycopg", "psycopg2"):
             patience = {name: value for name, value in _LIBPQ_PATIENCE.items() if name not in url.query}
-        return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=patience)
+        engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=patience)
+        event.listen(engine, "connect", _on_postgres_connect)
+        return engine
     Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _on_postgres_connect(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT_S:g}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT_S:g}s'")
+    connection.commit()
 
 
 def _on_sqlite_connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:

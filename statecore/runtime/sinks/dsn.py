@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -13,6 +14,8 @@ from statecore.errors import JobDefinitionError
 
 _SECRET = ("password", "sslpassword", "oauth_client_secret")
 _CONNECT_TIMEOUT_S = 10
+# By default libpq waits many minutes for a server that vanished. The last one is in milliseconds.
+_PATIENCE: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,9 @@ class Dsn:
         """
         given = conninfo_to_dict(self._conninfo)
         timeout = given.get("connect_timeout") or _default("connect_timeout") or _CONNECT_TIMEOUT_S
+        patience = {name: value for name, value in _PATIENCE.items() if name not in given}
         # Overrides PGCLIENTENCODING, because rows are Unicode.
-        return psycopg.connect(self._conninfo, connect_timeout=timeout, client_encoding="utf8")
+        return psycopg.connect(self._conninfo, connect_timeout=timeout, client_encoding="utf8", **patience)
 
     def __str__(self) -> str:
         """Return database, host, port and user, for messages."""

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 PUBLISHED = "statecore_published"
 
 _RETRY_S = 30.0
+# A publisher on a host that died may leave its transaction open, with the row that its successor has to insert.
+_LOCK_TIMEOUT, _IDLE_TIMEOUT = "30s", "60s"
 _BATCH_ROWS = 16 * 1024
 _SCHEMA_LOCK = 7_371_614  # an arbitrary advisory lock, the same in every process
 _LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer identifiers
@@ -93,6 +95,12 @@ class PostgresSink:
             ):
                 with attempt:
                     self._publish(staged)
+        except psycopg.errors.LockNotAvailable as error:
+            raise SinkError(
+                f"found a lock in {self._dsn} that another session holds, when publishing epoch {staged.epoch} of "
+                f"sink {staged.sink!r}: {_said(error)}; expected it to be released; end that session "
+                "(pg_stat_activity, pg_locks): the epoch stays committed, and the next driver publishes it"
+            ) from error
         except psycopg.OperationalError as error:
             raise SinkError(
                 f"found no connection to publish epoch {staged.epoch} of sink {staged.sink!r} in {self._dsn}: "
@@ -114,6 +122,7 @@ class PostgresSink:
         with self._dsn.connect() as connection, connection.cursor() as cursor:
             transaction = _Transaction(cursor, staged, _schema(cursor, self._table, self._dsn), self._table[-1])
             transaction.make_durable()
+            transaction.bound_waits()
             if transaction.claim():
                 transaction.prepare_table()
                 transaction.copy()
@@ -133,6 +142,18 @@ class _Transaction:
         """Make the commit wait for the disk even with ``synchronous_commit`` off: staged files are deleted next."""
         self._cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+
+    def bound_waits(self) -> None:
+        """Give up waiting for locks, and have the server end this transaction if its client falls silent.
+
+        Limits that the server, the user or the connection string sets are kept.
+        """
+        self._cursor.execute(
+            "SELECT set_config(name, value, true) FROM pg_settings JOIN (VALUES "
+            "('lock_timeout', %s), ('idle_in_transaction_session_timeout', %s)) AS ours (name, value) USING (name) "
+            "WHERE setting = '0'",
+            (_LOCK_TIMEOUT, _IDLE_TIMEOUT),
         )
 
     def claim(self) -> bool:

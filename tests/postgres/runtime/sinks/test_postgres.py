@@ -115,6 +115,41 @@ class TestOnce:
             epochs.publish(sink, committed)
         assert rows(database) == [(1, "before"), (2, "after")]
 
+    def test_a_publisher_that_fell_silent_is_not_waited_for_and_the_server_ends_it(
+        self, epochs: Epochs, sink: PostgresSink, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres, "_RETRY_S", 0.0)
+        monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "200ms")
+        monkeypatch.setattr(postgres, "_IDLE_TIMEOUT", "1s")
+        epochs.run(sink, [(1, "before")], epoch=4)
+        committed = epochs.committed(epochs.staged(sink, [(2, "after")]))
+        copy, silent = postgres._Transaction.copy, threading.Event()
+
+        def falls_silent(transaction: Any) -> None:
+            silent.set()
+            wait(lambda: rows(database) == [(1, "before"), (2, "after")], "the successor to publish")
+            copy(transaction)
+
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(postgres._Transaction, "copy", falls_silent)
+            frozen = pool.submit(epochs.publish, sink, committed)
+            assert silent.wait(60)
+            patch.setattr(postgres._Transaction, "copy", copy)
+            with pytest.raises(SinkError, match=r"found a lock in .*lock timeout.*; expected it to be released"):
+                epochs.publish(sink, committed)
+
+            def published() -> bool:
+                try:
+                    epochs.publish(sink, committed)
+                except SinkError:
+                    return False
+                return True
+
+            wait(published, "the silent session to be ended")
+            with pytest.raises(SinkError):
+                frozen.result(60)
+        assert rows(database) == [(1, "before"), (2, "after")]
+
     def test_what_another_run_of_the_job_published_is_not_taken_for_this_one(
         self, epochs: Epochs, sink: PostgresSink, database: Database, tmp_path: Path
     ) -> None:
