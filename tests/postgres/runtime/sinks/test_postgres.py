@@ -438,7 +438,7 @@ class TestConnection:
     ) -> None:
         with pytest.raises(SinkError, match="password authentication failed"):
             epochs.run(PostgresSink(database.server.dsn(database.name, "wrong"), "seen"), [(1, "a")])
-        assert "trying again" not in caplog.text
+        assert "retrying" not in caplog.text
 
     def test_a_server_that_comes_back_gets_the_rows_once(
         self, epochs: Epochs, sink: PostgresSink, database: Database
