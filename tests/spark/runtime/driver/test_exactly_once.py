@@ -118,7 +118,7 @@ def test_a_driver_that_starts_after_its_successor_was_claimed_is_refused(bench: 
     bench.catalog.set_desired(JOB, state="running")
     stale = bench.catalog.claim_generation(JOB, log_path="")
     newer = supersede(bench)
-    with pytest.raises(CommitError, match="found generation 2 to be the newest"):
+    with pytest.raises(CommitError, match="found generation 2 as the newest"):
         run_generation(bench.catalog, JOB, stale.generation)
     assert (bench.generation(), bench.checkpoints.newest()) == (newer, None)
 

@@ -51,9 +51,9 @@ def test_bases_are_written_beside_the_stream_and_what_they_replace_is_removed(sp
         bench.wait_done()
     bench.assert_exact(spark)
     bench.register(conf={})
-    with bench.running(2, start_from="savepoints/early", roll_back=True):
-        wait(lambda: bench.newest().lineage == 2, "the epochs after the savepoint, once more")
-    assert bench.newest().generation == 3
+    with bench.running(2, start_from="savepoints/early", roll_back=True) as third:
+        wait(lambda: bench.newest().lineage == third.generation, "the epochs after the savepoint, once more")
+    assert bench.newest().generation == third.generation == 3
 
 
 def test_settings_are_read_from_the_jobs_configuration_and_refused_by_name() -> None:
