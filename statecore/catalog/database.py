@@ -140,7 +140,8 @@ class Database:
         except IntegrityError:
             raise  # the query that provoked it handles it
         except (SQLAlchemyError, sqlite3.Error) as error:
-            cause = getattr(error, "orig", None) or error
+            # On one line: some drivers write several.
+            cause = " ".join(str(getattr(error, "orig", None) or error).split())
             raise CatalogError(
                 f"catalog {self.name}: {cause}; expected a reachable database with the catalog's tables; "
                 "check that it is up, then try again"

@@ -53,3 +53,14 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         url = f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=2"
         with Catalog(url) as catalog, pytest.raises(CatalogError, match=r"timeout.*expected a reachable database"):
             catalog.jobs()
+
+
+def test_a_server_that_is_not_there_is_named_on_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with (
+        Catalog(f"postgresql+psycopg://u@127.0.0.1:{port}/d") as catalog,
+        pytest.raises(CatalogError, match="expected a reachable database") as refused,
+    ):
+        catalog.jobs()
+    assert "\n" not in str(refused.value)
