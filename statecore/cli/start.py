@@ -101,7 +101,7 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) ->
         )
     return {
         "start_from": store.describe(path),
-        "start_after": known_generation(own, asked),
+        "start_after": known_generation(own, newest, asked),
         "roll_back": roll_back,
         "claims_savepoint": fingerprint(asked) if claim else None,
         "max_parallelism": asked.max_parallelism,

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Protocol
 
 from statecore.errors import ManifestError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 
 log = logging.getLogger(__name__)
+
+
+class StartingJob(Protocol):
+    """What the catalog knows of where a job should start; see ``JobRecord``."""
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+
+    @property
+    def start_from(self) -> str | None:
+        """The requested savepoint: a path in the store, any other path, or a URL. None for the newest epoch."""
+
+    @property
+    def start_after_generation(self) -> int:
+        """The newest generation at the time of the request."""
+
+    @property
+    def roll_back(self) -> bool:
+        """Whether to leave behind the epochs that were committed after the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +51,7 @@ class ResumePoint:
     foreign: CheckpointStore | None = None
 
 
-def find_resume_point(
-    store: CheckpointStore,
-    job: str,
-    start_from: str | None,
-    *,
-    generation: int,
-    after_generation: int = 0,
-    roll_back: bool = False,
-) -> ResumePoint:
+def find_resume_point(store: CheckpointStore, job: StartingJob, generation: int) -> ResumePoint:
     """Return the resume point: the newest epoch, or a savepoint that the user requested.
 
     A savepoint of the newest epoch keeps the lineage. An older savepoint opens a new lineage, and needs a roll-back:
@@ -53,11 +66,8 @@ def find_resume_point(
 
     Args:
         store: Checkpoints of the job.
-        job: Name of the job.
-        start_from: The requested savepoint: a path in the store, any other path, or a URL. None for the newest epoch.
+        job: The job.
         generation: The generation that resumes.
-        after_generation: The newest generation at the time of the request.
-        roll_back: Whether to leave behind the epochs that were committed after the savepoint.
 
     Raises:
         MissingFileError: There is no such savepoint.
@@ -67,14 +77,13 @@ def find_resume_point(
     """
     newest = store.newest()
     if newest is not None:
-        _check_job(store, newest, job)
-    if not is_start_pending(newest, start_from, after_generation):
+        _check_job(store, newest, job.name)
+    if job.start_from is None or not is_start_pending(newest, job):
         return _after(newest)
-    assert start_from is not None
-    source, path, asked = store.open(start_from)
+    source, path, asked = store.open(job.start_from)
     foreign = None if source is store else source
     if foreign is None:
-        _check_job(store, asked, job)
+        _check_job(store, asked, job.name)
     if newest is not None and _same_epoch(asked, newest):
         if foreign is not None and asked.max_parallelism == newest.max_parallelism:
             # A copy of an epoch that the store already holds.
@@ -85,24 +94,24 @@ def find_resume_point(
             return ResumePoint(asked.lineage, asked, path)
         log.info("starting from %s, outside of the job's store", source.describe(path))
         return ResumePoint(max(generation, asked.lineage + 1), asked, path, source)
-    if asked.job != job and not roll_back:
+    if asked.job != job.name and not job.roll_back:
         raise ManifestError(
-            f"found epochs of job {job!r} in {store.files.url}; expected an empty store to start from "
+            f"found epochs of job {job.name!r} in {store.files.url}; expected an empty store to start from "
             f"{source.describe(path)}, a savepoint of job {asked.job!r}; register the job with a new store, "
             "or start with --roll-back to leave these epochs behind"
         )
-    if not roll_back:
+    if not job.roll_back:
         return _after(newest)
     log.warning("rolling back to %s: outputs published since then are not withdrawn", source.describe(path))
     return ResumePoint(max(generation, newest.lineage + 1, asked.lineage + 1), asked, path, foreign)
 
 
-def is_start_pending(newest: Manifest | None, start_from: str | None, after_generation: int) -> bool:
+def is_start_pending(newest: Manifest | None, job: StartingJob) -> bool:
     """Return whether a job is yet to start from a savepoint: no generation after the request has committed an epoch."""
-    return start_from is not None and (newest is None or newest.generation <= after_generation)
+    return job.start_from is not None and (newest is None or newest.generation <= job.start_after_generation)
 
 
-def known_generation(store: CheckpointStore, asked: Manifest | None = None) -> int:
+def known_generation(store: CheckpointStore, newest: Manifest | None, asked: Manifest | None = None) -> int:
     """Return a number that the generations to come must exceed, whatever the catalog knows.
 
     Generations and lineages in the store count, because the catalog may be older than the store; so does the lineage of
@@ -110,13 +119,12 @@ def known_generation(store: CheckpointStore, asked: Manifest | None = None) -> i
 
     Args:
         store: Checkpoints of the job.
+        newest: The newest epoch in the store.
         asked: The savepoint that the job should start from.
 
     """
-    manifests = [each for each in (store.newest(), asked) if each is not None]
-    lineages = [each.lineage for each in manifests]
-    generations = [each.generation for each in manifests if each is not asked]
-    return max([store.newest_generation() or 0, *lineages, *generations])
+    of_newest = (0, 0) if newest is None else (newest.generation, newest.lineage)
+    return max(store.newest_generation() or 0, *of_newest, 0 if asked is None else asked.lineage)
 
 
 def _same_epoch(one: Manifest, other: Manifest) -> bool:

@@ -99,15 +99,7 @@ class Supervised:
             self._catalog.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
         # As a driver that has committed nothing: it pins what it has resumed from.
-        job = self._catalog.job(self._job)
-        point = find_resume_point(
-            self._store,
-            job.name,
-            job.start_from,
-            generation=mine.generation,
-            after_generation=job.start_after_generation,
-            roll_back=job.roll_back,
-        )
+        point = find_resume_point(self._store, self._catalog.job(self._job), mine.generation)
         assert point.manifest is not None
         path = self._store.write_savepoint(point.manifest, request.arguments["name"], reason="", now_ms=0)
         self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})

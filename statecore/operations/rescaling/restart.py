@@ -43,18 +43,19 @@ class Restart(Step):
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
         self.after = last_ended(catalog.newest_generation(self.change.job))
         job = catalog.job(self.change.job)
-        if (job.desired_state, job.start_from) != ("running", start_from):
-            # The savepoint is of the one that the job should start from, while no epoch has followed that.
+        # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
+        if job.desired_state != "running":
+            # While no epoch has followed the savepoint that the job should start from, this one was made of it.
             store = self.change.store()
-            is_pending = is_start_pending(store.newest(), job.start_from, job.start_after_generation)
+            newest = store.newest()
             catalog.set_desired(
                 self.change.job,
                 state="running",
                 parallelism=run.to_parallelism,
                 max_parallelism=self.max_parallelism,
                 start_from=start_from,
-                start_after=known_generation(store),
-                roll_back=job.roll_back and is_pending,
+                start_after=known_generation(store, newest),
+                roll_back=job.roll_back and is_start_pending(newest, job),
             )
 
     def look(self) -> Finding:

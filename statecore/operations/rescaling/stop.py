@@ -137,14 +137,7 @@ class StopWithSavepoint(Step):
         claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
         try:
             store, job = change.store(), change.catalog.job(change.job)
-            point = find_resume_point(
-                store,
-                job.name,
-                job.start_from,
-                generation=claimed.generation,
-                after_generation=job.start_after_generation,
-                roll_back=job.roll_back,
-            )
+            point = find_resume_point(store, job, claimed.generation)
             manifest = point.manifest
             if point.foreign is not None:
                 raise MissingFileError(

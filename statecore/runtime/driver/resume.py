@@ -16,7 +16,7 @@ from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
-from statecore.snapshot.resume_point import ResumePoint, find_resume_point
+from statecore.snapshot.resume_point import ResumePoint, find_resume_point, is_start_pending
 from statecore.snapshot.verify import verify_presence
 
 log = logging.getLogger(__name__)
@@ -66,16 +66,9 @@ def resume(catalog: Catalog, job: JobRecord, generation: int, directory: Path, s
     plan = load_job(artifact, job.settings)
     store = CheckpointStore.at(job.store)
     write_definition(store.files, _definition(job))
-    point = find_resume_point(
-        store,
-        job.name,
-        job.start_from,
-        generation=generation,
-        after_generation=job.start_after_generation,
-        roll_back=job.roll_back,
-    )
+    point = find_resume_point(store, job, generation)
     if point.manifest is not None and point.manifest.savepoint is None:
-        if point.manifest.generation > job.start_after_generation:
+        if job.start_from is not None and not is_start_pending(point.manifest, job):
             beside_the_stream(partial(forget_start, catalog, store, job))
         job = _with_max_parallelism(catalog, job, point.manifest.max_parallelism)
     on_first_commit = keep_until_first_commit(stack, catalog, store, point, job)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError
+from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import LIFETIME, claimed
 from statecore.snapshot.manifest import fingerprint
@@ -32,7 +32,9 @@ def keep_until_first_commit(
         claim.enter_context(claimed(source.files, resume.path, holder))
 
     def release() -> None:
-        claim.close()
+        with suppress(StorageError):
+            # A claim that stays expires.
+            claim.close()
         forget_start(catalog, store, job)
 
     return lambda: beside_the_stream(release)

@@ -92,15 +92,7 @@ def test_a_rescale_keeps_a_roll_back_that_no_epoch_has_followed(
     with Supervised(url, sized, store):
         done = run("rescale", sized, "--parallelism", 4, "--method", "by_reference")
     assert done.returncode == 0, done
-    job = catalog.job(sized)
-    point = find_resume_point(
-        store,
-        sized,
-        job.start_from,
-        generation=9,
-        after_generation=job.start_after_generation,
-        roll_back=job.roll_back,
-    )
+    point = find_resume_point(store, catalog.job(sized), 9)
     assert point.manifest is not None
     assert (point.manifest.epoch, point.manifest.parallelism, point.lineage) == (5, 4, 9)
 

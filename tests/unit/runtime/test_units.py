@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -37,20 +37,21 @@ def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore.at(str(tmp_path / "store"))
 
 
+class Starting(NamedTuple):
+    name: str
+    start_from: str | None
+    start_after_generation: int
+    roll_back: bool
+
+
 class TestResumePoint:
     """Columns: what is committed, what is asked for, what to go on from."""
 
     def resume(
         self, store: CheckpointStore, start_from: str | None, *, roll_back: bool = False, after_generation: int = 1
     ) -> tuple[int, int | None, str | None]:
-        point = find_resume_point(
-            store,
-            "orders",
-            start_from,
-            generation=after_generation + 1,
-            roll_back=roll_back,
-            after_generation=after_generation,
-        )
+        job = Starting("orders", start_from, after_generation, roll_back)
+        point = find_resume_point(store, job, after_generation + 1)
         assert isinstance(point, ResumePoint)
         return point.lineage, None if point.manifest is None else point.manifest.epoch, point.path
 
