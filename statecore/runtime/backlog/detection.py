@@ -25,20 +25,45 @@ Progress = Callable[[], Mapping[str, Any] | None]
 
 def source_meters(df: DataFrame, sources: Sequence[str], directory: Path, progress: Progress) -> dict[str, SourceMeter]:
     """Return a meter for each source, named in the order in which the query reads them; it may read others last."""
-    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
-    streaming = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
+    leaves = streaming_leaves(df._jdf.queryExecution().analyzed())
     return {
         name: _meter(leaf, directory / "sources" / str(index), _source_progress(progress, index))
-        for index, (name, leaf) in enumerate(zip(sources, streaming, strict=False))
+        for index, (name, leaf) in enumerate(zip(sources, leaves, strict=False))
     }
 
 
+def file_sources(df: DataFrame, sources: Sequence[str]) -> dict[str, FileSourceOptions]:
+    """Return the options of each source that reads files, named as in ``source_meters``."""
+    leaves = zip(sources, streaming_leaves(df._jdf.queryExecution().analyzed()), strict=False)
+    return {name: _file_options(leaf.dataSource()) for name, leaf in leaves if _reads_files(leaf)}
+
+
+def streaming_leaves(plan: Any) -> list[Any]:
+    """Return the sources of a query in a logical plan of the JVM, in the order of their numbers."""
+    leaves = plan.collectLeaves()
+    return [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
+
+
+def listed_files(files: Any) -> dict[str, ListedFile]:
+    """Return a listing of the JVM, a ``Seq`` of ``FileStatus``, by path."""
+    # One call per file would take minutes; one call for all would take too much memory.
+    parts = (files.slice(start, start + _FILES_A_CALL) for start in range(0, files.size(), _FILES_A_CALL))
+    listed: dict[str, ListedFile] = {}
+    for part in parts:
+        listed |= parsed_listing(part.mkString(SEPARATOR))
+    return listed
+
+
+def _reads_files(leaf: Any) -> bool:
+    kind: str = leaf.getClass().getSimpleName()
+    return kind == "StreamingRelation" and bool(leaf.sourceName().startswith("FileSource["))
+
+
 def _meter(leaf: Any, log: Path, progress: Progress) -> SourceMeter:
-    kind = leaf.getClass().getSimpleName()
-    if kind == "StreamingRelation" and leaf.sourceName().startswith("FileSource["):
+    if _reads_files(leaf):
         source = leaf.dataSource()
         return FileMeter(_listing(source), _file_options(source), log)
-    if kind == "StreamingRelationV2" and leaf.sourceName() == "rate":
+    if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rate":
         options = leaf.extraOptions()
         # With rampUpTime the rate varies, and the source does not report it.
         if not options.containsKey("rampUpTime"):
@@ -75,13 +100,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
         else:
             roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
             index = index_class(session, roots, options, no_columns, no_cache, none, none)
-        files = index.allFiles()
-        # One call per file would take minutes; one call for all would take too much memory.
-        parts = (files.slice(start, start + _FILES_A_CALL) for start in range(0, files.size(), _FILES_A_CALL))
-        listed: dict[str, ListedFile] = {}
-        for part in parts:
-            listed |= parsed_listing(part.mkString(SEPARATOR))
-        return listed
+        return listed_files(index.allFiles())
 
     return listing
 
@@ -93,7 +112,16 @@ def _file_options(source: Any) -> FileSourceOptions:
         # Spark ignores maxFileAge here: with the newest files first, older ones would expire before they are read.
         max_age_ms=None if options.latestFirst() and limited else options.maxFileAgeMs(),
         by_name=options.fileNameOnly(),
+        ignores_missing=_ignores_missing(source),
     )
+
+
+def _ignores_missing(source: Any) -> bool:
+    options = source.options()
+    if "ignoremissingfiles" in options.keys().mkString(SEPARATOR).lower().split(SEPARATOR):
+        return bool(_jvm().org.apache.spark.sql.catalyst.FileSourceOptions(options).ignoreMissingFiles())
+    # FileSourceOptions would ask the session that is active in the calling thread; there may be none.
+    return bool(source.sparkSession().sessionState().conf().ignoreMissingFiles())
 
 
 def _jvm() -> Any:

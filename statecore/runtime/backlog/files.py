@@ -42,16 +42,18 @@ class FileSourceOptions:
         max_age_ms: ``maxFileAge``: the source ignores files that are older than the newest read one by more than this;
             None for no limit.
         by_name: ``fileNameOnly``: files of the same name in different folders count as one.
+        ignores_missing: ``ignoreMissingFiles``, of the source or of the session: the stream goes on without files that
+            are deleted before it has read them.
 
     """
 
     max_age_ms: int | None
     by_name: bool
+    ignores_missing: bool
 
     def identity(self, path: str) -> str:
         """Return the identity of a file, given its path as Hadoop writes it."""
-        # Hadoop writes file:/path in one place and file:///path in another.
-        return path.rsplit("/", 1)[-1] if self.by_name else re.sub(r"^file:/+", "/", path)
+        return path.rsplit("/", 1)[-1] if self.by_name else plain_path(path)
 
 
 class FileMeter:
@@ -112,6 +114,11 @@ class FileMeter:
         oldest_ms = max(self._read.values(), default=0) - self._options.max_age_ms
         self._read = {path: modified_ms for path, modified_ms in self._read.items() if modified_ms >= oldest_ms}
         return oldest_ms
+
+
+def plain_path(path: str) -> str:
+    """Return a path in one form: Hadoop writes file:/path in one place and file:///path in another."""
+    return re.sub(r"^file:/+", "/", path)
 
 
 def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]:

@@ -16,6 +16,7 @@ from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.driver.upkeep import BackgroundUpkeep
 from statecore.runtime.epoch.dataflow import read_sources
+from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.runtime.epoch.ticks import Ticks
@@ -63,10 +64,14 @@ def wire(
     side_jobs = SideJobs(spark)
     stack.callback(side_jobs.close)
     records = read_sources(spark, resumed.plan.sources, None if ticks is None else ticks.rows)
+    inputs = InputFiles(spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store)
+    inputs.check_earlier()
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
     backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
     stack.callback(backlog.close)
+    recorder = EpochRecorder(catalog, backlog)
+    stack.callback(recorder.close)
     runner = EpochRunner(
         job=job.name,
         plan=resumed.plan,
@@ -78,9 +83,10 @@ def wire(
         generation=number,
         checkpoint_directory=resumed.checkpoint_directory,
         gate=lifecycle,
-        recorder=EpochRecorder(catalog, backlog),
+        recorder=recorder,
         upkeep=upkeep,
         sources=resumed.sources,
+        inputs=inputs,
         ticks=ticks,
         on_first_commit=resumed.on_first_commit,
         allow_non_restored_state=job.allow_non_restored_state,

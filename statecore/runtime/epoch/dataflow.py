@@ -203,9 +203,11 @@ class Dataflow:
         carries = read.uid not in passed_on
         passed_on.add(read.uid)
         is_commit = F.col(COMMIT).isNotNull()
-        wanted = F.col(name).isNotNull()
-        df = df.where(wanted | is_commit if carries else wanted)
+        # A subtask's own commit carries its attempt. Every reader gets it: another attempt might give it no rows.
+        df = df.where(F.col(name).isNotNull() | (is_commit if carries else F.col(ATTEMPT).isNotNull() & is_commit))
         columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
+        if not carries:
+            columns[1] = F.lit(None).cast("string").alias(COMMIT)
         home = F.col(SUBTASK) % parallelism
         if into == BROADCAST:
             targets = F.when(is_commit, F.array(home)).otherwise(_all_subtasks(parallelism))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
-from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures
+from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.report import EpochReport
 from statecore.runtime.messages import SubtaskCommit
@@ -15,45 +19,79 @@ from statecore.snapshot.manifest import Manifest, OperatorState
 log = logging.getLogger(__name__)
 
 
+_MOST_WAITING = 1_000
+_CLOSE_TIMEOUT_S = 10.0
+
+
 class EpochRecorder:
-    """Records the figures of each epoch, with the backlog after it, in the catalog."""
+    """Records the figures of each epoch, with the backlog after it, in the catalog.
+
+    A thread writes them, so that a catalog that does not answer delays no epoch. The figures are informational: what
+    cannot be recorded is logged, and the stream continues.
+    """
 
     def __init__(self, catalog: Catalog, backlog: BacklogMonitor) -> None:
         self._catalog = catalog
         self._backlog = backlog
+        self._waiting: queue.Queue[_Figures | None] = queue.Queue(_MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="statecore-metrics", daemon=True)
+        self._thread.start()
 
     def committed(self, report: EpochReport) -> None:
-        """Record an epoch; the figures are informational, so a failure is logged and the stream continues."""
+        """Record an epoch soon; never raises."""
         try:
-            self._record(report)
+            self._waiting.put_nowait(_figures(report, self._backlog.committed(report.manifest)))
         except Exception:
-            log.exception("the figures of epoch %d could not be recorded", report.manifest.epoch)
+            log.exception("the figures of epoch %d are not recorded", report.manifest.epoch)
 
-    def _record(self, report: EpochReport) -> None:
-        manifest = report.manifest
-        record = EpochRecord(
-            job=manifest.job,
-            lineage=manifest.lineage,
-            epoch=manifest.epoch,
-            generation=manifest.generation,
-            parallelism=manifest.parallelism,
-            rows=manifest.rows,
-            rows_total=manifest.rows_total,
-            started_ms=report.started_ms,
-            committed_ms=manifest.committed_ms,
-            duration_ms=report.duration_ms,
-            phases={name: float(ms) for name, ms in report.phases_ms.items()},
-            cache_hits=report.cached_subtasks,
-            subtasks=sum(map(len, report.commits.values())),
-            backlog=self._backlog.committed(manifest),
-            memory_share=report.memory_share,
-            late_rows=dict(report.late_rows),
-        )
-        operators = [_figures(uid, commits) for uid, commits in report.commits.items()]
-        self._catalog.record_epoch(record, operators=operators, key_groups=list(_key_groups(manifest, report.commits)))
+    def close(self) -> None:
+        """Record what waits; give up after 10 seconds."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=_CLOSE_TIMEOUT_S)
+        self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (figures := self._waiting.get()) is not None:
+            try:
+                self._catalog.record_epoch(figures.epoch, operators=figures.operators, key_groups=figures.key_groups)
+            except Exception:
+                log.exception("the figures of epoch %d could not be recorded", figures.epoch.epoch)
 
 
-def _figures(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What the catalog records of an epoch."""
+
+    epoch: EpochRecord
+    operators: Sequence[OperatorFigures]
+    key_groups: Sequence[KeyGroupsRecord]
+
+
+def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figures:
+    manifest = report.manifest
+    epoch = EpochRecord(
+        job=manifest.job,
+        lineage=manifest.lineage,
+        epoch=manifest.epoch,
+        generation=manifest.generation,
+        parallelism=manifest.parallelism,
+        rows=manifest.rows,
+        rows_total=manifest.rows_total,
+        started_ms=report.started_ms,
+        committed_ms=manifest.committed_ms,
+        duration_ms=report.duration_ms,
+        phases={name: float(ms) for name, ms in report.phases_ms.items()},
+        cache_hits=report.cached_subtasks,
+        subtasks=sum(map(len, report.commits.values())),
+        backlog=backlog,
+        memory_share=report.memory_share,
+        late_rows=dict(report.late_rows),
+    )
+    operators = [_of_operator(uid, commits) for uid, commits in report.commits.items()]
+    return _Figures(epoch, operators, list(_key_groups(manifest, report.commits)))
+
+
+def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
     return OperatorFigures(
         uid=uid,
         rows=tuple(commit.rows + commit.broadcast_rows for commit in commits),

@@ -26,6 +26,7 @@ from statecore.model.key_groups import check_parallelism
 from statecore.runtime.epoch.anchor import Anchor
 from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.epoch.dataflow import Dataflow
+from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.load_ahead import load_ahead
 from statecore.runtime.epoch.operator import (
@@ -86,7 +87,7 @@ class Recorder(Protocol):
     """Records the figures of epochs."""
 
     def committed(self, report: EpochReport) -> None:
-        """Record a committed and published epoch; never raises."""
+        """Record a committed and published epoch soon; neither waits nor raises."""
 
 
 class EpochRunner:
@@ -106,6 +107,7 @@ class EpochRunner:
         recorder: Records committed epochs.
         upkeep: Merges state files.
         sources: The sources of the query.
+        inputs: Checks that an epoch finds its files.
         ticks: Triggers an epoch when timers are due; None for a job without timers.
         on_first_commit: Called after the first commit: the resume point is no longer needed.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
@@ -132,6 +134,7 @@ class EpochRunner:
         recorder: Recorder,
         upkeep: Upkeep,
         sources: QuerySources,
+        inputs: InputFiles,
         ticks: Ticks | None,
         on_first_commit: Callable[[], None],
         allow_non_restored_state: bool = False,
@@ -152,6 +155,7 @@ class EpochRunner:
         self._upkeep = upkeep
         self._ticks = ticks
         self._sources = sources
+        self._inputs = inputs
         self._on_first_commit = on_first_commit
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
@@ -254,7 +258,12 @@ class EpochRunner:
         started = time.time()
         clock = time.monotonic()
         now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
-        specs, commits = self._run(df, epoch, now_ms)
+        self._inputs.check(epoch)
+        try:
+            specs, commits = self._run(df, epoch, now_ms)
+        except Exception as error:
+            self._inputs.failed(epoch, error)
+            raise
         ran = time.monotonic()
         read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
         manifest = self._manifest(epoch, now_ms, specs, commits, read)

@@ -78,7 +78,7 @@ class CrossingRows:
         for tag, column in self._columns.items():
             self._close(tag)
             for rows, times in self._made[tag]:
-                batches.append(self._batch({column: rows, TIMESTAMP: times}, len(rows), phase))
+                batches.append(self._batch({column: rows, TIMESTAMP: times}, len(rows), phase, self._attempt))
             self._made[tag] = []
         return batches
 
@@ -89,12 +89,15 @@ class CrossingRows:
             self._made[tag].append((rows, pa.array(self._times[tag], pa.int64())))
             self._values[tag], self._times[tag] = [], []
 
-    def commits(self, commits: Sequence[str]) -> pa.RecordBatch:
-        """Return commits, this subtask's or others', as rows."""
-        return self._batch({COMMIT: list(commits)}, len(commits), None)
+    def own_commit(self, commit: str) -> pa.RecordBatch:
+        """Return this subtask's commit as a row."""
+        return self._batch({COMMIT: [commit]}, 1, None, self._attempt)
 
-    def _batch(self, columns: dict[str, Any], count: int, phase: int | None) -> pa.RecordBatch:
-        attempt = None if phase is None else self._attempt
+    def passed_on(self, commits: Sequence[str]) -> pa.RecordBatch:
+        """Return the commits of other subtasks as rows."""
+        return self._batch({COMMIT: list(commits)}, len(commits), None, None)
+
+    def _batch(self, columns: dict[str, Any], count: int, phase: int | None, attempt: int | None) -> pa.RecordBatch:
         given = {SUBTASK: [self._subtask] * count, ATTEMPT: [attempt] * count, PHASE: [phase] * count, **columns}
         arrays = [_column(given.get(field.name, [None] * count), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

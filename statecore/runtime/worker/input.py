@@ -57,7 +57,7 @@ class SubtaskInput:
         watermark_ms: The watermark under which the records of sources are processed; None before the first one.
 
     Attributes:
-        read_from: Attempts of other operators that produced rows.
+        read_from: Attempts of other operators that this subtask has read from.
         rows, broadcast_rows: Records so far.
         late_rows, late_broadcast_rows: Source records whose event time the watermark had reached.
         max_event_time_ms, max_broadcast_event_time_ms: The newest event time so far among the records of sources.
@@ -78,9 +78,10 @@ class SubtaskInput:
         self.max_broadcast_event_time_ms: int | None = None
 
     def commits(self, batch: pa.RecordBatch) -> list[str]:
-        """Return the commits of other operators in a batch."""
+        """Return the commits of other operators in a batch; note the attempts that produced its rows."""
         if COMMIT not in batch.schema.names:
             return []
+        self.read_from.update(pc.unique(batch.column(ATTEMPT)).drop_null().to_pylist())
         return [commit for commit in batch.column(COMMIT).to_pylist() if commit is not None]
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
@@ -96,8 +97,6 @@ class SubtaskInput:
         if BROADCAST in batch.schema.names:
             is_broadcast = batch.column(BROADCAST).is_valid()
         rows = batch.append_column("_broadcast", is_broadcast).filter(pc.or_(is_main, is_broadcast))
-        if ATTEMPT in rows.schema.names:
-            self.read_from.update(pc.unique(rows.column(ATTEMPT)).drop_null().to_pylist())
         yield from _runs(rows)
 
     def records(self, part: Part) -> Iterator[Record]:

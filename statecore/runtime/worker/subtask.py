@@ -143,7 +143,7 @@ class _Attempt:
             for batch in batches:
                 passed = self._input.commits(batch)
                 if passed:
-                    yield self._crossing.commits(passed)
+                    yield self._crossing.passed_on(passed)
                 for part in self._buffer.add(self._input.parts(batch)):
                     yield from self._process_part(part)
             for part in self._buffer.flush():
@@ -214,7 +214,7 @@ class _Attempt:
             self._loader.keep_keyed(keyed, tokens)
         self._loader.keep_operator(held, operator_token, operator_files)
         fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
-        return self._crossing.commits([msgspec.json.encode(commit).decode()])
+        return self._crossing.own_commit(msgspec.json.encode(commit).decode())
 
     def _process_part(self, part: Part) -> Iterator[pa.RecordBatch]:
         if part.phase == AFTER_WATERMARK and not self._advanced:

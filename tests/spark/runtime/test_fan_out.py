@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from statecore.runtime import read_savepoint
+from statecore.runtime.epoch import runner
+from statecore.runtime.epoch.commits import checked_commits
+from statecore.runtime.messages import SubtaskCommit
 from tests.support.bench import Bench
 from tests.support.jobs import fan_out
 
@@ -26,3 +32,23 @@ def test_two_operators_read_what_one_without_a_key_gives(spark: Any, bench: Benc
             expected[k] += n
         sums = read_savepoint(spark, path, f"sum_{name}", "sum").collect()
         assert {row.k: row.value for row in sums} == dict(expected)
+
+
+def test_a_reader_without_rows_names_the_attempts_that_gave_it_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[SubtaskCommit] = []
+
+    def checked(commits: Sequence[SubtaskCommit], parallelism: Mapping[str, int], epoch: int) -> Any:
+        found.extend(commits)
+        return checked_commits(commits, parallelism, epoch)
+
+    monkeypatch.setattr(runner, "checked_commits", checked)
+    bench.register(artifact=Path(fan_out.__file__))
+    with bench.running(2):
+        bench.feed(numbers=range(0, 60, 2))
+        bench.wait_done()
+    split = {commit.attempt for commit in found if commit.uid == "split"}
+    odd = [commit for commit in found if commit.uid == "sum_odd"]
+    assert sum(commit.rows for commit in odd) == 0
+    assert {attempt for commit in odd for attempt in commit.read_from} == split

@@ -63,7 +63,7 @@ class Folder:
         entry.write_text("\n".join(["v1", *lines]))
 
     def meter(self, *, max_age_ms: int | None = 7 * DAY_MS, by_name: bool = False) -> FileMeter:
-        return FileMeter(lambda: dict(self.files), FileSourceOptions(max_age_ms, by_name), self.log)
+        return FileMeter(lambda: dict(self.files), FileSourceOptions(max_age_ms, by_name, False), self.log)
 
 
 @pytest.fixture

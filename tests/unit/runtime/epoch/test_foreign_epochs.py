@@ -51,6 +51,7 @@ def runner(store: CheckpointStore, theirs: Manifest, lifecycle: Lifecycle, tmp_p
         recorder=cast(Any, None),
         upkeep=cast(Any, None),
         sources=cast(Any, None),
+        inputs=cast(Any, None),
         ticks=None,
         on_first_commit=lambda: None,
     )

@@ -1,0 +1,164 @@
+"""Checks that an epoch reads all files that Spark has chosen for it.
+
+Spark lists an epoch's files again before it reads them, and silently leaves out those that are gone by then. Here such
+an epoch fails. The next driver would list the folder, not find the files, and go on; so their names stay in
+``missing-input.json`` in the job's store until they are back, or until the job says that it ignores missing files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from statecore.errors import ManifestError, MissingFileError
+from statecore.runtime.backlog.detection import file_sources, listed_files, streaming_leaves
+from statecore.runtime.backlog.files import logged_files, plain_path
+from statecore.runtime.epoch.progress import QuerySources, source_positions
+from statecore.snapshot.checkpoints import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_PATH = "missing-input.json"
+_DECODER = msgspec.json.Decoder(dict[str, list[str]])
+_MOST_NAMED = 5
+
+
+class InputFiles:
+    """The files that the epochs of one query read.
+
+    Args:
+        spark: The session that runs the query.
+        query: Name of the query.
+        records: Its input.
+        directory: Spark's checkpoint directory.
+        sources: The sources of the query.
+        store: Checkpoints of the job.
+
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        query: str,
+        records: DataFrame,
+        directory: Path,
+        sources: QuerySources,
+        store: CheckpointStore,
+    ) -> None:
+        self._spark = spark
+        self._query = query
+        self._directory = directory
+        self._sources = sources
+        self._store = store
+        self._options = file_sources(records, sources.names)
+
+    def check_earlier(self) -> None:
+        """Check that the files are back that an epoch of an earlier driver did not find.
+
+        Raises:
+            MissingFileError: A file is still gone, and the job does not ignore missing files.
+            ManifestError: The record of these files is damaged.
+
+        """
+        try:
+            wanted = _DECODER.decode(self._store.files.read(_PATH))
+        except MissingFileError:
+            return
+        except msgspec.DecodeError as error:
+            raise ManifestError(
+                f"found {self._store.files.url}/{_PATH}, which is damaged ({error}); expected the input files that an "
+                "epoch did not find, by source; check that these are back, and delete it"
+            ) from error
+        self._refuse({name: self._gone(paths) for name, paths in wanted.items()}, "an earlier epoch")
+        self._store.files.delete(_PATH)
+
+    def check(self, epoch: int) -> None:
+        """Check that Spark has found the files of an epoch that is about to run.
+
+        Raises:
+            MissingFileError: A file is gone, and the job does not ignore missing files.
+
+        """
+        if not self._options:
+            return
+        leaves = streaming_leaves(self._plan())
+        missing = {}
+        for index, paths in self._chosen(epoch).items():
+            # Only a source with new files has a relation in the plan.
+            found = leaves[index].relation().location().allFiles() if paths else None
+            if found is not None and found.size() < len(paths):
+                listed = {plain_path(path) for path in listed_files(found)}
+                missing[self._sources.names[index]] = [path for path in paths if plain_path(path) not in listed]
+        self._fail(epoch, missing)
+
+    def failed(self, epoch: int, error: BaseException) -> None:
+        """Note the files of an epoch that failed, if a worker did not find one.
+
+        Raises:
+            MissingFileError: A file is gone.
+
+        """
+        if "FILE_NOT_EXIST" in str(error):
+            chosen = self._chosen(epoch)
+            self._fail(epoch, {self._sources.names[index]: self._gone(paths) for index, paths in chosen.items()})
+
+    def _chosen(self, epoch: int) -> dict[int, list[str]]:
+        """Return the files that Spark has chosen for an epoch, per number of the source."""
+        ends = source_positions(self._directory, epoch, self._sources)
+        starts = source_positions(self._directory, epoch - 1, self._sources) if epoch else [()] * len(ends)
+        logs = self._directory / "sources"
+        chosen = {}
+        for index, (name, start, end) in enumerate(zip(self._sources.names, starts, ends, strict=True)):
+            if name in self._options and start != end:
+                logged = logged_files(logs / str(index), _offset(start), _offset(end))
+                chosen[index] = list(dict.fromkeys(path for path, _ in logged))
+        return chosen
+
+    def _plan(self) -> Any:
+        query = next(query for query in self._spark.streams.active if query.name == self._query)
+        return query._jsq.streamingQuery().lastExecution().analyzed()
+
+    def _gone(self, paths: Sequence[str]) -> list[str]:
+        """Return the files that are not there."""
+        jvm, conf = self._spark._jvm, self._spark._jsparkSession.sessionState().newHadoopConf()
+        assert jvm is not None
+        files = [jvm.org.apache.hadoop.fs.Path(path) for path in paths]
+        there = [file.getFileSystem(conf).exists(file) for file in files]
+        return [path for path, is_there in zip(paths, there, strict=True) if not is_there]
+
+    def _fail(self, epoch: int, missing: Mapping[str, Sequence[str]]) -> None:
+        wanted = {name: paths for name, paths in missing.items() if paths and not self._options[name].ignores_missing}
+        if wanted:
+            self._store.files.write(_PATH, msgspec.json.encode(wanted))
+        self._refuse(missing, f"epoch {epoch}")
+
+    def _refuse(self, missing: Mapping[str, Sequence[str]], epoch: str) -> None:
+        for name, paths in missing.items():
+            # A source that the job no longer reads misses nothing.
+            if not paths or name not in self._options:
+                continue
+            if not self._options[name].ignores_missing:
+                raise MissingFileError(
+                    f"found {len(paths)} input files of {epoch}, gone from source {name!r}: {_named(paths)}; expected "
+                    "every file that Spark has chosen for the epoch; put the files back; to go on without them, "
+                    "register the job with --conf spark.sql.files.ignoreMissingFiles=true, or set the source's option "
+                    "ignoreMissingFiles"
+                )
+            log.warning("%s goes on without %d input files of source %s: %s", epoch, len(paths), name, _named(paths))
+
+
+def _offset(position: tuple[str, ...]) -> int:
+    return int(json.loads(position[0])["logOffset"]) if position else -1
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

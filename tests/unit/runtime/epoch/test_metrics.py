@@ -1,0 +1,55 @@
+"""Figures of epochs reach the catalog, and an epoch never waits for it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from statecore.catalog import Catalog
+from statecore.runtime.backlog.monitor import BacklogMonitor
+from statecore.runtime.epoch.metrics import EpochRecorder
+from statecore.runtime.epoch.report import EpochReport
+from tests.support.handmade import manifest
+
+JOB = manifest().job
+
+
+def report(epoch: int, **changes: str) -> EpochReport:
+    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {})
+
+
+@pytest.fixture
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    with Catalog(catalog_url) as opened:
+        opened.register_job(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
+        yield opened
+
+
+def recorded(catalog: Catalog) -> list[int]:
+    return [epoch.epoch for epoch in catalog.epochs(JOB)]
+
+
+def test_an_epoch_does_not_wait_for_a_catalog_that_is_locked(catalog: Catalog, catalog_url: str) -> None:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    path = make_url(catalog_url).database
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for epoch in (1, 2):
+            recorder.committed(report(epoch))
+        other.execute("ROLLBACK")
+    recorder.close()
+    assert recorded(catalog) == [1, 2]
+
+
+def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    for each in (report(1, job="unknown"), report(2)):
+        recorder.committed(each)
+    recorder.close()
+    assert recorded(catalog) == [2]
+    assert "the figures of epoch 1 could not be recorded" in caplog.text
