@@ -59,6 +59,14 @@ class FileRef(_Record, frozen=True, kw_only=True):
     sha256: str
 
 
+class FilePart(_Record, frozen=True, kw_only=True):
+    """A range of a file: first byte, size in bytes, SHA-256 in hex."""
+
+    start: int
+    size: int
+    sha256: str
+
+
 class FileKind(StrEnum):
     """What a keyed state file holds: all state of its key groups, or only changes."""
 
@@ -274,6 +282,15 @@ class Manifest(_Record, frozen=True, kw_only=True):
         return list(seen.values())
 
 
+class _OperatorParts(msgspec.Struct):
+    uid: str
+    subtasks: tuple[msgspec.Raw, ...]
+
+
+class _Parts(msgspec.Struct):
+    operators: tuple[_OperatorParts, ...]
+
+
 class _Header(msgspec.Struct):
     format: str = ""
     version: int = 0
@@ -282,6 +299,9 @@ class _Header(msgspec.Struct):
 
 _HEADER = msgspec.json.Decoder(_Header)
 _MANIFEST = msgspec.json.Decoder(Manifest)
+_PARTS = msgspec.json.Decoder(_Parts)
+_SUBTASK = msgspec.json.Decoder(SubtaskState)
+_PROBE_BYTES = 256
 # msgspec raises other errors than DecodeError for a damaged byte inside a string and for endless nesting.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -291,6 +311,29 @@ def encode_manifest(manifest: Manifest) -> bytes:
     unsigned = msgspec.structs.replace(manifest, checksum=_NO_CHECKSUM)
     data = msgspec.json.format(msgspec.json.encode(unsigned), indent=1)
     return data.replace(_NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def subtask_parts(data: bytes) -> dict[str, tuple[FilePart, ...]]:
+    """Return per operator uid where the file of a manifest holds each subtask's state, for ``decode_subtask``."""
+    position, parts = 0, {}
+    for operator in _PARTS.decode(data).operators:
+        found = []
+        for subtask in map(bytes, operator.subtasks):
+            # Its beginning finds it, faster than all of it would: no other record begins like a subtask's.
+            position = data.index(subtask[:_PROBE_BYTES], position)
+            digest = hashlib.sha256(subtask).hexdigest()
+            found.append(FilePart(start=position, size=len(subtask), sha256=digest))
+            position += len(subtask)
+        parts[operator.uid] = tuple(found)
+    return parts
+
+
+def decode_subtask(data: bytes) -> SubtaskState:
+    """Read the state of one subtask from its part of a manifest, whose checksum the caller has verified."""
+    state = _SUBTASK.decode(data)
+    for file in (*(item.file for item in state.keyed), *(item.file for item in state.operator)):
+        safe_path(file.path)
+    return state
 
 
 def fingerprint(manifest: Manifest) -> str:

@@ -47,14 +47,9 @@ def rescale_by_reference(
     operators = []
     for operator in manifest.operators:
         fixed = own.get(operator.uid, operator.own_parallelism)
-        given = msgspec.structs.replace(operator, own_parallelism=fixed)
-        operators.append(rescale_operator(given, manifest.max_parallelism, parallelism if fixed is None else fixed))
+        subtasks = _subtasks(operator, manifest.max_parallelism, parallelism if fixed is None else fixed)
+        operators.append(msgspec.structs.replace(operator, own_parallelism=fixed, subtasks=subtasks))
     return msgspec.structs.replace(manifest, parallelism=parallelism, operators=tuple(operators))
-
-
-def rescale_operator(operator: OperatorState, max_parallelism: int, parallelism: int) -> OperatorState:
-    """Return one operator with its state files assigned to ``parallelism`` subtasks, see ``rescale_by_reference``."""
-    return msgspec.structs.replace(operator, subtasks=_subtasks(operator, max_parallelism, parallelism))
 
 
 def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:
