@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,16 +83,19 @@ class CheckpointStore:
             )
         return data
 
-    def read_part(self, path: str, part: FilePart) -> bytes:
-        """Return a range of a file, checked against its record."""
-        data = self.files.read_range(path, part.start, part.size)
-        found = hashlib.sha256(data).hexdigest()
-        if len(data) != part.size or found != part.sha256:
-            raise CorruptFileError(
-                f"found {len(data)} bytes with SHA-256 {found} at byte {part.start} of {self.describe(path)}; "
-                f"expected {part.size} bytes with SHA-256 {part.sha256}, as recorded when the file was written; "
-                "restore the file from a backup or resume from another savepoint"
-            )
+    def read_parts(self, path: str, parts: Sequence[FilePart]) -> bytes:
+        """Return parts of a file that follow each other, with one request; each is checked against its record."""
+        first, last = parts[0], parts[-1]
+        data = self.files.read_range(path, first.start, last.start + last.size - first.start)
+        for part in parts:
+            place = part.start - first.start
+            found = hashlib.sha256(memoryview(data)[place : place + part.size]).hexdigest()
+            if found != part.sha256:
+                raise CorruptFileError(
+                    f"found SHA-256 {found} of the bytes {part.start} to {part.start + part.size - 1} of "
+                    f"{self.describe(path)}; expected {part.sha256}, as recorded when the file was written; "
+                    "restore the file from a backup or resume from another savepoint"
+                )
         return data
 
     def describe(self, path: str) -> str:
@@ -213,7 +216,7 @@ class CheckpointStore:
 
     def subtask_state(self, path: str, part: FilePart) -> SubtaskState:
         """Read the state of one subtask from its part of a manifest, see ``subtask_parts``."""
-        return decode_subtask(self.read_part(safe_path(path), part))
+        return decode_subtask(self.read_parts(safe_path(path), [part]))
 
     def find(self, lineage: int, epoch: int) -> Manifest | None:
         """Return the manifest of an epoch, or None when the epoch is not committed."""

@@ -74,7 +74,7 @@ class FileKind(StrEnum):
     CHANGELOG = "changelog"
 
 
-class KeyedFile(_Record, frozen=True, kw_only=True):
+class KeyedFile(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """State of some key groups in one file.
 
     Attributes:
@@ -83,6 +83,7 @@ class KeyedFile(_Record, frozen=True, kw_only=True):
         token: Version of the state after this file; the attempt that wrote it drew the token.
         key_groups: First and last key group that this reference takes from the file.
         rows: Rows in the whole file.
+        footer: The Parquet footer of a base, which has the checksums of its row groups; None for a changelog.
 
     """
 
@@ -92,6 +93,7 @@ class KeyedFile(_Record, frozen=True, kw_only=True):
     token: str
     key_groups: tuple[int, int]
     rows: int
+    footer: FilePart | None = None
 
 
 class PartitionsRef(_Record, frozen=True, kw_only=True):
@@ -424,6 +426,9 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
                 start, end = keyed.key_groups
                 if not 0 <= start <= end < manifest.max_parallelism:
                     yield f"key groups {start} to {end} of {manifest.max_parallelism} in {keyed.file.path!r}"
+                footer = keyed.footer
+                if footer is not None and (footer.start < 0 or footer.start + footer.size != keyed.file.size):
+                    yield f"a footer of {footer.size} bytes at byte {footer.start} of {keyed.file.path!r}"
             named = {("keyed", keyed.state) for keyed in subtask.keyed}
             named |= {("operator", listed.state) for listed in subtask.operator}
             for scope, name in sorted(named - known):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +132,18 @@ class Cluster:
             return read_file(store, ref)
 
         monkeypatch.setattr(CheckpointStore, "read_file", counting)
-        read_whole, read_part = LocalFileStore.read, CheckpointStore.read_part
+        read_whole, read_parts = LocalFileStore.read, CheckpointStore.read_parts
 
         def noting_manifests(store: LocalFileStore, path: str) -> bytes:
             self.manifests_read += [path] if path.startswith("manifests/") else []
             return read_whole(store, path)
 
-        def noting_parts(store: CheckpointStore, path: str, part: FilePart) -> bytes:
-            self.parts_read += [part] if path.startswith("manifests/") else []
-            return read_part(store, path, part)
+        def noting_parts(store: CheckpointStore, path: str, parts: Sequence[FilePart]) -> bytes:
+            self.parts_read += parts if path.startswith("manifests/") else []
+            return read_parts(store, path, parts)
 
         monkeypatch.setattr(LocalFileStore, "read", noting_manifests)
-        monkeypatch.setattr(CheckpointStore, "read_part", noting_parts)
+        monkeypatch.setattr(CheckpointStore, "read_parts", noting_parts)
 
     def epoch(
         self,

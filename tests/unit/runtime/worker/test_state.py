@@ -23,6 +23,7 @@ from statecore.model import key_group_range
 from statecore.runtime.epoch.operator import subtask_specs
 from statecore.runtime.worker import cache
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.keyed_files import footer_of
 from statecore.snapshot.manifest import encode_manifest, subtask_parts
 from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
@@ -288,6 +289,9 @@ def test_state_that_became_another_type_is_written_whole_and_an_attempt_at_that_
     (commit,) = cluster.epoch([("k1", 1)], worker, restores=True)
     assert commit.replaces
     assert [item.rows for item in commit.keyed] == [len(KEYS)]
+    assert [item.footer for item in commit.keyed] == [
+        footer_of(cluster.store.read_file(item.file)) for item in commit.keyed
+    ]
     (commit,) = cluster.epoch([("k1", 1)], worker)
     assert not commit.replaces
     (commit,) = cluster.epoch([], "C")
