@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 
 import msgspec
@@ -82,14 +83,18 @@ def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -
 
 
 def _keyed(operator: OperatorState, max_parallelism: int, parallelism: int) -> list[tuple[KeyedFile, ...]]:
-    files = {item.file.path: item for subtask in operator.subtasks for item in subtask.keyed}
+    # Named by position, not by path: subtasks that share a file may have different versions of it.
+    files = [item for subtask in operator.subtasks for item in subtask.keyed]
+    positions = map(str, count())
     previous = [
-        [KeyedStateHandle(item.file.path, KeyGroupRange(*item.key_groups)) for item in subtask.keyed]
+        [KeyedStateHandle(next(positions), KeyGroupRange(*item.key_groups)) for item in subtask.keyed]
         for subtask in operator.subtasks
     ]
     return [
         tuple(
-            msgspec.structs.replace(files[handle.path], key_groups=(handle.key_groups.start, handle.key_groups.end))
+            msgspec.structs.replace(
+                files[int(handle.path)], key_groups=(handle.key_groups.start, handle.key_groups.end)
+            )
             for handle in handles
         )
         for handles in redistribute_keyed_state(previous, max_parallelism, parallelism)
