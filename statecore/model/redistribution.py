@@ -21,6 +21,7 @@ from statecore.model.key_groups import (
     check_max_parallelism,
     check_parallelism,
     key_group_range,
+    subtask_for_key_group,
 )
 
 CONTIGUOUS = "contiguous"
@@ -113,14 +114,19 @@ def redistribute_keyed_state(
             )
     if len(previous) == new_parallelism:
         return [list(handles) for handles in previous]
-    return [
-        [
-            KeyedStateHandle(handle.path, shared)
-            for handle in old
-            if (shared := handle.key_groups.intersect(own)) is not None
-        ]
-        for own in (key_group_range(max_parallelism, new_parallelism, i) for i in range(new_parallelism))
-    ]
+    owned = [key_group_range(max_parallelism, new_parallelism, index) for index in range(new_parallelism)]
+    new: list[list[KeyedStateHandle]] = [[] for _ in owned]
+    for handle in old:
+        # Only the owners of its key groups are looked at: all pairs of handles and subtasks would be too many.
+        first, last = (
+            subtask_for_key_group(max_parallelism, new_parallelism, group)
+            for group in (handle.key_groups.start, handle.key_groups.end)
+        )
+        for index in range(first, last + 1):
+            shared = handle.key_groups.intersect(owned[index])
+            if shared is not None:
+                new[index].append(KeyedStateHandle(handle.path, shared))
+    return new
 
 
 def _check_strategies(strategies: Mapping[str, str]) -> None:

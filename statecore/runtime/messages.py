@@ -8,7 +8,16 @@ import msgspec
 
 from statecore.functions import UserFunction
 from statecore.model import Field, MapStateDescriptor, OutputTag
-from statecore.snapshot.manifest import FieldRef, KeyedFile, OperatorFile, StagedOutput, StateSchema
+from statecore.snapshot.manifest import (
+    FieldRef,
+    FilePart,
+    KeyedFile,
+    OperatorFile,
+    OperatorState,
+    StagedOutput,
+    StateSchema,
+    SubtaskState,
+)
 from statecore.storage import FileStore
 
 ANCHOR = "__statecore_anchor"
@@ -82,20 +91,26 @@ class OperatorSpec:
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskSpec:
+class SubtaskSpec(msgspec.Struct, frozen=True, array_like=True):
     """The state that a subtask starts an epoch from.
+
+    The versions suffice for a subtask that has its state in memory. ``state`` or ``part`` says where its files are: the
+    driver gives the files themselves where it has redistributed them, and otherwise their place in the manifest.
 
     Attributes:
         key_groups: First and last key group.
         heads: Runs of key groups with the token of their newest version, ``""`` for no state yet.
         operator_token: Version of the operator state, ``""`` to read it from its files.
+        state: The subtask's files; None to read ``part``, or when there is no state.
+        part: The part of the previous manifest that names the subtask's files.
 
     """
 
     key_groups: tuple[int, int]
     heads: tuple[tuple[int, int, str], ...]
     operator_token: str
+    state: SubtaskState | None = None
+    part: FilePart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +122,14 @@ class EpochSpec:
         watermark_ms: The watermark after the previous epoch; None before the first watermark.
         watermark_before_ms: The watermark one epoch earlier: it applies to rows that another operator emitted before
             its watermark advanced.
-        previous: Path of the manifest with the operator's state; None when there is none.
+        previous: Path of the previous manifest; None before the first.
+        restored: The operator in that manifest, without its subtasks; None when it has no state.
         foreign_store: URL of the store with that manifest and its files, when it is not the job's own: all state is
             then rewritten into the job's store. None for the job's own.
-        restores: Whether state must be redistributed before it is loaded: the epoch is the first of a generation, or
-            of a parallelism. Union state is redistributed only then, or its elements would multiply every epoch.
+        restores: Whether state was redistributed: the epoch is the first of a generation, or of a parallelism. Union
+            state is redistributed only then, or its elements would multiply every epoch.
         counts_state: Whether subtasks count the rows of their keyed state.
+        subtasks: A ``SubtaskSpec`` per subtask, encoded: every task receives all of them and decodes its own.
 
     """
 
@@ -122,10 +139,11 @@ class EpochSpec:
     watermark_ms: int | None
     watermark_before_ms: int | None
     previous: str | None
+    restored: OperatorState | None
     foreign_store: str | None
     restores: bool
     counts_state: bool
-    subtasks: tuple[SubtaskSpec, ...]
+    subtasks: tuple[bytes, ...]
 
 
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,3 +205,5 @@ def crossing_column(spec: OperatorSpec, tag: str) -> str:
 
 
 COMMIT_DECODER = msgspec.json.Decoder(SubtaskCommit)
+SUBTASK_ENCODER = msgspec.msgpack.Encoder()
+SUBTASK_DECODER = msgspec.msgpack.Decoder(SubtaskSpec)

@@ -21,6 +21,7 @@ from statecore.snapshot.keyed_files import (
     TIMESTAMP,
     WINDOW_END,
     WINDOW_START,
+    Encoded,
     key_columns,
     read_base,
     read_changelog,
@@ -38,7 +39,7 @@ def can_merge(keys: pa.Schema, schema: TableSchema) -> bool:
 
 
 def merged_base(
-    files: Sequence[tuple[bytes, FileKind, KeyGroupRange]], keys: pa.Schema, schema: TableSchema
+    files: Sequence[tuple[Encoded, FileKind, KeyGroupRange]], keys: pa.Schema, schema: TableSchema
 ) -> pa.Table | None:
     """Return the combined rows of files that are applied one after the other, sorted by key group and key.
 

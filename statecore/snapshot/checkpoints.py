@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,17 @@ from statecore.errors import (
     StorageError,
 )
 from statecore.snapshot.claims import claims
-from statecore.snapshot.manifest import Artifact, FileRef, Manifest, SavepointInfo, decode_manifest, encode_manifest
+from statecore.snapshot.manifest import (
+    Artifact,
+    FilePart,
+    FileRef,
+    Manifest,
+    SavepointInfo,
+    SubtaskState,
+    decode_manifest,
+    decode_subtask,
+    encode_manifest,
+)
 from statecore.storage import FileEntry, FileStore, open_store, resolve_url, safe_path, split_url
 
 _MANIFESTS = "manifests"
@@ -73,6 +83,21 @@ class CheckpointStore:
             )
         return data
 
+    def read_parts(self, path: str, parts: Sequence[FilePart]) -> bytes:
+        """Return parts of a file that follow each other, with one request; each is checked against its record."""
+        first, last = parts[0], parts[-1]
+        data = self.files.read_range(path, first.start, last.start + last.size - first.start)
+        for part in parts:
+            place = part.start - first.start
+            found = hashlib.sha256(memoryview(data)[place : place + part.size]).hexdigest()
+            if found != part.sha256:
+                raise CorruptFileError(
+                    f"found SHA-256 {found} of the bytes {part.start} to {part.start + part.size - 1} of "
+                    f"{self.describe(path)}; expected {part.sha256}, as recorded when the file was written; "
+                    "restore the file from a backup or resume from another savepoint"
+                )
+        return data
+
     def describe(self, path: str) -> str:
         """Return the full path or URL of a path in the store."""
         return f"{self.files.url.rstrip('/')}/{path}"
@@ -101,8 +126,12 @@ class CheckpointStore:
         """Return the path of an epoch's manifest; it depends on nothing else, so two drivers collide."""
         return f"{_MANIFESTS}/{lineage:06d}-{epoch:012d}.json"
 
-    def commit(self, manifest: Manifest) -> str:
+    def commit(self, manifest: Manifest, encoded: bytes | None = None) -> str:
         """Commit an epoch and return its manifest's path.
+
+        Args:
+            manifest: The epoch.
+            encoded: The result of ``encode_manifest``, if the caller has it.
 
         Raises:
             CommitConflictError: Another driver committed this epoch, or a later one, first.
@@ -110,7 +139,7 @@ class CheckpointStore:
         """
         path = self.manifest_path(manifest.lineage, manifest.epoch)
         try:
-            self.files.put_if_absent(path, encode_manifest(manifest))
+            self.files.put_if_absent(path, encode_manifest(manifest) if encoded is None else encoded)
         except AlreadyExistsError as error:
             raise CommitConflictError(
                 f"found epoch {manifest.epoch} of lineage {manifest.lineage} committed by another driver; "
@@ -184,6 +213,10 @@ class CheckpointStore:
     def manifest(self, path: str) -> Manifest:
         """Read a manifest by its path in the store."""
         return decode_manifest(self.files.read(safe_path(path)), self.describe(path))
+
+    def subtask_state(self, path: str, part: FilePart) -> SubtaskState:
+        """Read the state of one subtask from its part of a manifest, see ``subtask_parts``."""
+        return decode_subtask(self.read_parts(safe_path(path), [part]))
 
     def find(self, lineage: int, epoch: int) -> Manifest | None:
         """Return the manifest of an epoch, or None when the epoch is not committed."""

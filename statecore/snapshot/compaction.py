@@ -23,12 +23,15 @@ import pyarrow as pa
 from statecore.model import KeyGroupRange, StateKind, key_encoder, key_group_range
 from statecore.snapshot import arrow_merge
 from statecore.snapshot.arrow_merge import can_merge, merged_base
+from statecore.snapshot.base_parts import read_keyed
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import (
+    Encoded,
     decode_base,
     decode_changelog,
     encode_base,
     encode_changelog,
+    footer_of,
     key_schema,
     merged_changelog,
     rows_table,
@@ -236,13 +239,14 @@ def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
         token=last.token,
         key_groups=merge.key_groups if merge.kind is FileKind.BASE else last.key_groups,
         rows=rows,
+        footer=footer_of(encoded) if merge.kind is FileKind.BASE else None,
     )
     return Merged(merge=merge, output=output)
 
 
 def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
     """Yield the tables of the merged base, one slice of key groups after another."""
-    data = [store.read_file(item.file) for item in merge.inputs]
+    data = [read_keyed(store, item, KeyGroupRange(*item.key_groups)) for item in merge.inputs]
     for part in _slices(merge):
         parts = [part.intersect(KeyGroupRange(*item.key_groups)) for item in merge.inputs]
         inputs = [
@@ -254,7 +258,7 @@ def base_tables(store: CheckpointStore, merge: Merge) -> Iterator[pa.Table]:
         yield _by_rows(merge, inputs, part) if table is None else table
 
 
-_Inputs = Sequence[tuple[bytes, FileKind, KeyGroupRange]]
+_Inputs = Sequence[tuple[Encoded, FileKind, KeyGroupRange]]
 
 
 def _by_columns(merge: Merge, inputs: _Inputs) -> pa.Table | None:

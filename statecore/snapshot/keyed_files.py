@@ -11,19 +11,23 @@ One file holds one state of one subtask::
     _timestamp_ms    with a time to live only: int64, or a list of them beside the elements of a list
     _deleted         changelogs only: true where something was removed (its _value is null)
 
-A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics. Keys are stored as
-deltas, which are small where merges have sorted the keys of a key group. A changelog is an Arrow IPC file (zstd): fast
-to write and to replay, and limited to changes. Its rows are applied in order: a row replaces or removes the state of
-its key and window; in a map it replaces or removes one entry, and with a null ``_map_key`` it removes all of them. Any
-engine can read a base as a table.
+A base is Parquet (zstd) with row groups small enough for a reader to skip key groups by statistics. Its footer has the
+place and the SHA-256 of each row group, so that a reader can check what it reads without reading all. Keys are stored
+as deltas, which are small where merges have sorted the keys of a key group. A changelog is an Arrow IPC file (zstd):
+fast to write and to replay, and limited to changes. Its rows are applied in order: a row replaces or removes the state
+of its key and window; in a map it replaces or removes one entry, and with a null ``_map_key`` it removes all of them.
+Any engine can read a base as a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -33,6 +37,7 @@ import pyarrow.parquet as pq
 from statecore.errors import StateTypeError
 from statecore.model import ArrayType, Field, KeyGroupRange, MapType, StateKind, parse_type
 from statecore.model.arrow_values import from_arrow, to_arrow
+from statecore.snapshot.manifest import FilePart
 from statecore.state.tables import Key, TableSchema, Window
 
 KEY_GROUP = "_key_group"
@@ -45,6 +50,14 @@ DELETED = "_deleted"
 RESERVED = frozenset({KEY_GROUP, WINDOW_START, WINDOW_END, MAP_KEY, VALUE, TIMESTAMP, DELETED})
 
 _ROW_GROUP_ROWS = 64 * 1024
+_ROW_GROUPS = b"statecore.row_groups"
+_PARTS = msgspec.json.Decoder(tuple[FilePart, ...])
+# A Parquet file ends with the length of its footer and four letters.
+_LENGTH_BYTES, _END_BYTES = 4, 8
+
+Encoded: TypeAlias = bytes | pa.Buffer
+"""The bytes of a file, or as much of them as its reader needs."""
+
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 
@@ -106,7 +119,7 @@ def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str
 
 def encode_base(*tables: pa.Table) -> bytes:
     """Return the Parquet file of a base, from tables whose rows, one after the other, are sorted by key group."""
-    sink, schema = pa.BufferOutputStream(), tables[0].schema
+    sink, schema = io.BytesIO(), tables[0].schema
     encodings = {name: _key_encoding(schema.field(name).type) for name in key_columns(tables[0])}
     encodings[VALUE] = _value_encoding(schema.field(VALUE).type)
     with pq.ParquetWriter(
@@ -118,9 +131,32 @@ def encode_base(*tables: pa.Table) -> bytes:
         column_encoding={name: encoding for name, encoding in encodings.items() if encoding is not None},
         write_page_checksum=True,
     ) as writer:
-        for table in tables:
-            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+        parts = [_written(writer, rows, sink) for table in tables for rows in _row_groups(table)]
+        writer.add_key_value_metadata({_ROW_GROUPS: msgspec.json.encode(parts)})
+    return sink.getvalue()
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, max(table.num_rows, 1), _ROW_GROUP_ROWS):
+        yield table.slice(start, _ROW_GROUP_ROWS)
+
+
+def _written(writer: pq.ParquetWriter, rows: pa.Table, sink: io.BytesIO) -> FilePart:
+    start = sink.tell()
+    writer.write_table(rows)
+    with sink.getbuffer() as written:
+        return FilePart(start=start, size=len(written) - start, sha256=hashlib.sha256(written[start:]).hexdigest())
+
+
+def footer_of(base: bytes) -> FilePart:
+    """Return the part of a base that says where its row groups are, up to the end of the file."""
+    size = int.from_bytes(base[-_END_BYTES:][:_LENGTH_BYTES], "little") + _END_BYTES
+    return FilePart(start=len(base) - size, size=size, sha256=hashlib.sha256(base[-size:]).hexdigest())
+
+
+def row_group_parts(metadata: pq.FileMetaData) -> tuple[FilePart, ...]:
+    """Return where each row group of a base is."""
+    return _PARTS.decode(metadata.metadata[_ROW_GROUPS])
 
 
 def _key_encoding(key_type: pa.DataType) -> str | None:
@@ -143,7 +179,7 @@ def encode_changelog(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
+def merged_changelog(files: Sequence[Encoded], key_groups: Sequence[KeyGroupRange]) -> pa.Table:
     """Return one changelog equivalent to those in ``files``, oldest first, with the key groups to take from each."""
     tables = [read_changelog(data, wanted) for data, wanted in zip(files, key_groups, strict=True)]
     # A program may have renamed the key's columns since, so they are matched by position.
@@ -155,31 +191,35 @@ def merged_changelog(files: Sequence[bytes], key_groups: Sequence[KeyGroupRange]
     return table.take(pc.sort_indices(table.column(KEY_GROUP)))
 
 
-def read_base(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
-    """Return the rows of a base within ``key_groups``; row groups outside are skipped by their statistics."""
+def read_base(data: Encoded, key_groups: KeyGroupRange) -> pa.Table:
+    """Return the rows of a base within ``key_groups``; row groups outside are skipped."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        # Parquet counts leaves, and a struct before this column has several.
-        column = next(i for i, leaf in enumerate(file.schema) if leaf.path == KEY_GROUP)
-        wanted = [
-            index
-            for index in range(file.metadata.num_row_groups)
-            if _overlaps(file.metadata.row_group(index).column(column).statistics, key_groups)
-        ]
-        return _within(file.read_row_groups(wanted), key_groups)
+        return _within(file.read_row_groups(row_groups_within(file, key_groups)), key_groups)
 
 
-def read_changelog(data: bytes, key_groups: KeyGroupRange) -> pa.Table:
+def row_groups_within(file: pq.ParquetFile, key_groups: KeyGroupRange) -> list[int]:
+    """Return the row groups of a base that may have rows of these key groups, by their statistics."""
+    # Parquet counts leaves, and a struct before this column has several.
+    column = next(i for i, leaf in enumerate(file.schema) if leaf.path == KEY_GROUP)
+    return [
+        index
+        for index in range(file.metadata.num_row_groups)
+        if _overlaps(file.metadata.row_group(index).column(column).statistics, key_groups)
+    ]
+
+
+def read_changelog(data: Encoded, key_groups: KeyGroupRange) -> pa.Table:
     """Return the rows of a changelog within ``key_groups``."""
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         return _within(reader.read_all(), key_groups)
 
 
-def decode_base(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
+def decode_base(data: Encoded, key_groups: KeyGroupRange) -> KeyedRows:
     """Like ``read_base``, as Python values."""
     return _rows(read_base(data, key_groups))
 
 
-def decode_changelog(data: bytes, key_groups: KeyGroupRange) -> KeyedRows:
+def decode_changelog(data: Encoded, key_groups: KeyGroupRange) -> KeyedRows:
     """Like ``read_changelog``, as Python values."""
     return _rows(read_changelog(data, key_groups))
 

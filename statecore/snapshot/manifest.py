@@ -59,6 +59,14 @@ class FileRef(_Record, frozen=True, kw_only=True):
     sha256: str
 
 
+class FilePart(_Record, frozen=True, kw_only=True):
+    """A range of a file: first byte, size in bytes, SHA-256 in hex."""
+
+    start: int
+    size: int
+    sha256: str
+
+
 class FileKind(StrEnum):
     """What a keyed state file holds: all state of its key groups, or only changes."""
 
@@ -66,7 +74,7 @@ class FileKind(StrEnum):
     CHANGELOG = "changelog"
 
 
-class KeyedFile(_Record, frozen=True, kw_only=True):
+class KeyedFile(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """State of some key groups in one file.
 
     Attributes:
@@ -75,6 +83,7 @@ class KeyedFile(_Record, frozen=True, kw_only=True):
         token: Version of the state after this file; the attempt that wrote it drew the token.
         key_groups: First and last key group that this reference takes from the file.
         rows: Rows in the whole file.
+        footer: The Parquet footer of a base, which has the checksums of its row groups; None for a changelog.
 
     """
 
@@ -84,6 +93,7 @@ class KeyedFile(_Record, frozen=True, kw_only=True):
     token: str
     key_groups: tuple[int, int]
     rows: int
+    footer: FilePart | None = None
 
 
 class PartitionsRef(_Record, frozen=True, kw_only=True):
@@ -274,6 +284,15 @@ class Manifest(_Record, frozen=True, kw_only=True):
         return list(seen.values())
 
 
+class _OperatorParts(msgspec.Struct):
+    uid: str
+    subtasks: tuple[msgspec.Raw, ...]
+
+
+class _Parts(msgspec.Struct):
+    operators: tuple[_OperatorParts, ...]
+
+
 class _Header(msgspec.Struct):
     format: str = ""
     version: int = 0
@@ -282,6 +301,9 @@ class _Header(msgspec.Struct):
 
 _HEADER = msgspec.json.Decoder(_Header)
 _MANIFEST = msgspec.json.Decoder(Manifest)
+_PARTS = msgspec.json.Decoder(_Parts)
+_SUBTASK = msgspec.json.Decoder(SubtaskState)
+_PROBE_BYTES = 256
 # msgspec raises other errors than DecodeError for a damaged byte inside a string and for endless nesting.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -291,6 +313,29 @@ def encode_manifest(manifest: Manifest) -> bytes:
     unsigned = msgspec.structs.replace(manifest, checksum=_NO_CHECKSUM)
     data = msgspec.json.format(msgspec.json.encode(unsigned), indent=1)
     return data.replace(_NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def subtask_parts(data: bytes) -> dict[str, tuple[FilePart, ...]]:
+    """Return per operator uid where the file of a manifest holds each subtask's state, for ``decode_subtask``."""
+    position, parts = 0, {}
+    for operator in _PARTS.decode(data).operators:
+        found = []
+        for subtask in map(bytes, operator.subtasks):
+            # Its beginning finds it, faster than all of it would: no other record begins like a subtask's.
+            position = data.index(subtask[:_PROBE_BYTES], position)
+            digest = hashlib.sha256(subtask).hexdigest()
+            found.append(FilePart(start=position, size=len(subtask), sha256=digest))
+            position += len(subtask)
+        parts[operator.uid] = tuple(found)
+    return parts
+
+
+def decode_subtask(data: bytes) -> SubtaskState:
+    """Read the state of one subtask from its part of a manifest, whose checksum the caller has verified."""
+    state = _SUBTASK.decode(data)
+    for file in (*(item.file for item in state.keyed), *(item.file for item in state.operator)):
+        safe_path(file.path)
+    return state
 
 
 def fingerprint(manifest: Manifest) -> str:
@@ -381,6 +426,9 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
                 start, end = keyed.key_groups
                 if not 0 <= start <= end < manifest.max_parallelism:
                     yield f"key groups {start} to {end} of {manifest.max_parallelism} in {keyed.file.path!r}"
+                footer = keyed.footer
+                if footer is not None and (footer.start < 0 or footer.start + footer.size != keyed.file.size):
+                    yield f"a footer of {footer.size} bytes at byte {footer.start} of {keyed.file.path!r}"
             named = {("keyed", keyed.state) for keyed in subtask.keyed}
             named |= {("operator", listed.state) for listed in subtask.operator}
             for scope, name in sorted(named - known):

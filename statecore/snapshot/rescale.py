@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 
 import msgspec
@@ -47,14 +48,9 @@ def rescale_by_reference(
     operators = []
     for operator in manifest.operators:
         fixed = own.get(operator.uid, operator.own_parallelism)
-        given = msgspec.structs.replace(operator, own_parallelism=fixed)
-        operators.append(rescale_operator(given, manifest.max_parallelism, parallelism if fixed is None else fixed))
+        subtasks = _subtasks(operator, manifest.max_parallelism, parallelism if fixed is None else fixed)
+        operators.append(msgspec.structs.replace(operator, own_parallelism=fixed, subtasks=subtasks))
     return msgspec.structs.replace(manifest, parallelism=parallelism, operators=tuple(operators))
-
-
-def rescale_operator(operator: OperatorState, max_parallelism: int, parallelism: int) -> OperatorState:
-    """Return one operator with its state files assigned to ``parallelism`` subtasks, see ``rescale_by_reference``."""
-    return msgspec.structs.replace(operator, subtasks=_subtasks(operator, max_parallelism, parallelism))
 
 
 def rescale_operator_state(manifest: Manifest, parallelism: int, max_parallelism: int) -> Manifest:
@@ -87,14 +83,18 @@ def _subtasks(operator: OperatorState, max_parallelism: int, parallelism: int) -
 
 
 def _keyed(operator: OperatorState, max_parallelism: int, parallelism: int) -> list[tuple[KeyedFile, ...]]:
-    files = {item.file.path: item for subtask in operator.subtasks for item in subtask.keyed}
+    # Named by position, not by path: subtasks that share a file may have different versions of it.
+    files = [item for subtask in operator.subtasks for item in subtask.keyed]
+    positions = map(str, count())
     previous = [
-        [KeyedStateHandle(item.file.path, KeyGroupRange(*item.key_groups)) for item in subtask.keyed]
+        [KeyedStateHandle(next(positions), KeyGroupRange(*item.key_groups)) for item in subtask.keyed]
         for subtask in operator.subtasks
     ]
     return [
         tuple(
-            msgspec.structs.replace(files[handle.path], key_groups=(handle.key_groups.start, handle.key_groups.end))
+            msgspec.structs.replace(
+                files[int(handle.path)], key_groups=(handle.key_groups.start, handle.key_groups.end)
+            )
             for handle in handles
         )
         for handles in redistribute_keyed_state(previous, max_parallelism, parallelism)

@@ -8,6 +8,7 @@ from typing import Any
 from statecore.errors import ManifestError
 from statecore.model import DistributionMode, KeyGroupRange, StateKind, key_encoder
 from statecore.model.redistribution import CONTIGUOUS
+from statecore.snapshot.base_parts import read_keyed
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import decode_base, decode_changelog
 from statecore.snapshot.live_rows import apply_rows
@@ -63,7 +64,8 @@ def apply_keyed_files(
         wanted = {g for g in range(start, end + 1) if g in first_file and first_file[g] <= index}
         if wanted:
             decode = decode_base if item.kind is FileKind.BASE else decode_changelog
-            rows = decode(store.read_file(item.file), KeyGroupRange(min(wanted), max(wanted)))
+            needed = KeyGroupRange(min(wanted), max(wanted))
+            rows = decode(read_keyed(store, item, needed), needed)
             table = backend.restored_table(item.state, schemas[item.state])
             if item.kind is FileKind.BASE:
                 # A base replaces everything before it, including state in memory.

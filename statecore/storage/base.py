@@ -49,6 +49,14 @@ class FileStore(Protocol):
     def read(self, path: str) -> bytes:
         """Return the whole file; MissingFileError when there is none."""
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Return ``size`` bytes, at least one, from offset ``start``; fewer where the file ends before.
+
+        Raises:
+            MissingFileError: There is no such file.
+
+        """
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset; the caller closes it. MissingFileError when there is none."""
 

@@ -65,6 +65,16 @@ class LocalFileStore:
             except _NO_FILE:
                 raise self._missing(path) from None
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Return some bytes of a file."""
+        with self._translated_errors("read", path):
+            try:
+                with self._resolve(path).open("rb") as file:
+                    file.seek(start)
+                    return file.read(size)
+            except _NO_FILE:
+                raise self._missing(path) from None
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
         # Check first: pyarrow's error for a folder is indistinguishable from others.

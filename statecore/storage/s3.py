@@ -72,6 +72,17 @@ class S3FileStore:
         """Return the whole file."""
         return self._get(path)
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Return some bytes of a file, with one request."""
+        with self._translated_errors(path):
+            try:
+                return get(self._bucket, self._key(path), Range=f"bytes={start}-{start + size - 1}")
+            except ClientError as error:
+                if code_of(error) != "InvalidRange":
+                    raise
+                # The file ends before the range.
+                return b""
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset; each read requests its range."""
         head = self._head(path)

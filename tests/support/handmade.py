@@ -14,6 +14,7 @@ from statecore.snapshot.keyed_files import (
     KeyedRows,
     encode_base,
     encode_changelog,
+    footer_of,
     key_schema,
     rows_table,
 )
@@ -80,8 +81,12 @@ def keyed_file(
     deleted = [value is None for value in values.values()] if kind is FileKind.CHANGELOG else None
     rows = KeyedRows([(f"k{group}",) for group in values], list(values), list(values.values()), deleted=deleted)
     encode = encode_base if kind is FileKind.BASE else encode_changelog
-    file = store.write_file(path, encode(rows_table(rows, KEYS, TOTAL, "total")))
-    return KeyedFile(file=file, state="total", kind=kind, token=token, key_groups=groups, rows=len(values))
+    data = encode(rows_table(rows, KEYS, TOTAL, "total"))
+    footer = footer_of(data) if kind is FileKind.BASE else None
+    return KeyedFile(
+        file=store.write_file(path, data), state="total", kind=kind, token=token, key_groups=groups,
+        rows=len(values), footer=footer,
+    )  # fmt: skip
 
 
 def operator_file(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -17,7 +18,7 @@ from statecore import (
     ValueStateDescriptor,
 )
 from statecore.model import key_group_for, key_group_range, subtask_for_key_group
-from statecore.runtime.epoch.operator import merged_schemas, next_state
+from statecore.runtime.epoch.operator import merged_schemas, next_state, subtask_specs
 from statecore.runtime.messages import (
     ANCHOR,
     COMMIT,
@@ -28,17 +29,26 @@ from statecore.runtime.messages import (
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
-    SubtaskSpec,
 )
 from statecore.runtime.worker import cache
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot import compaction
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged, carry_out, due_merges
-from statecore.snapshot.manifest import FieldRef, FileRef, Manifest, OperatorState, SubtaskState
+from statecore.snapshot.manifest import (
+    FieldRef,
+    FilePart,
+    FileRef,
+    Manifest,
+    OperatorState,
+    SubtaskState,
+    encode_manifest,
+    subtask_parts,
+)
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files, find_state, read_elements, table_schema
 from statecore.state import HeapKeyedStateBackend
+from statecore.storage import LocalFileStore
 from tests.support.handmade import manifest
 
 GROUPS = 16
@@ -104,6 +114,8 @@ class Cluster:
         self.workers: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {}
         self.monkeypatch = monkeypatch
         self.read: list[str] = []
+        self.manifests_read: list[str] = []
+        self.parts_read: list[FilePart] = []
         self.merges = 0
         monkeypatch.setattr(compaction, "_RUN", 2)
         self.newest: Manifest | None = None
@@ -120,6 +132,18 @@ class Cluster:
             return read_file(store, ref)
 
         monkeypatch.setattr(CheckpointStore, "read_file", counting)
+        read_whole, read_parts = LocalFileStore.read, CheckpointStore.read_parts
+
+        def noting_manifests(store: LocalFileStore, path: str) -> bytes:
+            self.manifests_read += [path] if path.startswith("manifests/") else []
+            return read_whole(store, path)
+
+        def noting_parts(store: CheckpointStore, path: str, parts: Sequence[FilePart]) -> bytes:
+            self.parts_read += parts if path.startswith("manifests/") else []
+            return read_parts(store, path, parts)
+
+        monkeypatch.setattr(LocalFileStore, "read", noting_manifests)
+        monkeypatch.setattr(CheckpointStore, "read_parts", noting_parts)
 
     def epoch(
         self,
@@ -140,9 +164,11 @@ class Cluster:
         previous = self.newest
         restores = restores or previous is None or previous.parallelism != parallelism
         subtasks: tuple[SubtaskState, ...] = (SubtaskState(),) * parallelism
+        operator = None
         if previous is not None:
-            restored = rescale_by_reference(previous, parallelism) if restores else previous
-            subtasks = restored.operators[0].subtasks
+            (operator,) = (rescale_by_reference(previous, parallelism) if restores else previous).operators
+            subtasks = operator.subtasks
+        parts = None if restores or previous is None else subtask_parts(encode_manifest(previous))[self.spec.uid]
         epoch = EpochSpec(
             lineage=lineage or (previous.lineage if previous else 1),
             epoch=previous.epoch + 1 if previous else 0,
@@ -150,17 +176,19 @@ class Cluster:
             watermark_ms=None,
             watermark_before_ms=None,
             previous=CheckpointStore.manifest_path(previous.lineage, previous.epoch) if previous else None,
+            restored=None if operator is None else msgspec.structs.replace(operator, subtasks=()),
             foreign_store=None,
             restores=restores,
             counts_state=False,
-            subtasks=tuple(_spec(i, parallelism, state) for i, state in enumerate(subtasks)),
+            subtasks=subtask_specs(operator, parallelism, GROUPS, parts),
         )
         merged = []
         if merge and previous is not None and not restores:
             due = [d for d in due_merges(previous, base_floor_bytes=0) if merge is True or d.state.name == merge]
             merged = [carry_out(self.store, each, "state/merged") for each in due]
             self.merges += len(merged)
-        self.read.clear()
+        for noted in (self.read, self.manifests_read, self.parts_read):
+            noted.clear()
         commits = []
         for index in range(parallelism):
             self._become(workers[index % len(workers)])
@@ -202,15 +230,6 @@ class Cluster:
         assert self.newest is not None
         files = (item.file.path for s in self.newest.operators[0].subtasks for item in s.keyed)
         return {path for path in files if any(f"-{epoch:012d}/" in path for epoch in epochs)}
-
-
-def _spec(index: int, parallelism: int, state: SubtaskState) -> SubtaskSpec:
-    own = key_group_range(GROUPS, parallelism, index)
-    heads = dict.fromkeys(own, "")
-    for item in state.keyed:
-        heads.update(dict.fromkeys(range(item.key_groups[0], item.key_groups[1] + 1), item.token))
-    runs = tuple((group, group, head) for group, head in heads.items())
-    return SubtaskSpec((own.start, own.end), runs, state.operator_token)
 
 
 def _batches(rows: list[tuple[str, int]], index: int, epoch: EpochSpec) -> Iterator[pa.RecordBatch]:

@@ -12,10 +12,10 @@ from statecore.errors import CommitError, JobDefinitionError, StateConflictError
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Output, Source
-from statecore.runtime.messages import Crossing, OperatorSpec, SubtaskCommit, SubtaskSpec
+from statecore.runtime.messages import SUBTASK_ENCODER, Crossing, OperatorSpec, SubtaskCommit, SubtaskSpec
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged, with_merged
-from statecore.snapshot.manifest import FieldRef, Manifest, OperatorState, StateSchema, SubtaskState
+from statecore.snapshot.manifest import FieldRef, FilePart, Manifest, OperatorState, StateSchema, SubtaskState
 from statecore.snapshot.restore import describe_key
 
 Schemas = Mapping[str, tuple[Field, ...]]
@@ -125,23 +125,43 @@ def check_key(spec: OperatorSpec, restored: OperatorState | None) -> None:
     )
 
 
-def subtask_specs(restored: OperatorState | None, parallelism: int, max_parallelism: int) -> tuple[SubtaskSpec, ...]:
-    """Return the state that each subtask starts the epoch from."""
-    states = _subtasks(restored, parallelism)
-    return tuple(_subtask_spec(index, state, parallelism, max_parallelism) for index, state in enumerate(states))
+def subtask_specs(
+    restored: OperatorState | None, parallelism: int, max_parallelism: int, parts: Sequence[FilePart] | None = None
+) -> tuple[bytes, ...]:
+    """Return the state that each subtask starts the epoch from, an encoded ``SubtaskSpec`` each.
+
+    Args:
+        restored: The operator's state; None for a new operator.
+        parallelism: Number of its subtasks.
+        max_parallelism: Number of key groups.
+        parts: Where the previous manifest holds each subtask's files; None to tell the subtasks their files.
+
+    """
+    return tuple(
+        SUBTASK_ENCODER.encode(
+            SubtaskSpec(
+                *_versions(index, state, parallelism, max_parallelism),
+                state=state if parts is None and restored is not None else None,
+                part=None if parts is None else parts[index],
+            )
+        )
+        for index, state in enumerate(_subtasks(restored, parallelism))
+    )
 
 
 def _subtasks(restored: OperatorState | None, parallelism: int) -> tuple[SubtaskState, ...]:
     return (SubtaskState(),) * parallelism if restored is None else restored.subtasks
 
 
-def _subtask_spec(index: int, state: SubtaskState, parallelism: int, max_parallelism: int) -> SubtaskSpec:
+def _versions(
+    index: int, state: SubtaskState, parallelism: int, max_parallelism: int
+) -> tuple[tuple[int, int], tuple[tuple[int, int, str], ...], str]:
     own = key_group_range(max_parallelism, parallelism, index)
     heads = [""] * len(own)
     for item in state.keyed:
         start, end = item.key_groups
         heads[start - own.start : end - own.start + 1] = [item.token] * (end - start + 1)
-    return SubtaskSpec((own.start, own.end), _runs(own.start, heads), state.operator_token)
+    return (own.start, own.end), _runs(own.start, heads), state.operator_token
 
 
 def next_operator(

@@ -4,6 +4,9 @@
 
     staged ─► sink.publish ─► marker _published/<sink>/<lineage>-<epoch> in the job's store ─► staged files removed
 
+The sinks of an epoch are published in parallel, and epochs one after the other. Sinks that use Spark or code of the job
+take turns in the epoch's own thread, which has Spark's job group and session.
+
 If the driver is killed in between, the next one starts over with the newest epoch. The marker is in the job's store,
 not only in the sink, so that a sink can be replaced or renamed once its last epoch is published.
 """
@@ -11,22 +14,27 @@ not only in the sink, so that a sink can be replaced or renamed once its last ep
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
 
-from statecore.errors import JobDefinitionError, ManifestError, MissingFileError
+from statecore.errors import JobDefinitionError, ManifestError, MissingFileError, SinkError
 from statecore.model import parse_row
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import SinkBinding
 from statecore.runtime.messages import StagedSink
-from statecore.runtime.sinks import ParquetSink, StagedEpoch
+from statecore.runtime.sinks import ParquetSink, Sink, StagedEpoch
+from statecore.runtime.sinks.base import Threaded
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.runtime.worker.outputs import STAGED, StagedName
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, StagedOutput
+from statecore.storage.parallel import all_in_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_THREADS = 8
 
 
 def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
@@ -61,31 +69,66 @@ def _check_folder(sink: StagedSink, owner: str) -> None:
 
 
 def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession) -> None:
-    """Make the outputs of a committed epoch visible; idempotent.
+    """Make the outputs of a committed epoch visible; idempotent. A sink that fails does not keep others from it.
 
     Raises:
         ManifestError: The epoch has unpublished outputs for a sink that the job no longer has.
         MissingFileError: Staged rows are gone.
-        SinkError: A sink refuses them.
+        SinkError: A sink refuses them, or several sinks failed.
 
     """
     outputs: dict[str, list[StagedOutput]] = defaultdict(list)
     for output in manifest.outputs:
         outputs[output.sink].append(output)
     _check_none_lost(outputs.keys() - {binding.name for binding in sinks}, sinks, manifest, store)
-    for binding in sinks:
-        if binding.name in outputs:
-            staged = StagedEpoch(
-                job=manifest.job,
-                sink=binding.name,
-                lineage=manifest.lineage,
-                epoch=manifest.epoch,
-                schema=binding.schema,
-                store=binding.sink.staging(store.files),
-                outputs=tuple(outputs[binding.name]),
-                spark=spark,
-            )
-            _publish(binding, staged, _markers(store, binding.name))
+    due = [
+        StagedEpoch(
+            job=manifest.job,
+            sink=binding.name,
+            lineage=manifest.lineage,
+            epoch=manifest.epoch,
+            schema=binding.schema,
+            store=binding.sink.staging(store.files),
+            outputs=tuple(outputs[binding.name]),
+            spark=spark,
+        )
+        for binding in sinks
+        if binding.name in outputs
+    ]
+    _raise_failures(_publish_all(due, {binding.name: binding.sink for binding in sinks}, store), manifest.epoch)
+
+
+class _Failure(NamedTuple):
+    """A sink that failed, and with what."""
+
+    sink: str
+    error: Exception
+
+
+def _publish_all(due: Sequence[StagedEpoch], sinks: Mapping[str, Sink], store: CheckpointStore) -> list[_Failure]:
+    def attempt(staged: StagedEpoch) -> _Failure | None:
+        try:
+            _publish(sinks[staged.sink], staged, _markers(store, staged.sink))
+        except Exception as error:
+            return _Failure(staged.sink, error)
+        return None
+
+    in_turn = [staged for staged in due if not isinstance(sinks[staged.sink], Threaded)]
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="publish") as pool:
+        begun = [pool.submit(attempt, staged) for staged in due if isinstance(sinks[staged.sink], Threaded)]
+        ended = [*map(attempt, in_turn), *(each.result() for each in begun)]
+    return [failure for failure in ended if failure is not None]
+
+
+def _raise_failures(failures: Sequence[_Failure], epoch: int) -> None:
+    if len(failures) == 1:
+        raise failures[0].error
+    if failures:
+        listed = "; ".join(f"{sink!r}: {type(error).__name__}: {error}" for sink, error in failures)
+        raise SinkError(
+            f"found {len(failures)} sinks that failed to publish epoch {epoch}: {listed}; expected all to take the "
+            "epoch's rows; correct each as it says: the epoch stays committed, and the next driver publishes the rest"
+        ) from failures[0].error
 
 
 def _markers(store: CheckpointStore, sink: str) -> Markers:
@@ -104,11 +147,11 @@ def _check_none_lost(
         )
 
 
-def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> None:
+def _publish(sink: Sink, staged: StagedEpoch, markers: Markers) -> None:
     if markers.hold(staged):
         return
     try:
-        binding.sink.publish(staged)
+        sink.publish(staged)
     except MissingFileError as error:
         raise MissingFileError(
             f"found unpublished rows of epoch {staged.epoch} missing: {error}; expected the files that were staged for "
@@ -122,7 +165,9 @@ def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> Non
 
 def _discard_staged(staged: StagedEpoch) -> None:
     """Remove the files staged up to this epoch: published files, and those of failed attempts."""
-    for entry in staged.store.list(STAGED):
-        found = StagedName.parse(entry.path)
-        if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):
-            staged.store.delete(entry.path)
+    named = ((entry.path, StagedName.parse(entry.path)) for entry in staged.store.list(STAGED))
+    done = (staged.lineage, staged.epoch)
+    all_in_parallel(
+        staged.store.delete,
+        [path for path, found in named if found and found.sink == staged.sink and found[:2] <= done],
+    )

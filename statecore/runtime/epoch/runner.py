@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.model import Field, parse_type
 from statecore.model.key_groups import check_parallelism
@@ -45,12 +47,20 @@ from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.epoch.ticks import Ticks
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import Job, OperatorPlan
-from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit, SubtaskSpec
+from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit
 from statecore.runtime.worker.crossing import crossing_ddl
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged
-from statecore.snapshot.manifest import WRITER, Artifact, Manifest
+from statecore.snapshot.manifest import (
+    WRITER,
+    Artifact,
+    FilePart,
+    Manifest,
+    OperatorState,
+    encode_manifest,
+    subtask_parts,
+)
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.resume_point import ResumePoint
 
@@ -144,7 +154,7 @@ class EpochRunner:
         self._artifact = artifact
         self._store = store
         self._lineage = resume.lineage
-        self._head = _Head(resume.manifest, resume.path)
+        self._head = _Head(resume.manifest, resume.path, {})
         self._foreign = resume.foreign
         self._first_commit_due = True
         self._max_parallelism = max_parallelism
@@ -239,7 +249,8 @@ class EpochRunner:
             restored = restored_operator(rescaled, operator.uid)
             if operator.parallelism is None and spec.key_fields and restored is not None:
                 states = subtask_specs(restored, anchor.parallelism, self._max_parallelism)
-                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, head.path, states, restores=True)
+                told = tuple(state if index in subtasks else b"" for index, state in enumerate(states))
+                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, restored, told, restores=True)
                 load_ahead(anchor, subtasks, spec, epoch)
 
     def _epoch(self, df: DataFrame, epoch: int) -> None:
@@ -253,7 +264,7 @@ class EpochRunner:
                 )
             log.info("epoch %d is already committed; publishing only", epoch)
             publish(self._plan.sinks, there, self._store, df.sparkSession)
-            self._advance(there, self._store.manifest_path(self._lineage, epoch))
+            self._advance(there, self._store.files.read(self._store.manifest_path(self._lineage, epoch)))
             return
         started = time.time()
         clock = time.monotonic()
@@ -267,15 +278,16 @@ class EpochRunner:
         ran = time.monotonic()
         read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
         manifest = self._manifest(epoch, now_ms, specs, commits, read)
+        encoded = encode_manifest(manifest)
         with self._gate.committing():
-            path = self._store.commit(manifest)
+            self._store.commit(manifest, encoded)
         fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
         committed = time.monotonic()
         publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
         # Saved for the preparation of a live rescale, once there is state to load.
         self._specs = specs
-        self._advance(manifest, path)
+        self._advance(manifest, encoded)
         done = time.monotonic()
         timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
         report = epoch_report(manifest, commits, timing, read.late_rows)
@@ -286,10 +298,11 @@ class EpochRunner:
     def _parallelism_of(self, uid: str) -> int:
         return self._own[uid] or self._parallelism
 
-    def _advance(self, manifest: Manifest, path: str) -> None:
+    def _advance(self, manifest: Manifest, encoded: bytes) -> None:
         if self._first_commit_due:
             self._on_first_commit()
-        self._head, self._previous = _Head(manifest, path), manifest
+        path = self._store.manifest_path(manifest.lineage, manifest.epoch)
+        self._head, self._previous = _Head(manifest, path, subtask_parts(encoded)), manifest
         self._first_commit_due, self._restores, self._foreign = False, False, None
         if self._ticks is not None:
             self._ticks.committed(manifest)
@@ -310,10 +323,10 @@ class EpochRunner:
                 spec = specs[operator.uid]
                 restored = restored_operator(self._previous, spec.uid)
                 parallelism = self._parallelism_of(spec.uid)
-                states = subtask_specs(restored, parallelism, self._max_parallelism)
-                path = None if restored is None else self._head.path
+                parts = None if self._restores else self._head.parts.get(spec.uid)
+                states = subtask_specs(restored, parallelism, self._max_parallelism, parts)
                 epoch_spec = self._epoch_spec(
-                    epoch, now_ms, self._previous, path, states, restores=self._restores, counts_state=counts_state
+                    epoch, now_ms, self._previous, restored, states, restores=self._restores, counts_state=counts_state
                 )
                 return rows.mapInArrow(subtask_runner(spec, epoch_spec), crossing_ddl(spec))
 
@@ -340,8 +353,8 @@ class EpochRunner:
         epoch: int,
         now_ms: int,
         before: Manifest | None,
-        path: str | None,
-        subtasks: tuple[SubtaskSpec, ...],
+        restored: OperatorState | None,
+        subtasks: tuple[bytes, ...],
         *,
         restores: bool,
         counts_state: bool = False,
@@ -352,7 +365,8 @@ class EpochRunner:
             now_ms=now_ms,
             watermark_ms=None if before is None else before.watermark_ms,
             watermark_before_ms=None if before is None else before.watermark_before_ms,
-            previous=path,
+            previous=self._head.path,
+            restored=None if restored is None else msgspec.structs.replace(restored, subtasks=()),
             foreign_store=None if self._foreign is None else self._foreign.files.url,
             restores=restores,
             counts_state=counts_state,
@@ -411,10 +425,14 @@ class EpochRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The newest manifest and its path in its store; None before a job's first epoch."""
+    """The newest manifest, its path in its store, and where it holds each subtask's files; None before the first.
+
+    A manifest that the driver resumes from has no parts: its state is redistributed first.
+    """
 
     manifest: Manifest | None
     path: str | None
+    parts: Mapping[str, Sequence[FilePart]]
 
 
 def _fields(df: DataFrame) -> tuple[Field, ...]:

@@ -190,13 +190,15 @@ def base_writer(
         own = key_group_range(max_parallelism, parallelism, subtask)
         # Unique per attempt: a task that runs twice writes two files, and the manifest names one of them.
         path = f"{folder}/{subtask:05d}-{uuid.uuid4().hex}-{state}.parquet"
+        data = keyed_files.encode_base(table)
         file = KeyedFile(
-            file=CheckpointStore.at(store_url).write_file(path, keyed_files.encode_base(table)),
+            file=CheckpointStore.at(store_url).write_file(path, data),
             state=state,
             kind=FileKind.BASE,
             token=token,
             key_groups=(own.start, own.end),
             rows=table.num_rows,
+            footer=keyed_files.footer_of(data),
         )
         yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode((subtask, file)).decode()]})
 

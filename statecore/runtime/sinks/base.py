@@ -16,9 +16,14 @@ from statecore.runtime.sinks.frames import rows_of
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import FileRef, StagedOutput
 from statecore.storage import FileStore
+from statecore.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Read ahead of the sink, which is slower than storage; each takes memory of the driver.
+_FILES_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,12 @@ class StagedEpoch:
             SinkError: The job changed the columns of its output after the epoch was committed.
 
         """
-        for output in self.outputs:
-            yield _read(self.store, output.file, arrow_schema(self.fields))
+        store, schema = self.store, arrow_schema(self.fields)
+
+        def read(output: StagedOutput) -> pa.Table:
+            return _read(store, output.file, schema)
+
+        yield from in_parallel(read, self.outputs, threads=_FILES_AHEAD)
 
     def dataframe(self) -> DataFrame:
         """Return the rows as a lazy DataFrame; workers read and verify the files as ``tables`` does.
@@ -92,12 +101,17 @@ class Sink(Protocol):
         """Make an epoch's rows visible.
 
         The driver calls this once per (lineage, epoch), in order. After a driver died in between, its successor calls
-        it again for the newest epoch; the rows must not become visible twice.
+        it again for the newest epoch; the rows must not become visible twice. If one sink of an epoch fails, the others
+        still publish it.
 
         Raises:
             SinkError: The sink cannot take the rows. The driver stops; the epoch stays committed and staged.
 
         """
+
+
+class Threaded:
+    """Marks a sink that is published in a thread of its own: it needs neither Spark nor code of the job."""
 
 
 def _read(store: FileStore, file: FileRef, schema: pa.Schema) -> pa.Table:

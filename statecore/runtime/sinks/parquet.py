@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 
 from statecore.errors import ConfigurationError, CorruptFileError, MissingFileError, SinkError
 from statecore.model import Field, arrow_schema, parse_row, parse_type
-from statecore.runtime.sinks.base import StagedEpoch
+from statecore.runtime.sinks.base import StagedEpoch, Threaded
 from statecore.runtime.sinks.frames import rows_of
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.runtime.worker.outputs import published_name
+from statecore.snapshot.manifest import StagedOutput
 from statecore.storage import FileStore, open_store
+from statecore.storage.parallel import all_in_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +28,7 @@ _PUBLISHED = re.compile(r"lineage=(\d+)/epoch=(\d+)/[^/]+\.parquet")
 _POSITION = (Field("lineage", parse_type("int")), Field("epoch", parse_type("bigint")))
 
 
-class ParquetSink:
+class ParquetSink(Threaded):
     """Writes a folder of Parquet files, ``lineage=<n>/epoch=<n>/<file>``, which any engine reads as a table.
 
     Workers stage files under ``_staged/``; the driver moves them once their epoch is committed. A reader that skips
@@ -58,7 +60,8 @@ class ParquetSink:
         if markers.hold(staged):
             # The files are not checked: a consumer of the folder may have moved them since.
             return
-        for output in staged.outputs:
+
+        def move(output: StagedOutput) -> None:
             name = published_name(output.file.path)
             target = f"lineage={staged.lineage}/epoch={staged.epoch}/{name}"
             try:
@@ -67,6 +70,8 @@ class ParquetSink:
                 # A killed driver already moved it. The name contains the attempt token, so it is the same file.
                 if store.size(target) != output.file.size:
                     raise
+
+        all_in_parallel(move, staged.outputs)
         markers.put(staged)
 
     def read(self, spark: SparkSession, lineage: int | None = None) -> DataFrame:

@@ -13,7 +13,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
 from statecore.model.arrow_values import from_arrow
-from statecore.runtime.sinks.base import StagedEpoch
+from statecore.runtime.sinks.base import StagedEpoch, Threaded
 from statecore.runtime.sinks.dsn import Dsn
 from statecore.runtime.sinks.postgres_types import column_type, converter
 from statecore.storage import FileStore
@@ -44,7 +44,7 @@ _INSERT_PUBLISHED = """
 """
 
 
-class PostgresSink:
+class PostgresSink(Threaded):
     """Appends each epoch's rows to a PostgreSQL table, in one transaction.
 
     The same transaction records the epoch in the table ``statecore_published`` of the same schema: job, sink, lineage,

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from statecore.model import KeyGroupRange
-from statecore.runtime.messages import EpochSpec, OperatorSpec
+from statecore.runtime.messages import SUBTASK_DECODER, EpochSpec, OperatorSpec
 from statecore.runtime.worker.garbage_collection import freeze_state
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import KeyedFile, OperatorFile, OperatorState
-from statecore.snapshot.rescale import rescale_operator
-from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
+from statecore.snapshot.manifest import KeyedFile, OperatorFile, SubtaskState
+from statecore.snapshot.restore import apply_keyed_files, operator_snapshots
 from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
 from statecore.state.operator_state import HeldOperatorState
 
@@ -50,7 +49,13 @@ _frozen_scopes: dict[tuple[str, str, int], int] = {}
 
 
 class SubtaskStateLoader:
-    """Loads the state of one subtask, with as few reads as possible."""
+    """Loads the state of one subtask, with as few reads as possible.
+
+    Attributes:
+        start: The state that the epoch starts from.
+        cached_key_groups: Key groups whose state was already in memory.
+
+    """
 
     def __init__(self, spec: OperatorSpec, epoch: EpochSpec, subtask: int, clock: Clock) -> None:
         self._spec = spec
@@ -60,15 +65,16 @@ class SubtaskStateLoader:
         self._store = CheckpointStore.at(epoch.foreign_store or spec.store_url)
         self._own = (spec.store_url, spec.uid)
         self._cache = _keyed.setdefault(self._own, {})
-        self._restored: OperatorState | None = None
+        self._state: SubtaskState | None = None
+        self.start = SUBTASK_DECODER.decode(epoch.subtasks[subtask])
         self.cached_key_groups = 0
 
     def keyed(self) -> HeapKeyedStateBackend:
         """Return the keyed state that the epoch starts from."""
-        start, end = self._epoch.subtasks[self._subtask].key_groups
+        start, end = self.start.key_groups
         backend = HeapKeyedStateBackend(self._spec.max_parallelism, KeyGroupRange(start, end), self._clock)
         stale: dict[int, _CachedGroup | None] = {}
-        for first, last, head in self._epoch.subtasks[self._subtask].heads:
+        for first, last, head in self.start.heads:
             for key_group in range(first, last + 1):
                 cached = self._cache.pop(key_group, None)
                 if cached is not None and cached.token == head:
@@ -85,20 +91,20 @@ class SubtaskStateLoader:
         """Return the operator state that the epoch starts from, and the files that hold it."""
         backend = OperatorStateBackend()
         cached = _operator.pop((*self._own, self._subtask), None)
-        token = self._epoch.subtasks[self._subtask].operator_token
+        token = self.start.operator_token
         if cached is not None and token and cached.token == token:
             backend.attach(cached.states)
             return backend, cached.files
-        if not self.is_restored():
+        restored = self._epoch.restored
+        if restored is None or not any(state.scope == "operator" for state in restored.states):
             return backend, ()
-        operator = self._manifest_state()
-        files = operator.subtasks[self._subtask].operator
-        backend.restore(operator_snapshots(self._store, operator.states, files))
+        files = self._files().operator
+        backend.restore(operator_snapshots(self._store, restored.states, files))
         return backend, files
 
     def is_restored(self) -> bool:
         """Whether the operator has state of an earlier epoch."""
-        return self._epoch.previous is not None
+        return self._epoch.restored is not None
 
     def keep_keyed(self, keyed: HeapKeyedStateBackend, tokens: Mapping[int, str] | None = None) -> None:
         """Put keyed state back.
@@ -110,8 +116,7 @@ class SubtaskStateLoader:
 
         """
         if tokens is None:
-            heads = self._epoch.subtasks[self._subtask].heads
-            tokens = {group: head for first, last, head in heads for group in range(first, last + 1)}
+            tokens = {group: head for first, last, head in self.start.heads for group in range(first, last + 1)}
         scopes = sum(len(rows) for table in keyed.tables.values() for rows in table.groups.values())
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
             states = keyed.detach_key_group(key_group)
@@ -131,26 +136,25 @@ class SubtaskStateLoader:
             _operator[*self._own, self._subtask] = held
 
     def _catch_up(self, backend: HeapKeyedStateBackend, stale: Mapping[int, _CachedGroup | None]) -> None:
-        operator = self._manifest_state()
-        files = operator.subtasks[self._subtask].keyed
+        assert self._epoch.restored is not None
+        files = self._files().keyed
         first_file = {}
         for key_group, cached in stale.items():
             first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
             # A version that no file continues belongs to another history, perhaps with other types; do not use it.
             if cached is not None and first_file[key_group]:
                 backend.attach_key_group(key_group, cached.states)
-        apply_keyed_files(backend, self._store, operator, files, first_file)
+        apply_keyed_files(backend, self._store, self._epoch.restored, files, first_file)
 
-    def _manifest_state(self) -> OperatorState:
-        if self._restored is None:
-            assert self._epoch.previous is not None
-            manifest = self._store.manifest(self._epoch.previous)
-            restored = find_operator(manifest.operators, self._spec.uid, self._epoch.previous)
-            if self._epoch.restores:
-                # Each subtask's share depends only on the manifest, so a replay gets the same.
-                restored = rescale_operator(restored, manifest.max_parallelism, len(self._epoch.subtasks))
-            self._restored = restored
-        return self._restored
+    def _files(self) -> SubtaskState:
+        """Return the subtask's files: as the driver says, or as its part of the manifest does."""
+        if self._state is None:
+            state, part, previous = self.start.state, self.start.part, self._epoch.previous
+            if state is None:
+                assert part is not None and previous is not None
+                state = self._store.subtask_state(previous, part)
+            self._state = state
+        return self._state
 
     def _evict(self) -> None:
         oldest = self._epoch.epoch - _EPOCHS_KEPT

@@ -173,7 +173,7 @@ class _Attempt:
         kept = [] if moves_in else [item for item in self._old_files if item.state not in changed]
         written = writer.operator({name: held[name] for name in changed})
         operator_files = tuple(sorted([*kept, *written], key=lambda item: item.state))
-        operator_token = epoch.subtasks[self._subtask].operator_token
+        operator_token = self._loader.start.operator_token
         if changed or not operator_token:
             operator_token = writer.token
         staged = self._outputs.stage(f"{epoch.lineage}-{epoch.epoch}", f"{self._subtask:05d}-{writer.token}")
@@ -209,7 +209,7 @@ class _Attempt:
         )
         if keyed is not None:
             token = writer.token if keyed_files else ""
-            groups = epoch.subtasks[self._subtask].key_groups
+            groups = self._loader.start.key_groups
             tokens = dict.fromkeys(range(groups[0], groups[1] + 1), token) if token or replaces else None
             self._loader.keep_keyed(keyed, tokens)
         self._loader.keep_operator(held, operator_token, operator_files)

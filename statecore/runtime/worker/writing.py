@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from statecore.model import parse_type
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import KeyedRows, encode_base, encode_changelog, key_schema, rows_table
+from statecore.snapshot.keyed_files import KeyedRows, encode_base, encode_changelog, footer_of, key_schema, rows_table
 from statecore.snapshot.live_rows import base_rows, changelog_rows, drop_expired
 from statecore.snapshot.manifest import FileKind, KeyedFile, OperatorFile, PartitionsRef
 from statecore.snapshot.operator_files import elements_table, encode_elements
@@ -40,10 +40,17 @@ class StateWriter:
             rows = self._rows(state, kind)
             if rows.keys:
                 table = rows_table(rows, self._key_schema, state.schema, name)
-                file = self._store.write_file(f"{self._folder}-{name}.{suffix}", encode(table))
-                count = len(rows.keys)
+                data = encode(table)
                 written.append(
-                    KeyedFile(file=file, state=name, kind=kind, token=self.token, key_groups=groups, rows=count)
+                    KeyedFile(
+                        file=self._store.write_file(f"{self._folder}-{name}.{suffix}", data),
+                        state=name,
+                        kind=kind,
+                        token=self.token,
+                        key_groups=groups,
+                        rows=len(rows.keys),
+                        footer=footer_of(data) if kind is FileKind.BASE else None,
+                    )
                 )
         return written
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from statecore.snapshot.manifest import (
     SubtaskState,
     TtlRef,
     decode_manifest,
+    decode_subtask,
     encode_manifest,
+    subtask_parts,
 )
 from tests.support.handmade import file_ref, manifest, written
 
@@ -101,6 +104,30 @@ def test_what_is_written_today_is_the_golden_file_byte_for_byte() -> None:
 def test_a_manifest_is_read_back_equal(tmp_path: Path) -> None:
     made = written(CheckpointStore.at(str(tmp_path)), 3)
     assert decode_manifest(encode_manifest(made), "x") == made
+
+
+def test_each_subtask_is_found_in_its_part_of_the_file() -> None:
+    manifest = decode_manifest(GOLDEN.read_bytes(), "golden")
+    twice = msgspec.structs.replace(manifest.operators[0], uid="copy", subtasks=manifest.operators[0].subtasks[::-1])
+    empty = msgspec.structs.replace(manifest.operators[0], uid="empty", subtasks=(SubtaskState(),) * 3)
+    manifest = msgspec.structs.replace(manifest, operators=(*manifest.operators, twice, empty))
+    data = encode_manifest(manifest)
+
+    parts = subtask_parts(data)
+
+    assert list(parts) == [operator.uid for operator in manifest.operators]
+    for operator in manifest.operators:
+        found = [data[part.start : part.start + part.size] for part in parts[operator.uid]]
+        assert tuple(map(decode_subtask, found)) == operator.subtasks
+        assert [hashlib.sha256(part).hexdigest() for part in found] == [part.sha256 for part in parts[operator.uid]]
+    places = [(part.start, part.start + part.size) for found in parts.values() for part in found]
+    assert all(end <= start for (_, end), (start, _) in pairwise(places))
+
+
+def test_a_part_that_names_a_file_outside_of_the_root_is_refused() -> None:
+    subtask = decode_manifest(GOLDEN.read_bytes(), "golden").operators[0].subtasks[0]
+    with pytest.raises(UnsafePathError, match="expected a relative path"):
+        decode_subtask(msgspec.json.encode(subtask).replace(b'"state/', b'"../'))
 
 
 def test_files_names_each_file_once_and_no_staged_output() -> None:

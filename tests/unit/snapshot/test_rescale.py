@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from statecore.errors import InvalidParallelismError
-from statecore.model import DistributionMode, StateKind, key_group_range
+from statecore.model import DistributionMode, StateKind, key_group_range, subtask_for_key_group
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import (
     FileKind,
@@ -98,6 +98,26 @@ def test_every_key_group_of_every_file_and_every_element_is_kept_exactly_once(
     assert keyed_references(rescaled) == keyed_references(of_three)
     assert set(keyed_references(rescaled).values()) == {1}
     assert sorted(element_references(rescaled)) == sorted(element_references(of_three))
+
+
+@pytest.mark.parametrize("parallelism", [5, 7])
+def test_subtasks_that_share_a_file_keep_their_own_versions_of_it(of_three: Manifest, parallelism: int) -> None:
+    # A merge gives the files of other states a later version, in the lists of its own subtask alone.
+    shared = rescale_by_reference(of_three, 5).operators[0]
+    versions = tuple(
+        msgspec.structs.replace(
+            subtask, keyed=tuple(msgspec.structs.replace(item, token=f"t{index}") for item in subtask.keyed)
+        )
+        for index, subtask in enumerate(shared.subtasks)
+    )
+    made = msgspec.structs.replace(
+        of_three, parallelism=5, operators=(msgspec.structs.replace(shared, subtasks=versions),)
+    )
+    rescaled = rescale_by_reference(made, parallelism)
+    for subtask in rescaled.operators[0].subtasks:
+        for item in subtask.keyed:
+            for group in range(item.key_groups[0], item.key_groups[1] + 1):
+                assert item.token == f"t{subtask_for_key_group(MAX_PARALLELISM, 5, group)}"
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=str)

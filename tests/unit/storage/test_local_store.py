@@ -96,6 +96,7 @@ class TestLinks:
             lambda: store.write(path, b""),
             lambda: store.put_if_absent(path, b""),
             lambda: store.read(path),
+            lambda: store.read_range(path, 0, 1),
             lambda: store.open_input(path),
             lambda: store.size(path),
             lambda: store.list(path),
@@ -202,6 +203,6 @@ store.write("state/small", b"small")
         (tmp_path / "root").mkdir()
         (tmp_path / "root/a").symlink_to("b")
         (tmp_path / "root/b").symlink_to("a")
-        for use in (local.read, local.open_input, local.size):
+        for use in (local.read, lambda path: local.read_range(path, 0, 1), local.open_input, local.size):
             with pytest.raises(StorageError, match=r"found Too many levels of symbolic links at .*/a; expected to"):
                 use("a")

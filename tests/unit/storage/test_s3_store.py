@@ -28,6 +28,7 @@ USES: dict[str, Callable[[FileStore], Any]] = {
     "write": lambda store: store.write("a/new", b"1"),
     "put_if_absent": lambda store: store.put_if_absent("a/new", b"1"),
     "read": lambda store: store.read("a/x"),
+    "read_range": lambda store: store.read_range("a/x", 0, 3),
     "open_input": lambda store: store.open_input("a/x").read(),
     "size": lambda store: store.size("a/x"),
     "list": lambda store: store.list("a"),

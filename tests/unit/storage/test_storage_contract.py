@@ -89,6 +89,14 @@ def test_an_open_file_can_be_read_from_any_offset(store: FileStore) -> None:
         assert file.size() == 10
 
 
+def test_a_range_is_read_alone_and_ends_with_the_file(store: FileStore) -> None:
+    store.write("a/b", b"0123456789")
+    assert store.read_range("a/b", 3, 4) == b"3456"
+    assert store.read_range("a/b", 0, 10) == b"0123456789"
+    assert store.read_range("a/b", 8, 5) == b"89"
+    assert store.read_range("a/b", 10, 1) == b""
+
+
 def test_one_column_of_a_parquet_file_can_be_read(store: FileStore) -> None:
     table = pa.table({"key": range(50_000), "payload": random.Random(2).choices(["x" * 40, "y" * 40, "z"], k=50_000)})
     written = io.BytesIO()
@@ -104,7 +112,7 @@ def test_one_column_of_a_parquet_file_can_be_read(store: FileStore) -> None:
 def test_what_is_no_file_is_named_as_missing_and_deleted_without_error(store: FileStore, path: str) -> None:
     store.write("folder/file", b"1")
 
-    for read in (store.read, store.open_input):
+    for read in (store.read, store.open_input, lambda path: store.read_range(path, 0, 1)):
         with pytest.raises(MissingFileError) as raised:
             read(path)
         assert f"{store.url}/{path}" in str(raised.value)
@@ -209,6 +217,7 @@ def test_no_method_follows_a_path_out_of_the_root(store: FileStore, path: str) -
         lambda: store.write(path, b""),
         lambda: store.put_if_absent(path, b""),
         lambda: store.read(path),
+        lambda: store.read_range(path, 0, 1),
         lambda: store.open_input(path),
         lambda: store.size(path),
         lambda: store.list(path),

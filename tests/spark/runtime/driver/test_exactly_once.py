@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from statecore.catalog import Catalog, GenerationRecord, Liveness
@@ -203,6 +204,29 @@ def test_an_epoch_without_rows_for_most_or_all_subtasks_still_runs_all_of_them(s
     assert [len(each.subtasks) for each in bench.newest().operators] == [5]
     assert [epoch.rows for epoch in bench.catalog.epochs(JOB)] == [1, 0]
     bench.assert_exact(spark)
+
+
+def test_python_workers_that_lost_their_state_between_two_epochs_find_it_again(spark: Any, bench: Bench) -> None:
+    with bench.running(2):
+        for epoch in range(3):
+            if epoch == 2:
+                lost = python_workers()
+                assert lost
+                for worker in lost:
+                    worker.kill()
+                psutil.wait_procs(lost, timeout=30)
+            bench.feed()
+            bench.wait_done()
+    wait(lambda: len(bench.catalog.subtasks(JOB, limit=3)) == 3, "the figures")
+    cached = [sum(epoch.operators[0].cached_key_groups) for epoch in bench.catalog.subtasks(JOB, limit=3)]
+    assert (cached[1] > 0, cached[2]) == (True, 0)
+    bench.assert_exact(spark)
+
+
+def python_workers() -> list[psutil.Process]:
+    """Return Spark's Python workers, without the processes that fork them."""
+    daemons = [p for p in psutil.Process().children(recursive=True) if "pyspark.daemon" in p.cmdline()]
+    return [worker for daemon in daemons for worker in daemon.children() if worker in daemons]
 
 
 def test_a_missing_state_file_stops_the_job_with_its_path(spark: Any, bench: Bench) -> None:

@@ -41,6 +41,10 @@ def test_columns_that_were_read_are_written_again_with_nothing_lost(store: Check
     after = rewritten_without_spark(store, before, parallelism=3, max_parallelism=64)
     assert restored(store, before) == expected(GROUPS)
     assert restored(store, after) == expected(64)
+    for subtask in after.operators[0].subtasks:
+        assert [item.footer for item in subtask.keyed] == [
+            keyed_files.footer_of(store.read_file(item.file)) for item in subtask.keyed
+        ]
 
 
 def rewritten_without_spark(

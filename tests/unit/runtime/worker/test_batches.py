@@ -14,6 +14,7 @@ import pytest
 from statecore import BatchProcessFunction, KeyedProcessFunction, OutputTag, ReducingStateDescriptor, key_group_for
 from statecore.errors import FunctionError
 from statecore.model import parse_row
+from statecore.runtime.epoch.operator import subtask_specs
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ANCHOR,
@@ -31,7 +32,6 @@ from statecore.runtime.messages import (
     OperatorSpec,
     StagedSink,
     SubtaskCommit,
-    SubtaskSpec,
 )
 from statecore.runtime.worker import part_buffer
 from statecore.runtime.worker.subtask import subtask_runner
@@ -94,10 +94,10 @@ class Worker:
             store_url=str(self.folder / "store"), allow_non_restored_state=False, late=None,
             **{"reads_operator": False, **spec},
         )  # fmt: skip
-        subtask = SubtaskSpec((0, GROUPS - 1), ((0, GROUPS - 1, ""),), "")
         epoch = EpochSpec(
             lineage=1, epoch=0, now_ms=0, watermark_ms=watermark_ms, watermark_before_ms=None, previous=None,
-            foreign_store=None, restores=True, counts_state=False, subtasks=(subtask,),
+            restored=None, foreign_store=None, restores=True, counts_state=False,
+            subtasks=subtask_specs(None, 1, GROUPS),
         )  # fmt: skip
         *crossed, last = subtask_runner(operator, epoch)(iter(batches))
         return crossed, COMMIT_DECODER.decode(last.column(COMMIT)[0].as_py())

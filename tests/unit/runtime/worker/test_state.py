@@ -20,7 +20,11 @@ from statecore import (
 )
 from statecore.errors import CorruptFileError, FunctionError
 from statecore.model import key_group_range
+from statecore.runtime.epoch.operator import subtask_specs
 from statecore.runtime.worker import cache
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.keyed_files import footer_of
+from statecore.snapshot.manifest import encode_manifest, subtask_parts
 from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
 from tests.support.examples import examples
@@ -34,6 +38,58 @@ def test_a_worker_that_ran_the_epoch_before_reads_nothing(cluster: Cluster) -> N
     (commit,) = cluster.epoch(ROWS)
     assert (cluster.read, commit.cached_key_groups) == ([], GROUPS)
     cluster.assert_exact(truth(ROWS, ROWS))
+
+
+def test_a_worker_that_ran_the_epoch_before_needs_nothing_of_the_manifest(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "AB", parallelism=2)
+    cluster.epoch(ROWS, "AB", parallelism=2)
+    assert (cluster.manifests_read, cluster.parts_read) == ([], [])
+
+
+def test_a_worker_without_state_reads_of_the_manifest_its_own_part_alone(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A", parallelism=4)
+    cluster.epoch(ROWS, "A", parallelism=4)
+    assert cluster.newest is not None
+    data = encode_manifest(cluster.newest)
+
+    cluster.epoch(ROWS, "AABA", parallelism=4)
+
+    assert cluster.manifests_read == []
+    assert cluster.parts_read == [subtask_parts(data)["totals"][2]]
+    assert cluster.parts_read[0].size < len(data) / 4
+    cluster.assert_exact(truth(ROWS, ROWS, ROWS))
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_where_state_was_redistributed_each_subtask_is_told_its_files(cluster: Cluster, parallelism: int) -> None:
+    cluster.epoch(ROWS, "AB", parallelism=2)
+
+    cluster.epoch(ROWS, "CDE", parallelism=parallelism, restores=True)
+
+    assert (cluster.manifests_read, cluster.parts_read) == ([], [])
+    cluster.assert_exact(truth(ROWS, ROWS))
+
+
+def test_a_part_of_a_manifest_that_changed_is_refused(cluster: Cluster) -> None:
+    cluster.epoch(ROWS, "A")
+    cluster.epoch(ROWS, "A")
+    path = CheckpointStore.manifest_path(1, 1)
+    data = cluster.store.files.read(path)
+    cluster.store.files.write(path, data.replace(b'"rows": 40', b'"rows": 41', 1))
+    with pytest.raises(CorruptFileError, match=path):
+        cluster.epoch(ROWS, "B")
+
+
+def test_what_every_task_receives_does_not_grow_with_the_files(cluster: Cluster) -> None:
+    sizes = []
+    for _ in range(12):
+        cluster.epoch(ROWS, "A", parallelism=4)
+        assert cluster.newest is not None
+        (operator,) = cluster.newest.operators
+        parts = subtask_parts(encode_manifest(cluster.newest))[operator.uid]
+        told = subtask_specs(operator, 4, GROUPS, parts)
+        sizes.append(max(map(len, told)))
+    assert max(sizes) < 200
 
 
 def test_an_epoch_without_rows_keeps_the_cache_and_writes_no_file(cluster: Cluster) -> None:
@@ -233,6 +289,9 @@ def test_state_that_became_another_type_is_written_whole_and_an_attempt_at_that_
     (commit,) = cluster.epoch([("k1", 1)], worker, restores=True)
     assert commit.replaces
     assert [item.rows for item in commit.keyed] == [len(KEYS)]
+    assert [item.footer for item in commit.keyed] == [
+        footer_of(cluster.store.read_file(item.file)) for item in commit.keyed
+    ]
     (commit,) = cluster.epoch([("k1", 1)], worker)
     assert not commit.replaces
     (commit,) = cluster.epoch([], "C")
