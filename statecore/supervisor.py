@@ -23,6 +23,7 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
+from statecore.operations.alert_loop import AlertLoop, webhook_sender
 from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
@@ -280,7 +281,10 @@ def run_supervisor(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())
+        alerts = AlertLoop(catalog, "supervisor", webhook_sender())
+        alerts.start()
         supervisor.run()
+        alerts.stop()
 
 
 def _exit_words(code: int) -> str:

@@ -26,6 +26,8 @@ from statecore.catalog.records import (
     SourceBacklog,
     StepTimes,
     SubtasksRecord,
+    TakenBackRecord,
+    ToldAlertRecord,
     over_all,
 )
 
@@ -56,5 +58,7 @@ __all__ = [
     "StepTimes",
     "SubtasksRecord",
     "SystemClock",
+    "TakenBackRecord",
+    "ToldAlertRecord",
     "over_all",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from statecore.catalog.alerts import Alerts
 from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
@@ -18,7 +19,7 @@ from statecore.catalog.requests import Requests
 from statecore.catalog.rescales import Rescales
 
 
-class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies):
+class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies, Alerts):
     """Desired state, actual state, and the leases to change them; all parts of the system communicate through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, end_generation, fail_requests, newest_generation, one
-from statecore.catalog.records import GenerationRecord
+from statecore.catalog.records import NO_HEARTBEAT, GenerationRecord
 from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
@@ -212,4 +212,4 @@ def _end(
 
 
 def _lost(found: GenerationRecord, now_ms: int) -> str:
-    return f"no heartbeat for {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"
+    return f"{NO_HEARTBEAT} {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"

@@ -8,11 +8,11 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one
-from statecore.catalog.records import LeaseRecord
+from statecore.catalog.records import LeaseRecord, TakenBackRecord
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
-leases, runs = tables.leases, tables.rescale_runs
+leases, runs, taken_back = tables.leases, tables.rescale_runs, tables.taken_back
 
 
 class Leases(Queries):
@@ -37,6 +37,7 @@ class Leases(Queries):
                 raise _held(found, now_ms)
             if found is not None:
                 _abandon(connection, found, now_ms, keep=owner)
+            connection.execute(delete(taken_back).where(taken_back.c.job == job))
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
             return lease
@@ -78,6 +79,11 @@ class Leases(Queries):
         """Return the lease on a job, expired or not, or None."""
         with self._database.read() as connection:
             return _get(connection, job)
+
+    def taken_back(self, job: str) -> TakenBackRecord | None:
+        """Return the job's last lease that expired and was taken back; None once the job is changed again."""
+        with self._database.read() as connection:
+            return one(connection, taken_back, taken_back.c.job == job, kind=TakenBackRecord)
 
     def expired_leases(self) -> list[LeaseRecord]:
         """Return the leases that expired without being released."""
@@ -131,6 +137,9 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
     reason = f"lease expired (owner {found.owner})"
     if not _has_ended(connection, found.owner):
         restore_job(connection, found.job, found.before, reason, now_ms)
+        made = TakenBackRecord(found.job, found.owner, now_ms)
+        connection.execute(delete(taken_back).where(taken_back.c.job == found.job))
+        connection.execute(insert(taken_back).values(**dataclasses.asdict(made)))
     unfinished = select(runs.c.run_id, runs.c.error).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )

@@ -18,6 +18,10 @@ RescaleMethod = Literal["by_reference", "rewrite", "live"]
 DecisionState = Literal["open", "triggered", "done", "refused", "failed"]
 
 
+NO_HEARTBEAT = "no heartbeat for"
+"""How the error of a generation begins whose driver was lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job and its desired state.
@@ -78,6 +82,11 @@ class GenerationRecord:
     def ended(self) -> bool:
         """Whether the generation is known to have ended."""
         return self.state in ("stopped", "failed")
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether it failed because its driver sent no heartbeat."""
+        return self.state == "failed" and (self.error or "").startswith(NO_HEARTBEAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +357,36 @@ class LeaseRecord:
     heartbeat_ms: int
     expires_ms: int
     before: JobBefore
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBackRecord:
+    """A lease that expired and was taken back; kept until the job is changed again."""
+
+    job: str
+    owner: str
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAlertRecord:
+    """What people were last told about an alert.
+
+    Attributes:
+        channel: Who told them; each channel tells each change once.
+        subject: Name of the job; empty for what concerns all jobs.
+        firing: Whether they were told that it fires, or that it is resolved; False before the first time.
+        told_ms: When they were told; None before the first time.
+        claimed_until_ms: Until then the one who claimed the next change tells it; others wait.
+
+    """
+
+    channel: str
+    subject: str
+    alert: str
+    firing: bool
+    told_ms: int | None
+    claimed_until_ms: int
 
 
 @dataclass(frozen=True, slots=True)

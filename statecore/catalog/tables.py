@@ -188,6 +188,27 @@ leases = Table(
     Column("before", JSON, nullable=False),
 )
 
+# Separate, because a row outlives its lease.
+taken_back = Table(
+    "taken_back",
+    metadata,
+    _job(primary_key=True),
+    Column("owner", String(500), nullable=False),
+    Column("taken_ms", BigInteger, nullable=False),
+)
+
+# Without a reference to jobs: a subject may also be all of them.
+told_alerts = Table(
+    "told_alerts",
+    metadata,
+    Column("channel", String(50), primary_key=True),
+    Column("subject", String(200), primary_key=True),
+    Column("alert", String(50), primary_key=True),
+    Column("firing", Boolean, nullable=False),
+    Column("told_ms", BigInteger),
+    Column("claimed_until_ms", BigInteger, nullable=False),
+)
+
 rescale_runs = Table(
     "rescale_runs",
     metadata,

@@ -19,6 +19,7 @@ from statecore.catalog import (
     SavepointRecord,
     SourceBacklog,
     SystemClock,
+    TakenBackRecord,
     over_all,
 )
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
@@ -43,6 +44,7 @@ class Standing:
     figures: JobFigures
     cluster: ClusterRecord | None
     lease: LeaseRecord | None
+    taken_back: TakenBackRecord | None
     savepoint: SavepointRecord | None
     rescale: RescaleRunRecord | None
     policy: PolicyRecord | None
@@ -146,6 +148,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         figures=catalog.figures(job.name),
         cluster=None if job.cluster is None else catalog.cluster(job.cluster),
         lease=catalog.lease(job.name),
+        taken_back=catalog.taken_back(job.name),
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
         policy=catalog.policy(job.name),

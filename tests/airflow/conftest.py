@@ -29,7 +29,7 @@ os.environ.update(
 from statecore.catalog import Catalog  # noqa: E402
 from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
-from tests.airflow.webhook import Webhook  # noqa: E402
+from tests.support.webhook import Webhook  # noqa: E402
 
 JOB = "flights"
 

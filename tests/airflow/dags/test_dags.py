@@ -39,7 +39,17 @@ def _no_catalog(*_: object, **__: object) -> None:
 
 
 def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
-    assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
+    assert set(dags) == {
+        "alerts",
+        "autoscale",
+        "catch_up",
+        "rescale",
+        "rewrite",
+        "savepoints",
+        "start",
+        "stop",
+        "upgrade",
+    }
 
 
 @pytest.mark.parametrize(

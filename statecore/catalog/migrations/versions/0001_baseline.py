@@ -177,6 +177,25 @@ sa.Table(
 )
 
 sa.Table(
+    "taken_back",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("owner", sa.String(500), nullable=False),
+    sa.Column("taken_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "told_alerts",
+    metadata,
+    sa.Column("channel", sa.String(50), primary_key=True),
+    sa.Column("subject", sa.String(200), primary_key=True),
+    sa.Column("alert", sa.String(50), primary_key=True),
+    sa.Column("firing", sa.Boolean, nullable=False),
+    sa.Column("told_ms", sa.BigInteger),
+    sa.Column("claimed_until_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
     "rescale_runs",
     metadata,
     sa.Column("run_id", sa.String(500), primary_key=True),
