@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
@@ -23,10 +24,11 @@ from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
-from statecore.operations.alert_loop import AlertLoop, webhook_sender
 from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.monitoring import monitoring
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
+from statecore.operations.watch import Pass
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class Supervisor:
         poll_interval_s: Pause between two passes.
         names_file: File to write the names of all jobs to, for readers without access to the catalog.
 
+    Attributes:
+        last_pass: The last pass that reached the catalog; None before the first.
+
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._poll_interval_s = poll_interval_s
         self._names_file = names_file
+        self.last_pass: Pass | None = None
         self._stopping = threading.Event()
         self._catalog_failed_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
@@ -96,8 +102,10 @@ class Supervisor:
             CatalogError: The catalog cannot be reached.
 
         """
+        begun_s = time.monotonic()
         try:
             self._pass()
+            self.last_pass = Pass(self._clock.now_ms(), time.monotonic() - begun_s)
         except CatalogError:
             self._catalog_failed_ms = self._clock.now_ms()
             raise
@@ -253,7 +261,13 @@ class Supervisor:
 
 
 def run_supervisor(
-    catalog_url: str, logs_dir: Path, *, entry_point: Path | None = None, poll_interval_s: float = 1.0
+    catalog_url: str,
+    logs_dir: Path,
+    *,
+    entry_point: Path | None = None,
+    poll_interval_s: float = 1.0,
+    metrics_host: str = "127.0.0.1",
+    metrics_port: int | None = None,
 ) -> None:
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
@@ -262,9 +276,11 @@ def run_supervisor(
         logs_dir: Directory for the drivers' output.
         entry_point: The driver's program; None for the default of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
+        metrics_host: Address to serve metrics at.
+        metrics_port: Port to serve metrics at; None to serve none.
 
     Raises:
-        ConfigurationError: The URL is not one of a supported database.
+        ConfigurationError: The metrics' address is taken; or the URL is not one of a supported database.
         CatalogError: The catalog cannot be reached at the start, or its tables belong to another release.
 
     """
@@ -281,10 +297,8 @@ def run_supervisor(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())
-        alerts = AlertLoop(catalog, "supervisor", webhook_sender())
-        alerts.start()
-        supervisor.run()
-        alerts.stop()
+        with monitoring(catalog, host=metrics_host, port=metrics_port, last_pass=lambda: supervisor.last_pass):
+            supervisor.run()
 
 
 def _exit_words(code: int) -> str:

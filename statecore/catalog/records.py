@@ -183,6 +183,9 @@ class EpochRecord:
         backlog: Backlog known after the epoch, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
+        rows_out: Rows that it published, over all sinks.
+        state_rows: Rows of keyed state after it, over all operators.
+        state_bytes: Size of all state files that it refers to, each counted once.
 
     """
 
@@ -202,6 +205,9 @@ class EpochRecord:
     backlog: tuple[SourceBacklog, ...] = ()
     memory_share: float | None = None
     late_rows: dict[str, int] = field(default_factory=dict)
+    rows_out: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one
-from statecore.catalog.records import RescaleMethod, RescaleRunRecord, StepTimes
+from statecore.catalog.records import RescaleMethod, RescaleRunRecord, RescaleState, StepTimes
 from statecore.errors import CatalogError, UnknownRecordError
 
 runs = tables.rescale_runs
@@ -17,6 +17,12 @@ runs = tables.rescale_runs
 
 class Rescales(Queries):
     """Queries on rescale runs."""
+
+    def rescale_outcomes(self, job: str) -> dict[RescaleState, int]:
+        """Return how many of the job's rescale runs are in each state."""
+        query = select(runs.c.state, func.count().label("runs")).where(runs.c.job == job).group_by(runs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row.runs for row in connection.execute(query).all()}
 
     def start_rescale_run(
         self,

@@ -144,6 +144,9 @@ epochs = Table(
     Column("backlog", JSON, nullable=False),
     Column("memory_share", Float),
     Column("late_rows", JSON, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+    Column("state_rows", BigInteger, nullable=False),
+    Column("state_bytes", BigInteger, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 

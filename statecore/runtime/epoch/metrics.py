@@ -48,6 +48,9 @@ class EpochRecorder:
             backlog=self._backlog.committed(manifest),
             memory_share=report.memory_share,
             late_rows=dict(report.late_rows),
+            rows_out=manifest.rows_out,
+            state_rows=manifest.state_rows,
+            state_bytes=manifest.state_bytes,
         )
         operators = [_figures(uid, commits) for uid, commits in report.commits.items()]
         self._catalog.record_epoch(record, operators=operators, key_groups=list(_key_groups(manifest, report.commits)))

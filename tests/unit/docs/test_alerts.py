@@ -1,4 +1,4 @@
-"""Each alert has an entry in the runbook, with its severity."""
+"""Each alert has an entry in the runbook, with its severity; so has each rule."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from statecore.operations.advice import Alert
 from statecore.operations.alerts import SEVERITY
+from tests.support.monitoring import RULES, Rule
 from tests.support.paths import REPO
 
 PAGE = (REPO / "docs" / "alerts.md").read_text()
@@ -19,5 +20,13 @@ def test_an_alert_has_an_entry_that_says_how_urgent_it_is(alert: Alert) -> None:
     assert ENTRIES[alert].lower() == SEVERITY[alert]
 
 
-def test_every_entry_is_an_alert() -> None:
-    assert set(ENTRIES) == set(Alert)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_of_prometheus_names_its_entry_and_is_as_urgent(rule: Rule) -> None:
+    page, _, entry = rule.runbook.partition("#")
+    assert page == "docs/alerts.md"
+    assert ENTRIES[entry].lower() == rule.severity
+    assert rule.name == "Statecore" + "".join(part.capitalize() for part in entry.split("_"))
+
+
+def test_every_alert_has_a_rule_and_every_entry_is_one_of_them() -> None:
+    assert set(Alert) < {rule.runbook.partition("#")[2] for rule in RULES} == set(ENTRIES)

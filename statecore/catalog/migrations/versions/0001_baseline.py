@@ -133,6 +133,9 @@ sa.Table(
     sa.Column("backlog", sa.JSON, nullable=False),
     sa.Column("memory_share", sa.Float),
     sa.Column("late_rows", sa.JSON, nullable=False),
+    sa.Column("rows_out", sa.BigInteger, nullable=False),
+    sa.Column("state_rows", sa.BigInteger, nullable=False),
+    sa.Column("state_bytes", sa.BigInteger, nullable=False),
     sa.Index(None, "job", "committed_ms"),
 )
 
