@@ -26,6 +26,7 @@ from statecore.catalog.records import (
     SourceBacklog,
     StepTimes,
     SubtasksRecord,
+    SupervisorRecord,
     over_all,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "SourceBacklog",
     "StepTimes",
     "SubtasksRecord",
+    "SupervisorRecord",
     "SystemClock",
     "over_all",
 ]

@@ -14,6 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from statecore.catalog import schema
+from statecore.catalog.clock import SystemClock
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
 from statecore.storage.urls import without_credentials
@@ -24,6 +25,8 @@ _BUSY_TIMEOUT_S = 30
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 # A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it.
 _LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 10.0, 20.0
+# The time of this statement, not that of the transaction's beginning.
+_NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
 
 
@@ -68,6 +71,16 @@ class Database:
             self._require_head()
             with engine.begin() as connection:
                 yield connection
+
+    def now_ms(self, connection: Connection) -> int:
+        """Return the database's time in milliseconds since the epoch, UTC.
+
+        The clocks of two hosts differ; one clock must judge what both of them write. That of a SQLite file is this
+        host's, because a SQLite catalog has only one host.
+        """
+        if self._engine.dialect.name == "sqlite":
+            return SystemClock().now_ms()
+        return int(connection.execute(_NOW_MS).scalar_one())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision; any number of processes may do so at once."""

@@ -56,9 +56,9 @@ class Jobs(Queries):
             "settings": dict(settings or {}),
             "parallelism": parallelism,
             "max_parallelism": max_parallelism,
-            "updated_ms": self._clock.now_ms(),
         }
         with self._database.write() as connection:
+            values["updated_ms"] = self._now_ms(connection)
             if cluster is not None:
                 get_cluster(connection, cluster)
             found = connection.execute(
@@ -122,7 +122,7 @@ class Jobs(Queries):
             found = get_job(connection, job)
             given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-            values["updated_ms"] = self._clock.now_ms()
+            values["updated_ms"] = self._now_ms(connection)
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
@@ -143,7 +143,7 @@ class Jobs(Queries):
             connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job, jobs.c.start_after_generation == start_after_generation)
-                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._clock.now_ms())
+                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._now_ms(connection))
             )
 
 

@@ -18,7 +18,6 @@ from statecore.catalog import (
     RescaleRunRecord,
     SavepointRecord,
     SourceBacklog,
-    SystemClock,
     over_all,
 )
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
@@ -149,7 +148,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
         policy=catalog.policy(job.name),
-        now_ms=SystemClock().now_ms(),
+        now_ms=catalog.now_ms(),
     )
 
 
