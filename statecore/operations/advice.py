@@ -21,7 +21,15 @@ _POLICY_STALLED_MS = 300_000
 
 def advice(found: Standing) -> list[str]:
     """Return what to do, the most urgent first; an empty list when all is well."""
-    return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_policy(found), *_stream(found)]
+    return [
+        *_supervisor(found),
+        *_driver(found),
+        *_lease(found),
+        *_cluster(found),
+        *_rescale(found),
+        *_policy(found),
+        *_stream(found),
+    ]
 
 
 def span(ms: int) -> str:
@@ -30,6 +38,21 @@ def span(ms: int) -> str:
     units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
     first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
     return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
+
+
+def _supervisor(found: Standing) -> Iterator[str]:
+    """Yield advice on a supervisor that is dead, or waits for this job or its cluster."""
+    job, supervisor = found.job, found.supervisor
+    if job.desired_state == "running" and not found.supervised:
+        since = "" if supervisor is None else f", since {span(found.now_ms - supervisor.heartbeat_ms)}"
+        yield f"no supervisor runs{since}: nobody restarts the driver if it fails; run `{_SUPERVISOR}`"
+    if supervisor is not None and found.supervised:
+        for what in (f"job {job.name!r}", f"cluster {job.cluster!r}"):
+            if what in supervisor.hung:
+                yield (
+                    f"the supervisor has waited for {what} for {span(supervisor.hung[what] * 1000)}, and looks after "
+                    f"everything else: see its log on {supervisor.host}"
+                )
 
 
 def _driver(found: Standing) -> Iterator[str]:
