@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, one
+from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, lock_cluster, one
 from statecore.catalog.records import ClusterRecord
 from statecore.errors import ConfigurationError
 
@@ -51,6 +51,19 @@ class Clusters(Queries):
             mine = (clusters.c.name == name, clusters.c.host.is_(None))
             connection.execute(update(clusters).where(*mine).values(host=host))
             return get_cluster(connection, name)
+
+    def remove_cluster(self, name: str) -> ClusterRecord:
+        """Forget a cluster, whose workers stay; one that belongs to a job is refused with ConfigurationError."""
+        with self._database.write() as connection:
+            found = lock_cluster(connection, name)
+            job = connection.execute(select(tables.jobs.c.name).where(tables.jobs.c.cluster == name)).scalar()
+            if job is not None:
+                raise ConfigurationError(
+                    f"found cluster {name!r} in use by job {job!r}; expected a cluster of no job; give it up first: "
+                    f"`statecore register {job} --cluster=`"
+                )
+            connection.execute(delete(clusters).where(clusters.c.name == name))
+            return found
 
     def cluster(self, name: str) -> ClusterRecord:
         """Return a cluster."""

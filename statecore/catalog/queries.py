@@ -95,6 +95,13 @@ def get_cluster(connection: Connection, name: str) -> ClusterRecord:
     return found
 
 
+def lock_cluster(connection: Connection, name: str) -> ClusterRecord:
+    """Lock a cluster until the transaction ends, and return it."""
+    lock = select(tables.clusters.c.name).where(tables.clusters.c.name == name).with_for_update()
+    connection.execute(lock)
+    return get_cluster(connection, name)
+
+
 def newest_generation(connection: Connection, job: str) -> GenerationRecord | None:
     """Return the newest generation of a job, or None before the first."""
     generations = tables.generations
