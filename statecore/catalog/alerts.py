@@ -25,8 +25,9 @@ class Alerts(Queries):
 
         Returns False when the channel has told it, or another claim has not expired.
         """
-        now_ms, key = self._clock.now_ms(), _is(channel, subject, alert)
+        key = _is(channel, subject, alert)
         with self._database.write() as connection:
+            now_ms = self._now_ms(connection)
             if one(connection, told, key, kind=ToldAlertRecord) is None:
                 values = {"channel": channel, "subject": subject, "alert": alert}
                 connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))
@@ -37,7 +38,7 @@ class Alerts(Queries):
     def confirm_alert(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
         """Record that a claimed change was told."""
         with self._database.write() as connection:
-            values = {"firing": firing, "told_ms": self._clock.now_ms(), "claimed_until_ms": 0}
+            values = {"firing": firing, "told_ms": self._now_ms(connection), "claimed_until_ms": 0}
             connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))
 
 

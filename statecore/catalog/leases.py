@@ -7,7 +7,7 @@ import dataclasses
 from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one
+from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import LeaseRecord, TakenBackRecord
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
@@ -29,7 +29,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is not None and found.owner == owner:
                 return _renew(connection, found, now_ms, ttl_ms)
@@ -51,7 +51,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
@@ -65,7 +65,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
             restore_job(connection, job, found.before, reason, now_ms)
             return found
@@ -87,8 +87,9 @@ class Leases(Queries):
 
     def expired_leases(self) -> list[LeaseRecord]:
         """Return the leases that expired without being released."""
-        query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
-        return self._all(query, LeaseRecord)
+        with self._database.read() as connection:
+            query = select(leases).where(leases.c.expires_ms <= self._now_ms(connection)).order_by(leases.c.job)
+            return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
@@ -97,7 +98,7 @@ class Leases(Queries):
         or None if it was renewed, released or replaced in the meantime.
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is None or now_ms < found.expires_ms:
                 return None

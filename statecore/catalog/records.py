@@ -64,7 +64,16 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRecord:
-    """One run of a job's driver; ``lineage`` and ``epoch`` are the newest it knows to be committed."""
+    """One run of a job's driver.
+
+    Attributes:
+        lineage: Lineage of the newest epoch that it knows to be committed.
+        epoch: That epoch.
+        host: Host of its process; None unless a supervisor has started it, as for the next two.
+        pid: First process of its session.
+        process_started_ms: When that process started, by its host's clock: a later process may get its pid.
+
+    """
 
     job: str
     generation: int
@@ -77,6 +86,9 @@ class GenerationRecord:
     log_path: str
     lineage: int | None
     epoch: int | None
+    host: str | None = None
+    pid: int | None = None
+    process_started_ms: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -91,16 +103,18 @@ class GenerationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a driver may be silent and still count as alive.
+    """How long a driver or a supervisor may be silent and still count as alive.
 
     Attributes:
         running_ms: Longest silence of a driver that has sent a heartbeat.
         launching_ms: Longest time from launch to first heartbeat.
+        supervising_ms: Longest silence of the supervisor.
 
     """
 
     running_ms: int = 20_000
     launching_ms: int = 90_000
+    supervising_ms: int = 30_000
 
     def is_alive(self, generation: GenerationRecord, now_ms: int) -> bool:
         """Return whether the generation has not ended and sent a heartbeat recently enough."""
@@ -438,8 +452,39 @@ class RescaleRunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SupervisorRecord:
+    """The supervisor that acts for this catalog; any other one waits until it is gone.
+
+    Attributes:
+        id: Names the supervisor; no other has the same.
+        host: Host of its process.
+        pid: Its process.
+        process_started_ms: When that process started, by its host's clock.
+        version: Release of statecore that it runs.
+        hung: The jobs and clusters that it is waiting for, in words, with the time since when.
+        started_ms: When it began to act.
+        heartbeat_ms: When its newest pass began.
+
+    """
+
+    id: str
+    host: str
+    pid: int
+    process_started_ms: int
+    version: str
+    hung: dict[str, int]
+    started_ms: int
+    heartbeat_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """A cluster, its desired size and the size last seen by the supervisor."""
+    """A cluster, its desired size and the size last seen by the supervisor.
+
+    Attributes:
+        host: Host that the workers are processes of, if they are; only a supervisor there can resize it.
+
+    """
 
     name: str
     kind: str
@@ -448,6 +493,7 @@ class ClusterRecord:
     ready_workers: int
     message: str | None
     updated_ms: int
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

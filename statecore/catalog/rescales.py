@@ -50,7 +50,7 @@ class Rescales(Queries):
                 )
             if found is not None:
                 return found
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             connection.execute(
                 insert(runs).values(
                     run_id=run_id,
@@ -88,9 +88,9 @@ class Rescales(Queries):
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
         """Record that a step starts or ends now; a repeated step keeps its first start and end."""
-        now_ms = self._clock.now_ms()
         with self._database.write() as connection:
             run = _get(connection, run_id, lock=True)
+            now_ms = self._now_ms(connection)
             old = run.steps.get(step, StepTimes())
             new = StepTimes(
                 started_ms=now_ms if started and old.started_ms is None else old.started_ms,
@@ -109,7 +109,7 @@ class Rescales(Queries):
             run = _get(connection, run_id, lock=True)
             if only_running and run.state != "running":
                 return run
-            changes = {**values, "updated_ms": self._clock.now_ms()}
+            changes = {**values, "updated_ms": self._now_ms(connection)}
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
             return _get(connection, run_id)
 

@@ -56,7 +56,23 @@ clusters = Table(
     Column("desired_workers", Integer, nullable=False),
     Column("ready_workers", Integer, nullable=False),
     Column("message", Text),
+    Column("host", Text),
     Column("updated_ms", BigInteger, nullable=False),
+)
+
+# It has one row: who holds the seat acts, and others wait for it.
+supervisors = Table(
+    "supervisors",
+    metadata,
+    Column("seat", Integer, primary_key=True, autoincrement=False),
+    Column("id", String(100), nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_started_ms", BigInteger, nullable=False),
+    Column("version", String(50), nullable=False),
+    Column("hung", JSON, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
 )
 
 jobs = Table(
@@ -94,6 +110,9 @@ generations = Table(
     Column("log_path", Text, nullable=False),
     Column("lineage", BigInteger),
     Column("epoch", BigInteger),
+    Column("host", Text),
+    Column("pid", Integer),
+    Column("process_started_ms", BigInteger),
 )
 
 requests = Table(

@@ -29,6 +29,7 @@ class Alert(StrEnum):
     CRASH_LOOP = "crash_loop"
     DRIVER_LOST = "driver_lost"
     DRIVER_MISSING = "driver_missing"
+    SUPERVISOR_WAITS = "supervisor_waits"
     STREAM_STALLED = "stream_stalled"
     LEASE_TAKEN_BACK = "lease_taken_back"
     RESCALE_FAILED = "rescale_failed"
@@ -63,7 +64,15 @@ def advice(found: Standing) -> list[str]:
 
 def findings(found: Standing) -> list[Finding]:
     """Return what is wrong with a job or in progress, the most urgent first."""
-    return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_policy(found), *_stream(found)]
+    return [
+        *_supervisor(found),
+        *_driver(found),
+        *_lease(found),
+        *_cluster(found),
+        *_rescale(found),
+        *_policy(found),
+        *_stream(found),
+    ]
 
 
 def span(ms: int) -> str:
@@ -72,6 +81,24 @@ def span(ms: int) -> str:
     units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
     first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
     return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
+
+
+def _supervisor(found: Standing) -> Iterator[Finding]:
+    """Yield findings on a supervisor that is dead, or waits for this job or its cluster."""
+    job, supervisor = found.job, found.supervisor
+    if job.desired_state == "running" and not found.supervised:
+        since = "" if supervisor is None else f", since {span(found.now_ms - supervisor.heartbeat_ms)}"
+        # No alert of each job: it is one of all jobs.
+        yield Finding(f"no supervisor runs{since}", f"nobody restarts the driver if it fails; run `{_SUPERVISOR}`")
+    if supervisor is not None and found.supervised:
+        for what in (f"job {job.name!r}", f"cluster {job.cluster!r}"):
+            if what in supervisor.hung:
+                yield Finding(
+                    f"the supervisor has waited for {what} for {span(supervisor.hung[what] * 1000)}, and looks after "
+                    "everything else",
+                    f"see its log on {supervisor.host}",
+                    Alert.SUPERVISOR_WAITS,
+                )
 
 
 def _driver(found: Standing) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog
 from statecore.errors import CatalogError, StatecoreError
 from statecore.operations.alerts import (
     ALL_JOBS,
@@ -136,7 +136,7 @@ def untold_changes(
         supervisor: The newest heartbeat of a supervisor; None in the supervisor itself, which cannot be dead.
 
     """
-    now_ms = SystemClock().now_ms()
+    now_ms = catalog.now_ms()
     firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, now_ms)]
     return alert_changes(firing, catalog.told_alerts(channel), {*found, ALL_JOBS}, now_ms)
 

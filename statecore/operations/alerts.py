@@ -33,6 +33,7 @@ SEVERITY = {
     Alert.CRASH_LOOP: Severity.CRITICAL,
     Alert.DRIVER_LOST: Severity.WARNING,
     Alert.DRIVER_MISSING: Severity.CRITICAL,
+    Alert.SUPERVISOR_WAITS: Severity.WARNING,
     Alert.STREAM_STALLED: Severity.CRITICAL,
     Alert.LEASE_TAKEN_BACK: Severity.WARNING,
     Alert.RESCALE_FAILED: Severity.WARNING,
@@ -99,7 +100,7 @@ def job_alerts(found: Standing) -> list[FiringAlert]:
 
 
 def supervisor_alerts(newest: Heartbeat | None, now_ms: int) -> list[FiringAlert]:
-    """Return the alert that no supervisor is alive, given the newest heartbeat; none before the first supervisor."""
+    """Return the alert that the supervisor is dead, given its newest heartbeat; one that was stopped has none."""
     if newest is None or now_ms - newest.heartbeat_ms < SUPERVISOR_DEAD_MS:
         return []
     silent = span(now_ms - newest.heartbeat_ms)

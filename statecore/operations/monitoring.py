@@ -51,7 +51,7 @@ def _metrics(catalog: Catalog, host: str, port: int | None, last_pass: Callable[
     from statecore.operations.telemetry import Telemetry
 
     telemetry = Telemetry(host, port, last_pass, is_pushed=is_pushed)
-    watch = Watch(catalog, telemetry.take)
+    watch = Watch(catalog, telemetry.take, acts=lambda: last_pass() is not None)
     watch.start()
     try:
         yield

@@ -18,7 +18,7 @@ from statecore.catalog import (
     RescaleRunRecord,
     SavepointRecord,
     SourceBacklog,
-    SystemClock,
+    SupervisorRecord,
     TakenBackRecord,
     over_all,
 )
@@ -35,7 +35,7 @@ _SETTLED_MS = 60_000
 class Standing:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
-    ``alive`` says whether the newest generation runs.
+    ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
     """
 
     job: JobRecord
@@ -48,6 +48,8 @@ class Standing:
     savepoint: SavepointRecord | None
     rescale: RescaleRunRecord | None
     policy: PolicyRecord | None
+    supervisor: SupervisorRecord | None
+    supervised: bool
     now_ms: int
 
     @property
@@ -141,6 +143,7 @@ class Summary:
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
     generations = catalog.generations(job.name, limit=HISTORY)
+    supervisor = catalog.supervisor()
     return Standing(
         job=job,
         generations=generations,
@@ -152,7 +155,9 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
         policy=catalog.policy(job.name),
-        now_ms=SystemClock().now_ms(),
+        supervisor=supervisor,
+        supervised=catalog.is_supervised(supervisor),
+        now_ms=catalog.now_ms(),
     )
 
 

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 10.0
 STALE_MS = 60_000
 """An older sample says nothing about the present."""
+_UNTIL_IT_ACTS_S = 0.5
 # To learn how many rows a file has.
 _EPOCHS = 60
 
@@ -45,18 +46,20 @@ class Watch:
     Args:
         catalog: The figures.
         on_sample: Called with each sample.
+        acts: Returns whether this supervisor acts; of several, one shows the jobs.
 
     """
 
-    def __init__(self, catalog: Catalog, on_sample: Callable[[Sample], None]) -> None:
+    def __init__(self, catalog: Catalog, on_sample: Callable[[Sample], None], *, acts: Callable[[], bool]) -> None:
         self._catalog = catalog
+        self._acts = acts
         self._on_sample = on_sample
         self._seen: dict[str, EpochRecord | None] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first sample is taken at once."""
+        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -99,15 +102,17 @@ class Watch:
     def _run(self) -> None:
         said = ""
         while True:
+            acts = self._acts()
             try:
-                self.step()
+                if acts:
+                    self.step()
                 said = ""
             except Exception as error:
                 # Once, until it changes: the catalog may be away for hours.
                 if str(error) != said:
                     log.error("metrics: %s", error, exc_info=not isinstance(error, StatecoreError))
                 said = str(error)
-            if self._stopping.wait(INTERVAL_S):
+            if self._stopping.wait(INTERVAL_S if acts else _UNTIL_IT_ACTS_S):
                 return
 
 

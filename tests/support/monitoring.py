@@ -41,3 +41,4 @@ QUERIES = [
     for panel in DASHBOARD["panels"]
     for target in panel.get("targets", ())
 ]
+LEGENDS = " ".join(t["legendFormat"] for panel in DASHBOARD["panels"] for t in panel.get("targets", ()))

@@ -12,7 +12,7 @@ import pytest
 
 from statecore.operations.advice import Alert
 from statecore.operations.measures import JOB_MEASURES
-from tests.support.monitoring import DASHBOARD, QUERIES, RULES, RULES_FILE
+from tests.support.monitoring import DASHBOARD, LEGENDS, QUERIES, RULES, RULES_FILE
 from tests.support.paths import REPO
 from tests.unit.operations.test_telemetry import Series, catalog, full_scrape, telemetry
 
@@ -35,6 +35,8 @@ def test_each_query_asks_for_exported_metrics_and_labels(full_scrape: Series) ->
     labels: dict[str, set[str]] = {}
     for name, of in full_scrape:
         labels.setdefault(name, set()).update(label for label, _ in of)
+    for name in re.findall(r"{{(\w+)}}", LEGENDS):
+        assert any(name in known for known in labels.values()) or name == "instance", name
     for expression in EXPRESSIONS:
         found = list(selectors(promql.parse(expression)))
         assert found, expression

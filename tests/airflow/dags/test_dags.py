@@ -155,7 +155,11 @@ def test_who_has_not_approved_in_time_is_not_asked_again(dags: dict[str, Any]) -
 
 
 def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
-    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {"alerts", "autoscale", "savepoints"}
+    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {
+        "alerts",
+        "autoscale",
+        "savepoints",
+    }
     assert not any(dag.catchup for dag in dags.values())
     assert dags["savepoints"].max_active_runs == 1
 

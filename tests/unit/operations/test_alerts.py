@@ -17,6 +17,7 @@ from statecore.catalog import (
     PolicyRecord,
     RescaleRunRecord,
     SourceBacklog,
+    SupervisorRecord,
     TakenBackRecord,
     ToldAlertRecord,
 )
@@ -83,6 +84,7 @@ def lost_and_replaced(found: Standing) -> Standing:
 
 
 RUN = RescaleRunRecord("r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {}, "no quota", 1, 2)
+WAITING = SupervisorRecord("s", "blue", 7, 0, "0.1.0", {"job 'orders'": 70}, 0, 0)
 CLUSTER = ClusterRecord("c", "ec2", {}, 4, 1, "MaxSize is 1", 0)
 ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
     (Alert.CRASH_LOOP, "2 drivers failed in a row, the first 0 s ago", crash_loop),
@@ -98,6 +100,11 @@ ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
         "for 1 min 1 s no supervisor starts the next driver",
         # The pause before it was a second.
         lambda found: later(found, MINUTE_MS + 2_000, alive=False, generations=[failed(found, 1, "x")]),
+    ),
+    (
+        Alert.SUPERVISOR_WAITS,
+        "the supervisor has waited for job 'orders' for 1 min 10 s",
+        lambda found: dataclasses.replace(found, supervised=True, supervisor=WAITING),
     ),
     (Alert.STREAM_STALLED, "no epoch was committed for 1 min 1 s", lambda found: later(found, MINUTE_MS + 1_000)),
     (

@@ -80,7 +80,7 @@ def of(found: Series, name: str, **labels: str) -> float | None:
 @pytest.fixture
 def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
     """A scrape in which no figure is unknown."""
-    watch = Watch(catalog, telemetry.take)
+    watch = Watch(catalog, telemetry.take, acts=lambda: True)
     watch.step()
     commit(catalog, 8)
     backlog = [SourceBacklog("in", 500, event_time_lag_ms=-1_500), SourceBacklog("files", bytes=9, files=0)]
@@ -129,7 +129,7 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
 
 
 def test_an_unknown_figure_is_not_zero(catalog: Catalog, telemetry: Telemetry) -> None:
-    Watch(catalog, telemetry.take).step()
+    Watch(catalog, telemetry.take, acts=lambda: True).step()
     found = scrape(telemetry.port)
     for name in ("epoch", "savepoint_timestamp_seconds", "backlog_rows", "backlog_duration_seconds", "state_rows"):
         assert of(found, name) is None, name
@@ -139,7 +139,7 @@ def test_an_unknown_figure_is_not_zero(catalog: Catalog, telemetry: Telemetry) -
 
 def test_each_epoch_is_counted_once_from_the_start_of_the_supervisor(catalog: Catalog, telemetry: Telemetry) -> None:
     commit(catalog, 1)
-    watch = Watch(catalog, telemetry.take)
+    watch = Watch(catalog, telemetry.take, acts=lambda: True)
     watch.step()
     assert of(scrape(telemetry.port), "rows_read_total") == 0
     for number in (2, 3):
@@ -155,7 +155,7 @@ def test_each_epoch_is_counted_once_from_the_start_of_the_supervisor(catalog: Ca
 
 
 def test_the_backlog_of_files_is_estimated_in_rows(catalog: Catalog, telemetry: Telemetry) -> None:
-    watch = Watch(catalog, telemetry.take)
+    watch = Watch(catalog, telemetry.take, acts=lambda: True)
     for number, read in ((1, 10), (2, 12)):
         commit(catalog, number, backlog=(SourceBacklog("in", files=4, bytes=9, files_read=read),))
     watch.step()
@@ -168,7 +168,7 @@ def test_the_backlog_of_files_is_estimated_in_rows(catalog: Catalog, telemetry: 
 def test_figures_that_nobody_has_read_for_a_minute_are_not_shown_as_present(
     catalog: Catalog, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Watch(catalog, telemetry.take).step()
+    Watch(catalog, telemetry.take, acts=lambda: True).step()
     assert of(scrape(telemetry.port), "parallelism") == 2
     now_ms = SystemClock().now_ms()
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms + STALE_MS)
@@ -179,7 +179,7 @@ def test_figures_that_nobody_has_read_for_a_minute_are_not_shown_as_present(
 
 def test_a_metric_with_thousands_of_series_is_whole(catalog: Catalog, telemetry: Telemetry) -> None:
     kept: list[Sample] = []
-    Watch(catalog, kept.append).step()
+    Watch(catalog, kept.append, acts=lambda: True).step()
     (job,) = kept[0].jobs.values()
     telemetry.take(Sample(kept[0].at_ms, {f"job-{number}": job for number in range(250)}))
     found = scrape(telemetry.port)
@@ -223,7 +223,7 @@ def test_the_same_figures_are_pushed_by_otlp(
     monkeypatch.setenv("OTEL_SERVICE_NAME", "streams")
     both = Telemetry("127.0.0.1", 0, lambda: Pass(7_000, 0.25), is_pushed=True)
     commit(catalog, 8)
-    Watch(catalog, both.take).step()
+    Watch(catalog, both.take, acts=lambda: True).step()
     scraped = scrape(both.port)
     both.close()
     (resource,) = received[-1].resource_metrics
@@ -288,6 +288,29 @@ def test_a_supervisor_that_was_not_asked_listens_nowhere(catalog_url: str, tmp_p
             # By then a pass has been made.
             wait(lambda: catalog.cluster("here").message, "the first pass")
             assert listening(running.pid) == []
+        finally:
+            running.kill()
+            running.wait()
+
+
+def test_of_two_supervisors_the_one_that_acts_shows_the_jobs(catalog_url: str, tmp_path: Path) -> None:
+    with Catalog(catalog_url) as catalog:
+        catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        # It acts, on another host.
+        catalog.lead("other", host="elsewhere", pid=1, process_started_ms=0, version="0.1.0")
+        port = free_port()
+        running = supervisor(catalog_url, tmp_path, "--metrics-port", port)
+
+        def answer() -> list[Series]:
+            try:
+                return [scrape(port)]
+            except httpx.TransportError:
+                return []
+
+        try:
+            assert wait(answer, "its metrics") == [{}]
+            catalog.resign("other")
+            wait(lambda: of(scrape(port), "parallelism"), "the jobs")
         finally:
             running.kill()
             running.wait()

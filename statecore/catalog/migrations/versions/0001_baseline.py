@@ -45,7 +45,22 @@ sa.Table(
     sa.Column("desired_workers", sa.Integer, nullable=False),
     sa.Column("ready_workers", sa.Integer, nullable=False),
     sa.Column("message", sa.Text),
+    sa.Column("host", sa.Text),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "supervisors",
+    metadata,
+    sa.Column("seat", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.String(100), nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("process_started_ms", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.String(50), nullable=False),
+    sa.Column("hung", sa.JSON, nullable=False),
+    sa.Column("started_ms", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
 )
 
 sa.Table(
@@ -83,6 +98,9 @@ sa.Table(
     sa.Column("log_path", sa.Text, nullable=False),
     sa.Column("lineage", sa.BigInteger),
     sa.Column("epoch", sa.BigInteger),
+    sa.Column("host", sa.Text),
+    sa.Column("pid", sa.Integer),
+    sa.Column("process_started_ms", sa.BigInteger),
 )
 
 sa.Table(

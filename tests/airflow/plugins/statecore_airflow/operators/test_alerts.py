@@ -11,9 +11,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from statecore_airflow.operators.alerts import TellAlertsOperator
 from statecore_airflow.triggers import alerts as alerts_module
-from statecore_airflow.triggers.alerts import CLAIM_MS, AlertTrigger, payload_of
+from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog
 from statecore.operations.alerts import AlertChange
 from tests.airflow.running import sent
 from tests.support.webhook import Webhook
@@ -28,7 +28,7 @@ def looping(catalog: Catalog, job: str) -> str:
     return job
 
 
-def context(*changes: AlertChange) -> dict[str, Any]:
+def context(*changes: AlertChange) -> Any:
     events = [SimpleNamespace(extra={"from_trigger": True, "payload": payload_of(each)}) for each in changes]
     # A person may create an event, too.
     return {"triggering_asset_events": {"asset": [*events, SimpleNamespace(extra={"from_rest_api": True})]}}
@@ -93,17 +93,42 @@ def test_what_the_webhook_does_not_accept_is_announced_again(
     catalog: Catalog, looping: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook.answer = 500
-    (change,) = AlertTrigger().look(catalog)
+    with monkeypatch.context() as patch:
+        # The claim has expired at once.
+        patch.setattr(alerts_module, "CLAIM_MS", 0)
+        (change,) = AlertTrigger().look(catalog)
     with pytest.raises(AirflowFailException, match=r"found the status 500 .* 'statecore_webhook'"):
         tell(change)
-    assert AlertTrigger().look(catalog) == []
-    now_ms = SystemClock().now_ms()
-    monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms + CLAIM_MS)
     webhook.answer = 200
-    later = AlertTrigger().look(catalog)
-    assert tell(*later) and "crash_loop" in webhook.messages[-1]["text"] + webhook.messages[-2]["text"]
+    (again,) = AlertTrigger().look(catalog)
+    assert again == change and len(tell(again)) == 1
+    assert AlertTrigger().look(catalog) == []
 
 
 def test_without_a_webhook_the_message_is_the_result_of_the_task(catalog: Catalog, looping: str) -> None:
     (change,) = AlertTrigger().look(catalog)
     assert len(tell(change)) == 1
+
+
+def test_a_dead_supervisor_is_told_once_for_all_jobs_until_one_acts_again(
+    catalog: Catalog, job: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beat(name: str) -> None:
+        catalog.lead(name, host="blue", pid=7, process_started_ms=0, version="0.1.0")
+
+    beat("first")
+    catalog.set_desired(job, state="stopped")
+    assert AlertTrigger().look(catalog) == []
+    now_ms = catalog.now_ms()
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "now_ms", lambda _: now_ms + 90_000)
+        (change,) = AlertTrigger().look(catalog)
+        (text,) = tell(change)
+        assert AlertTrigger().look(catalog) == []
+    assert text.startswith(
+        "CRITICAL supervisor_dead, all jobs: the last supervisor, process 7 on blue, was last heard of 1 min 30 s ago"
+    )
+    assert "Job: " not in text
+    beat("first")
+    (over,) = AlertTrigger().look(catalog)
+    assert tell(over)[0].startswith("RESOLVED supervisor_dead, all jobs")
