@@ -7,7 +7,8 @@ import re
 import pytest
 
 from statecore.operations.advice import Alert
-from statecore.operations.alerts import SEVERITY
+from statecore.operations.alert_loop import CLAIM_MS, INTERVAL_S
+from statecore.operations.alerts import SEVERITY, SUPERVISOR_DEAD_MS
 from tests.support.monitoring import RULES, Rule
 from tests.support.paths import REPO
 
@@ -30,3 +31,9 @@ def test_a_rule_of_prometheus_names_its_entry_and_is_as_urgent(rule: Rule) -> No
 
 def test_every_alert_has_a_rule_and_every_entry_is_one_of_them() -> None:
     assert set(Alert) < {rule.runbook.partition("#")[2] for rule in RULES} == set(ENTRIES)
+
+
+def test_the_intervals_are_the_ones_in_force() -> None:
+    assert "Each loop looks every ten seconds" in PAGE and INTERVAL_S == 10
+    assert "could not deliver is sent again after a minute" in PAGE.replace("\n", " ") and CLAIM_MS == 60_000
+    assert "was not heard of for a minute" in PAGE and SUPERVISOR_DEAD_MS == 60_000
