@@ -112,10 +112,11 @@ def standings(catalog: Catalog) -> dict[str, Standing]:
     for job in catalog.jobs():
         try:
             found[job.name] = standing(catalog, job)
-        except StatecoreError as error:
+        except Exception as error:
             if type(error) is CatalogError:
                 raise
-            log.error("job %r: %s", job.name, error)
+            # The other jobs may be ill as well.
+            log.error("how job %r stands cannot be read: %s", job.name, error)
     return found
 
 

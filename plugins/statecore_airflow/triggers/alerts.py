@@ -47,10 +47,10 @@ class AlertTrigger(BaseEventTrigger):
                         catalog = await asyncio.to_thread(Catalog, settings.url)
                     found = await asyncio.to_thread(self.look, catalog)
                     said = ""
-                except StatecoreError as error:
+                except Exception as error:
                     # Once, until it changes: the catalog may be away for hours.
                     if str(error) != said:
-                        self.log.error("%s", error)
+                        self.log.error("alerts: %s", error, exc_info=not isinstance(error, StatecoreError))
                     said = str(error)
                 for change in found:
                     yield TriggerEvent(payload_of(change))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,12 +44,12 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
         yield receiver
 
 
-def crash(catalog: Catalog) -> None:
+def crash(catalog: Catalog, job: str = "orders") -> None:
     """Have two drivers fail one after the other."""
-    catalog.set_desired("orders", state="running")
+    catalog.set_desired(job, state="running")
     for _ in range(2):
-        claimed = catalog.claim_generation("orders", log_path="/logs/{generation}.log")
-        catalog.end_generation("orders", claimed.generation, state="failed", error="ValueError: negative")
+        claimed = catalog.claim_generation(job, log_path="/logs/{generation}.log")
+        catalog.end_generation(job, claimed.generation, state="failed", error="ValueError: negative")
 
 
 def heads(chat: Webhook) -> list[str]:
@@ -163,6 +165,22 @@ def test_a_webhook_that_hangs_delays_no_pass_of_the_supervisor_nor_its_end(catal
             running.wait()
     told = (tmp_path / "environment").read_text()
     assert "STATECORE_CATALOG=" in told and "STATECORE_WEBHOOK" not in told
+
+
+def test_a_job_whose_records_are_damaged_hides_no_alert_of_another_and_is_not_resolved(
+    catalog: Catalog, catalog_url: str, chat: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash(catalog)
+    loop = AlertLoop(catalog, "supervisor", webhook_sender())
+    loop.step()
+    assert heads(chat) == [BEGUN]
+    catalog.register_job("clicks", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+    crash(catalog, "clicks")
+    with closing(sqlite3.connect(catalog_url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE generations SET state = 'damaged' WHERE job = 'orders'")
+    loop.step()
+    assert heads(chat) == [BEGUN, "CRITICAL crash_loop, job clicks:"]
+    assert "how job 'orders' stands cannot be read" in caplog.text
 
 
 def test_the_loop_outlives_a_catalog_that_was_away(

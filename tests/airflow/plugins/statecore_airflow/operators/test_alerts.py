@@ -16,6 +16,7 @@ from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 from statecore.catalog import Catalog
 from statecore.operations.alerts import AlertChange
 from tests.airflow.running import sent
+from tests.support.waiting import PATIENCE_S
 from tests.support.webhook import Webhook
 
 
@@ -132,3 +133,24 @@ def test_a_dead_supervisor_is_told_once_for_all_jobs_until_one_acts_again(
     beat("first")
     (over,) = AlertTrigger().look(catalog)
     assert tell(over)[0].startswith("RESOLVED supervisor_dead, all jobs")
+
+
+def test_the_trigger_survives_a_catalog_that_was_away(
+    catalog: Catalog, looping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts_module, "INTERVAL_S", 0.05)
+    looks: list[int] = []
+    look = AlertTrigger.look
+
+    def failing(self: AlertTrigger, catalog: Catalog) -> Any:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("gone")
+        return look(self, catalog)
+
+    monkeypatch.setattr(AlertTrigger, "look", failing)
+
+    async def first() -> Any:
+        return await asyncio.wait_for(anext(sent(AlertTrigger()).run()), PATIENCE_S)
+
+    assert asyncio.run(first()).payload["subject"] == looping
