@@ -77,7 +77,7 @@ class Supervisor:
         self._host = socket.gethostname()
         self._leader: str | None = None
         self._stopping = threading.Event()
-        self._catalog_failed = threading.Event()
+        self._catalog_failed = False
         self._settled_ms = 0
         self._drivers = Drivers(catalog, logs_dir, launch)
         self._clusters = ClusterTending(catalog)
@@ -116,7 +116,7 @@ class Supervisor:
             if self._leads():
                 self._pass()
         except CatalogError:
-            self._catalog_failed.set()
+            self._catalog_failed = True
             raise
 
     def _leads(self) -> bool:
@@ -149,9 +149,9 @@ class Supervisor:
 
     def _pass(self) -> None:
         now_ms = self._catalog.now_ms()
-        if self._catalog_failed.is_set():
+        if self._catalog_failed:
             # Heartbeats could not arrive: that they are missing proves nothing yet.
-            self._catalog_failed.clear()
+            self._catalog_failed = False
             self._settled_ms = now_ms + _SETTLING_MS
         settled = now_ms >= self._settled_ms
         for cluster in self._catalog.clusters():
@@ -200,8 +200,6 @@ class Supervisor:
         try:
             action(*args, **kwargs)
         except StatecoreError as error:
-            if type(error) is CatalogError:
-                self._catalog_failed.set()
             log.error("%s: %s", what, error)
         except Exception:
             # The other jobs and clusters still need their supervisor.
