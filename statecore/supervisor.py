@@ -84,7 +84,7 @@ class Supervisor:
         self._host = socket.gethostname()
         self._leader: str | None = None
         self._stopping = threading.Event()
-        self._catalog_failed = threading.Event()
+        self._catalog_failed = False
         self._settled_ms = 0
         self._drivers = Drivers(catalog, logs_dir, launch)
         self._clusters = ClusterTending(catalog)
@@ -127,7 +127,7 @@ class Supervisor:
             self._pass()
             self.last_pass = Pass(SystemClock().now_ms(), time.monotonic() - begun_s)
         except CatalogError:
-            self._catalog_failed.set()
+            self._catalog_failed = True
             raise
 
     def _leads(self) -> bool:
@@ -160,9 +160,9 @@ class Supervisor:
 
     def _pass(self) -> None:
         now_ms = self._catalog.now_ms()
-        if self._catalog_failed.is_set():
+        if self._catalog_failed:
             # Heartbeats could not arrive: that they are missing proves nothing yet.
-            self._catalog_failed.clear()
+            self._catalog_failed = False
             self._settled_ms = now_ms + _SETTLING_MS
         settled = now_ms >= self._settled_ms
         for cluster in self._catalog.clusters():
@@ -211,8 +211,6 @@ class Supervisor:
         try:
             action(*args, **kwargs)
         except StatecoreError as error:
-            if type(error) is CatalogError:
-                self._catalog_failed.set()
             log.error("%s: %s", what, error)
         except Exception:
             # The other jobs and clusters still need their supervisor.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -40,7 +41,7 @@ SILENT_MS = 30_000
 
 
 def sleeping(*_: object) -> list[str]:
-    return ["sleep", "60"]
+    return ["sleep", "3600"]
 
 
 def test_a_second_supervisor_waits_until_the_first_is_silent(
@@ -94,6 +95,12 @@ def hang(catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
     clock.ms += 90_000
 
 
+def assert_not_killed(pid: int) -> None:
+    """End a child, and see that this ended it and not a signal before."""
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+
+
 def test_a_driver_that_hangs_is_ended_by_the_next_supervisor(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
@@ -101,7 +108,7 @@ def test_a_driver_that_hangs_is_ended_by_the_next_supervisor(
     second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
     second.step()
     assert states(slow_catalog) == ["failed"]
-    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end")
+    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end", 30)
 
 
 def test_a_driver_that_does_not_heed_its_end_is_killed_by_the_next_supervisor(
@@ -116,7 +123,7 @@ def test_a_driver_that_does_not_heed_its_end_is_killed_by_the_next_supervisor(
     assert psutil.Process(spawned[0]).status() != psutil.STATUS_ZOMBIE
     clock.ms += 1
     second.step()
-    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end")
+    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end", 30)
 
 
 def test_a_process_that_only_has_the_drivers_pid_lives_on(
@@ -127,7 +134,7 @@ def test_a_process_that_only_has_the_drivers_pid_lives_on(
     slow_catalog.record_driver("j", 1, host=socket.gethostname(), pid=spawned[0], process_started_ms=born_ms)
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == ["failed"]
-    assert psutil.Process(spawned[0]).status() != psutil.STATUS_ZOMBIE
+    assert_not_killed(spawned[0])
 
 
 def test_a_process_of_this_host_with_the_pid_of_another_hosts_driver_lives_on(
@@ -138,7 +145,7 @@ def test_a_process_of_this_host_with_the_pid_of_another_hosts_driver_lives_on(
         hang(slow_catalog, clock, tmp_path)
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == ["failed"]
-    assert psutil.Process(spawned[0]).status() != psutil.STATUS_ZOMBIE
+    assert_not_killed(spawned[0])
 
 
 def test_a_supervisor_on_another_host_does_not_double_the_workers(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog, Liveness
+from statecore.cluster.processes import kill_session
 from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import JOB, Bench
@@ -62,4 +63,6 @@ def test_the_stream_goes_on_and_the_same_driver_is_there_afterwards(
     finally:
         supervisor.stop()
         thread.join(60)
+        if (pid := bench.generation().pid) is not None:
+            kill_session(pid)
     bench.assert_exact(spark)

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from statecore.cluster.processes import kill_session
 from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import ARTIFACT, JOB, Bench
@@ -34,11 +35,16 @@ def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
-    yield
-    bench.catalog.set_desired(JOB, state="stopped")
-    bench.stop("end")
-    supervisor.stop()
-    thread.join(30)
+    try:
+        yield
+        bench.stop("end")
+    finally:
+        supervisor.stop()
+        thread.join(30)
+        # A process that was stopped would outlive the tests.
+        for generation in bench.catalog.generations(JOB):
+            if generation.pid is not None:
+                kill_session(generation.pid)
 
 
 def start(bench: Bench, tmp_path: Path, job_file: Path) -> None:
