@@ -36,8 +36,10 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── UnknownClusterError       no such cluster
     │   ├── UnknownRecordError        no such generation, request or rescale run
     │   ├── GenerationClaimedError    the job has a live driver
-    │   └── LeaseHeldError            another run is changing this job
+    │   ├── LeaseHeldError            another run is changing this job
+    │   └── NoSupervisorError         nobody would start a job that this change stops
     ├── ClusterError                  a cluster cannot be resized or does not become ready
+    │   └── ClusterBusyError          it does not answer now, or is being changed; a later attempt may succeed
     ├── UnhealthyJobError             a job that was changed will not become healthy
     ├── RequestFailedError            a driver could not carry out a request
     └── StepFailedError               a step of a change failed; it may be retryable
@@ -199,8 +201,16 @@ class LeaseHeldError(CatalogError):
     """Another run is changing this job."""
 
 
+class NoSupervisorError(CatalogError):
+    """No supervisor runs: nobody would start a job that this change stops."""
+
+
 class ClusterError(StatecoreError):
     """A cluster cannot be resized or does not become ready."""
+
+
+class ClusterBusyError(ClusterError):
+    """A cluster does not answer now, or refuses changes for a while; a later attempt may succeed."""
 
 
 class UnhealthyJobError(StatecoreError):

@@ -1,7 +1,12 @@
 """The supervisor: brings jobs and clusters to their desired state, in repeated passes.
 
-A pass checks every cluster, every expired lease and every job. All its state is in the catalog, so it may be killed and
-restarted at any time; drivers and workers keep running without it.
+A pass checks every cluster, every expired lease and every job, each in a call of its own: one that hangs is skipped
+until it ends. All state is in the catalog, so the supervisor may be killed and restarted at any time; drivers and
+workers keep running without it.
+
+Of several supervisors one acts, elected in the catalog; the others take over when it is silent for too long. One that
+was paused and does not know yet that another acts now does no harm: a generation is claimed under the job's lock, and
+worker processes belong to one host.
 """
 
 from __future__ import annotations
@@ -9,35 +14,41 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
+import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec
 
-import psutil
-
-from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, SystemClock
+from statecore.catalog import Catalog, SupervisorRecord, SystemClock
 from statecore.catalog.job_names import job_names_file, write_job_names
-from statecore.cluster import Cluster, cluster_for
-from statecore.cluster.processes import kill_session, spawn
-from statecore.cluster.spark_home import spark_environment
-from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
+from statecore.cluster.processes import is_running, started_ms
+from statecore.errors import CatalogError, StatecoreError
+from statecore.operations.calls import Calls
+from statecore.operations.cluster_tending import ClusterTending
+from statecore.operations.drivers import Drivers, Launch
 from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.monitoring import monitoring
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
+from statecore.operations.watch import Pass
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
-"""Returns the command that runs a generation of a job."""
-
 CATALOG_VARIABLE = "STATECORE_CATALOG"
-_OVERDUE_MS = 60_000
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
+# One connection to the catalog for each; SQLAlchemy opens at most 15.
+_CLUSTERS_AT_ONCE, _JOBS_AT_ONCE = 4, 8
+_PASS_S = 2.0
+"""A pass waits this long for its calls, so that an error is logged with its pass; those that hang go on."""
+_HUNG_S = 10.0
 
 
 class Supervisor:
@@ -47,9 +58,11 @@ class Supervisor:
         catalog: Desired and actual state.
         logs_dir: Directory for the drivers' output.
         launch: Returns the command that runs a driver.
-        clock: The same clock as the catalog's.
         poll_interval_s: Pause between two passes.
         names_file: File to write the names of all jobs to, for readers without access to the catalog.
+
+    Attributes:
+        last_pass: The last pass that reached the catalog; None before the first, and while another supervisor acts.
 
     """
 
@@ -59,21 +72,25 @@ class Supervisor:
         logs_dir: Path,
         *,
         launch: Launch,
-        clock: Clock | None = None,
         poll_interval_s: float = 1.0,
         names_file: Path | None = None,
     ) -> None:
         self._catalog = catalog
         self._logs_dir = logs_dir.absolute()
-        self._launch = launch
-        self._clock = clock or SystemClock()
         self._poll_interval_s = poll_interval_s
         self._names_file = names_file
+        self.last_pass: Pass | None = None
+        self._id = uuid.uuid4().hex
+        self._host = socket.gethostname()
+        self._leader: str | None = None
         self._stopping = threading.Event()
-        self._catalog_failed_ms: int | None = None
-        self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
-        self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
+        self._catalog_failed = False
+        self._settled_ms = 0
+        self._drivers = Drivers(catalog, logs_dir, launch)
+        self._clusters = ClusterTending(catalog)
         self._checks = JobFileChecks(catalog)
+        self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
+        self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -82,11 +99,18 @@ class Supervisor:
             self._guarded("pass", self.step)
             if self._stopping.wait(self._poll_interval_s):
                 break
+        self.close()
         log.info("supervisor stops; drivers and workers keep running")
 
     def stop(self) -> None:
         """Make ``run`` return after its current pass; drivers and workers keep running."""
         self._stopping.set()
+
+    def close(self) -> None:
+        """Let another supervisor act at once; drivers and workers keep running."""
+        self._cluster_calls.close()
+        self._job_calls.close()
+        self._guarded("resignation", self._catalog.resign, self._id)
 
     def step(self) -> None:
         """Make one pass; a failure is logged, and the next pass retries.
@@ -95,151 +119,93 @@ class Supervisor:
             CatalogError: The catalog cannot be reached.
 
         """
+        begun_s = time.monotonic()
         try:
+            if not self._leads():
+                self.last_pass = None
+                return
             self._pass()
+            self.last_pass = Pass(SystemClock().now_ms(), time.monotonic() - begun_s)
         except CatalogError:
-            self._catalog_failed_ms = self._clock.now_ms()
+            self._catalog_failed = True
             raise
 
+    def _leads(self) -> bool:
+        """Send a heartbeat, and tell whether this supervisor acts."""
+        found = self._beat()
+        if found.id != self._id and self._has_died(found):
+            found = self._beat(replacing=found.id)
+        if found.id != self._leader:
+            self._leader = found.id
+            if found.id != self._id:
+                log.info("supervisor on %s, pid %d, acts for this catalog; waiting", found.host, found.pid)
+        return found.id == self._id
+
+    def _beat(self, replacing: str | None = None) -> SupervisorRecord:
+        pid = os.getpid()
+        hung = self._cluster_calls.hung(_HUNG_S) | self._job_calls.hung(_HUNG_S)
+        return self._catalog.lead(
+            self._id,
+            host=self._host,
+            pid=pid,
+            process_started_ms=started_ms(pid),
+            version=version("statecore"),
+            hung={what: round(seconds) for what, seconds in hung.items()},
+            replacing=replacing,
+        )
+
+    def _has_died(self, other: SupervisorRecord) -> bool:
+        """Tell whether a supervisor is known to be dead, because it ran on this host."""
+        return other.host == self._host and not is_running(other.pid, other.process_started_ms)
+
     def _pass(self) -> None:
-        for key in list(self._drivers):
-            self._guarded(f"driver of {key[0]!r}", self._collect_driver, key)
+        now_ms = self._catalog.now_ms()
+        if self._catalog_failed:
+            # Heartbeats could not arrive: that they are missing proves nothing yet.
+            self._catalog_failed = False
+            self._settled_ms = now_ms + _SETTLING_MS
+        settled = now_ms >= self._settled_ms
         for cluster in self._catalog.clusters():
-            self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
-        for lease in self._catalog.expired_leases():
-            if not self._catalog_was_away():
-                self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
-        self._guarded("checks of job files", self._checks.answer)
+            what = f"cluster {cluster.name!r}"
+            self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster))
+        expired = {lease.job for lease in self._catalog.expired_leases()} if settled else set()
         jobs = self._catalog.jobs()
         for job in jobs:
-            self._guarded(f"job {job.name!r}", self._tend_job, job)
+            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, job.name in expired, settled)
+            self._job_calls.begin(what, partial(self._guarded, what, tend))
+        self._guarded("checks of job files", self._checks.answer)
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
+        self._job_calls.wait(_PASS_S)
+        self._cluster_calls.wait(_PASS_S)
 
-    def _catalog_was_away(self) -> bool:
-        """Tell whether the catalog was recently unreachable: missing heartbeats then prove nothing yet."""
-        return self._catalog_failed_ms is not None and self._clock.now_ms() - self._catalog_failed_ms < _SETTLING_MS
-
-    def _collect_driver(self, key: tuple[str, int]) -> None:
-        """Collect the exit of a driver that this process started."""
-        driver = self._drivers[key]
-        if driver.returncode is None:
-            if not _has_exited(driver):
-                self._kill_overdue(driver.pid, *key)
+    def _tend_job(self, name: str, lease_expired: bool, settled: bool) -> None:
+        self._guarded(f"driver of {name!r}", self._drivers.collect, name)
+        if lease_expired:
+            self._recover_lease(name)
+        history = self._catalog.generations(name, limit=HISTORY)
+        if history and not history[0].ended:
+            if not settled or self._catalog.is_alive(history[0]):
                 return
-            # spark-submit may have died and left the Python program behind. Kill it before collecting the exit: until
-            # then, no other process can have this pid.
-            kill_session(driver.pid)
-            driver.wait()
-        self._fail_exited(*key, driver.returncode)
-        del self._drivers[key]
-
-    def _kill_overdue(self, pid: int, job: str, generation: int) -> None:
-        """Kill a driver whose generation ended long ago: it would keep the executors that its successor needs."""
-        mine = [each for each in self._catalog.generations(job, limit=HISTORY) if each.generation == generation]
-        if mine and mine[0].ended_ms is not None and self._clock.now_ms() - mine[0].ended_ms > _OVERDUE_MS:
-            log.warning("job %r: driver of generation %d is still running; killed", job, generation)
-            kill_session(pid)
-
-    def _fail_exited(self, job: str, generation: int, exit_code: int) -> None:
-        """Mark the generation failed at once if its driver exited without recording an end.
-
-        Heartbeats decide liveness; this is a shortcut for the parent process, which collected the exit. An error here
-        is safe: if two drivers run at once, only one can put the manifest, and the next heartbeat stops the other.
-        """
-        newest = self._catalog.newest_generation(job)
-        if newest is None or newest.generation != generation or newest.ended:
-            why = newest.error if newest is not None and newest.generation == generation else None
-            log.info(
-                "job %r: driver of generation %d exited with %d%s",
-                job,
-                generation,
-                exit_code,
-                f": {why}" if why else "",
-            )
-            return
-        error = _exit_words(exit_code)
-        self._catalog.end_generation(job, generation, state="failed", error=error)
-        log.warning("job %r: generation %d failed: %s", job, generation, error)
-
-    def _tend_cluster(self, record: ClusterRecord) -> None:
-        ready, message = 0, None
-        try:
-            cluster = self._cluster(record)
-            try:
-                cluster.resize(record.desired_workers)
-            except (ClusterError, OSError) as error:
-                # Existing workers stay even if, for example, a quota prevents the resize.
-                message = str(error)
-            ready = cluster.size().ready
-        except (ClusterError, OSError) as error:
-            message = message or str(error)
-        if message is not None and message != record.message:
-            log.error("cluster %r: %s", record.name, message)
-        if ready != record.ready_workers:
-            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
-        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
-
-    def _cluster(self, record: ClusterRecord) -> Cluster:
-        known = self._clusters.get(record.name)
-        if known is not None and (known[0].kind, known[0].settings) == (record.kind, record.settings):
-            return known[1]
-        cluster = cluster_for(record)
-        if known is not None:
-            known[1].close()
-        self._clusters[record.name] = (record, cluster)
-        return cluster
+            self._fail_lost(name)
+            history = self._catalog.generations(name, limit=HISTORY)
+        now_ms = self._catalog.now_ms()
+        self._drivers.kill_overdue(history, now_ms)
+        job = self._catalog.job(name)
+        if job.desired_state == "running" and now_ms >= next_start_ms(history):
+            self._drivers.start(job)
 
     def _recover_lease(self, job: str) -> None:
         lease = self._catalog.recover_expired_lease(job)
         if lease is not None:
             log.warning("job %r: lease of %r expired; job rolled back to its state before the lease", job, lease.owner)
 
-    def _tend_job(self, job: JobRecord) -> None:
-        history = self._catalog.generations(job.name, limit=HISTORY)
-        if history and not history[0].ended:
-            if self._catalog.is_alive(history[0]) or self._catalog_was_away():
-                return
-            self._fail_lost(job.name)
-            history = self._catalog.generations(job.name, limit=HISTORY)
-        if job.desired_state == "running" and self._clock.now_ms() >= next_start_ms(history):
-            self._start_driver(job)
-
     def _fail_lost(self, job: str) -> None:
         lost = self._catalog.fail_lost_generation(job)
         if lost is not None:
             log.warning("job %r: generation %d failed: %s", job, lost.generation, lost.error)
-            self._kill_own(lost)
-
-    def _kill_own(self, lost: GenerationRecord) -> None:
-        """Kill a hanging driver: it would keep the executors that its successor needs."""
-        driver = self._drivers.get((lost.job, lost.generation))
-        if driver is not None:
-            kill_session(driver.pid)
-
-    def _start_driver(self, job: JobRecord) -> None:
-        log_path = str(self._logs_dir / f"{job.name}-{{generation}}.log")
-        try:
-            claimed = self._catalog.claim_generation(job.name, log_path=log_path, if_wanted=True)
-        except GenerationClaimedError as refusal:
-            log.info("%s", refusal)
-            return
-        try:
-            command = self._launch(job, claimed)
-            driver = spawn(command, environment=spark_environment(), log_path=Path(claimed.log_path))
-        except Exception as error:
-            self._catalog.end_generation(job.name, claimed.generation, state="failed", error=str(error))
-            log.error("job %r: generation %d cannot be started: %s", job.name, claimed.generation, error)
-            return
-        self._drivers[job.name, claimed.generation] = driver
-        log.info(
-            "job %r: generation %d started, parallelism %d, pid %d, log %s",
-            job.name,
-            claimed.generation,
-            claimed.parallelism,
-            driver.pid,
-            claimed.log_path,
-        )
+            # A hanging driver would keep the executors that its successor needs.
+            self._drivers.kill(lost)
 
     def _guarded(self, what: str, action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -252,7 +218,13 @@ class Supervisor:
 
 
 def run_supervisor(
-    catalog_url: str, logs_dir: Path, *, entry_point: Path | None = None, poll_interval_s: float = 1.0
+    catalog_url: str,
+    logs_dir: Path,
+    *,
+    entry_point: Path | None = None,
+    poll_interval_s: float = 1.0,
+    metrics_host: str = "127.0.0.1",
+    metrics_port: int | None = None,
 ) -> None:
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
@@ -261,9 +233,11 @@ def run_supervisor(
         logs_dir: Directory for the drivers' output.
         entry_point: The driver's program; None for the default of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
+        metrics_host: Address to serve metrics at.
+        metrics_port: Port to serve metrics at; None to serve none.
 
     Raises:
-        ConfigurationError: The URL is not one of a supported database.
+        ConfigurationError: The metrics' address is taken; or the URL is not one of a supported database.
         CatalogError: The catalog cannot be reached at the start, or its tables belong to another release.
 
     """
@@ -280,18 +254,5 @@ def run_supervisor(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())
-        supervisor.run()
-
-
-def _exit_words(code: int) -> str:
-    """Return how a driver ended; a negative code is the signal that ended its JVM."""
-    how, also = f"ended with exit code {code}", ""
-    if code < 0:
-        how = f"ended, its JVM killed by {signal.Signals(-code).name}"
-        also = ", and whether the machine ran out of memory (`dmesg`)" if -code == signal.SIGKILL else ""
-    return f"found the driver {how}; expected it to run until the job is stopped; see the end of its log{also}"
-
-
-def _has_exited(driver: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child has ended, without collecting its exit."""
-    return psutil.Process(driver.pid).status() == psutil.STATUS_ZOMBIE
+        with monitoring(catalog, host=metrics_host, port=metrics_port, last_pass=lambda: supervisor.last_pass):
+            supervisor.run()

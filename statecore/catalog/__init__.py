@@ -26,6 +26,9 @@ from statecore.catalog.records import (
     SourceBacklog,
     StepTimes,
     SubtasksRecord,
+    SupervisorRecord,
+    TakenBackRecord,
+    ToldAlertRecord,
     over_all,
 )
 
@@ -55,6 +58,9 @@ __all__ = [
     "SourceBacklog",
     "StepTimes",
     "SubtasksRecord",
+    "SupervisorRecord",
     "SystemClock",
+    "TakenBackRecord",
+    "ToldAlertRecord",
     "over_all",
 ]

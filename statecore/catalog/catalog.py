@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from statecore.catalog.clock import Clock, SystemClock
+from statecore.catalog.alerts import Alerts
+from statecore.catalog.clock import Clock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
 from statecore.catalog.generations import Generations
@@ -16,17 +17,18 @@ from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
 from statecore.catalog.rescales import Rescales
+from statecore.catalog.supervisors import Supervisors
 
 
-class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies):
+class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies, Supervisors, Alerts):
     """Desired state, actual state, and the leases to change them; all parts of the system communicate through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.
 
     Args:
         url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
-        clock: The source of all times.
-        liveness: How long a driver may be silent.
+        clock: The source of all times, for tests; None for the database's clock.
+        liveness: How long a driver or a supervisor may be silent.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
@@ -37,7 +39,7 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> None:
-        super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
+        super().__init__(Database(url), clock, liveness or Liveness())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision, or create them in a new database.

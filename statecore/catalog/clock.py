@@ -1,4 +1,4 @@
-"""The catalog's source of time."""
+"""Sources of time; the catalog's own is the database's, see ``Database.now_ms``."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, one
+from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, lock_cluster, one
 from statecore.catalog.records import ClusterRecord
 from statecore.errors import ConfigurationError
 
@@ -20,12 +20,16 @@ class Clusters(Queries):
 
     @again_after_conflict
     def register_cluster(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
-        """Add a cluster or update an existing one; ``workers`` becomes the desired size."""
+        """Add a cluster or update an existing one; ``workers`` becomes the desired size.
+
+        The next supervisor that resizes it may run on another host; see ``claim_cluster``.
+        """
         check_name("cluster", name)
         _check_workers(name, workers)
         values: dict[str, Any] = {"kind": kind, "settings": dict(settings), "desired_workers": workers}
-        values["updated_ms"] = self._clock.now_ms()
+        values["host"] = None
         with self._database.write() as connection:
+            values["updated_ms"] = self._now_ms(connection)
             if one(connection, clusters, clusters.c.name == name, kind=ClusterRecord) is None:
                 connection.execute(insert(clusters).values(name=name, ready_workers=0, **values))
             else:
@@ -41,6 +45,26 @@ class Clusters(Queries):
         """Record the actual size, and what prevents the desired one."""
         return self._update(name, {"ready_workers": ready_workers, "message": message})
 
+    def claim_cluster(self, name: str, host: str) -> ClusterRecord:
+        """Record that the workers are processes of a host, unless they already are of another one."""
+        with self._database.write() as connection:
+            mine = (clusters.c.name == name, clusters.c.host.is_(None))
+            connection.execute(update(clusters).where(*mine).values(host=host))
+            return get_cluster(connection, name)
+
+    def remove_cluster(self, name: str) -> ClusterRecord:
+        """Forget a cluster, whose workers stay; one that belongs to a job is refused with ConfigurationError."""
+        with self._database.write() as connection:
+            found = lock_cluster(connection, name)
+            job = connection.execute(select(tables.jobs.c.name).where(tables.jobs.c.cluster == name)).scalar()
+            if job is not None:
+                raise ConfigurationError(
+                    f"found cluster {name!r} in use by job {job!r}; expected a cluster of no job; give it up first: "
+                    f"`statecore register {job} --cluster=`"
+                )
+            connection.execute(delete(clusters).where(clusters.c.name == name))
+            return found
+
     def cluster(self, name: str) -> ClusterRecord:
         """Return a cluster."""
         with self._database.read() as connection:
@@ -51,8 +75,8 @@ class Clusters(Queries):
         return self._all(select(clusters).order_by(clusters.c.name), ClusterRecord)
 
     def _update(self, name: str, values: dict[str, Any]) -> ClusterRecord:
-        changes = {**values, "updated_ms": self._clock.now_ms()}
         with self._database.write() as connection:
+            changes = {**values, "updated_ms": self._now_ms(connection)}
             connection.execute(update(clusters).where(clusters.c.name == name).values(**changes))
             return get_cluster(connection, name)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from statecore.catalog import schema
+from statecore.catalog.clock import SystemClock
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
 from statecore.storage.urls import without_credentials
@@ -24,6 +26,11 @@ _BUSY_TIMEOUT_S = 30
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
 # A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it.
 _LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 10.0, 20.0
+# The time of this statement, not that of the transaction's beginning.
+_NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+FAILOVER_S = 10.0
+"""A server that answers again within this time was not away: programs wait for it. Drivers may be silent for longer."""
+_RECONNECT_S = 0.2
 _SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
 
 
@@ -47,6 +54,7 @@ class Database:
         self._reading = self._engine.execution_options(statecore_begin="BEGIN")
         self._writing = self._engine.execution_options(statecore_begin="BEGIN IMMEDIATE")
         self._checked = False
+        self._away_since_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -66,8 +74,36 @@ class Database:
         """Begin a transaction; CatalogSchemaError when the tables are missing or belong to another release."""
         with self._named():
             self._require_head()
-            with engine.begin() as connection:
+            with self._connect(engine) as connection, connection.begin():
                 yield connection
+
+    def _connect(self, engine: Engine) -> Connection:
+        """Return a connection; wait out a short failover of a server that was there before.
+
+        After a longer outage nobody waits any more: a stream goes on without the catalog.
+        """
+        while True:
+            try:
+                connection = engine.connect()
+            except OperationalError:
+                now_s = time.monotonic()
+                self._away_since_s = self._away_since_s or now_s
+                if engine.dialect.name == "sqlite" or now_s - self._away_since_s >= FAILOVER_S:
+                    raise
+                time.sleep(_RECONNECT_S)
+            else:
+                self._away_since_s = None
+                return connection
+
+    def now_ms(self, connection: Connection) -> int:
+        """Return the database's time in milliseconds since the epoch, UTC.
+
+        The clocks of two hosts differ; one clock must judge what both of them write. That of a SQLite file is this
+        host's, because a SQLite catalog has only one host.
+        """
+        if self._engine.dialect.name == "sqlite":
+            return SystemClock().now_ms()
+        return int(connection.execute(_NOW_MS).scalar_one())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision; any number of processes may do so at once."""

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, end_generation, fail_requests, newest_generation, one
-from statecore.catalog.records import GenerationRecord
+from statecore.catalog.records import NO_HEARTBEAT, GenerationRecord
 from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
@@ -35,7 +35,7 @@ class Generations(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             wanted = select(tables.jobs.c.desired_state).where(tables.jobs.c.name == job)
             is_wanted = connection.execute(wanted).scalar_one() == "running"
             if if_wanted and not is_wanted:
@@ -93,10 +93,16 @@ class Generations(Queries):
             newest = newest_generation(connection, job)
             if found.ended or newest is None or newest.generation > generation:
                 return False
-            given = {"state": state, "heartbeat_ms": self._clock.now_ms(), "lineage": lineage, "epoch": epoch}
+            given = {"state": state, "heartbeat_ms": self._now_ms(connection), "lineage": lineage, "epoch": epoch}
             values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True
+
+    def record_driver(self, job: str, generation: int, *, host: str, pid: int, process_started_ms: int) -> None:
+        """Record the process that a supervisor has started for a generation."""
+        process = {"host": host, "pid": pid, "process_started_ms": process_started_ms}
+        with self._write_job(job) as connection:
+            connection.execute(update(generations).where(_is(job, generation)).values(**process))
 
     def apply_parallelism(
         self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
@@ -115,7 +121,7 @@ class Generations(Queries):
             done = connection.execute(
                 update(tables.requests)
                 .where(requests.id == request, requests.state.in_(["pending", "taken"]))
-                .values(state="done", result=dict(result), updated_ms=self._clock.now_ms())
+                .values(state="done", result=dict(result), updated_ms=self._now_ms(connection))
             )
             if done.rowcount == 0:
                 return False
@@ -136,14 +142,14 @@ class Generations(Queries):
             found = _get(connection, job, generation)
             if found.ended:
                 return found
-            return _end(connection, found, now_ms=self._clock.now_ms(), state=state, error=error)
+            return _end(connection, found, now_ms=self._now_ms(connection), state=state, error=error)
 
     def import_generation(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:
         """Record as stopped a generation that another catalog claimed; refused when the job has it, or a later one."""
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             newest = newest_generation(connection, job)
             if newest is not None and newest.generation >= generation:
                 raise CatalogError(
@@ -168,7 +174,7 @@ class Generations(Queries):
     def fail_lost_generation(self, job: str) -> GenerationRecord | None:
         """Mark the newest generation failed and return it if its heartbeat is overdue; else return None."""
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             newest = newest_generation(connection, job)
             if newest is None or newest.ended or self._liveness.is_alive(newest, now_ms):
                 return None
@@ -176,7 +182,7 @@ class Generations(Queries):
 
     def is_alive(self, generation: GenerationRecord | None) -> bool:
         """Return whether this generation has not ended and sent a heartbeat recently enough."""
-        return generation is not None and self._liveness.is_alive(generation, self._clock.now_ms())
+        return generation is not None and self._liveness.is_alive(generation, self.now_ms())
 
     def newest_generation(self, job: str) -> GenerationRecord | None:
         """Return the job's newest generation, or None before the first."""
@@ -212,4 +218,4 @@ def _end(
 
 
 def _lost(found: GenerationRecord, now_ms: int) -> str:
-    return f"no heartbeat for {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"
+    return f"{NO_HEARTBEAT} {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"

@@ -37,7 +37,7 @@ class History(Queries):
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
             if found is not None and (found.job, found.lineage, found.epoch) == (job, lineage, epoch):
                 return found
-            created_ms = self._clock.now_ms() if created_ms is None else created_ms
+            created_ms = self._now_ms(connection) if created_ms is None else created_ms
             made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
             connection.execute(delete(savepoints).where(savepoints.c.path == path))
             connection.execute(insert(savepoints).values(**dataclasses.asdict(made)))

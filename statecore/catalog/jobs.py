@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, get_job
+from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_job, lock_cluster
 from statecore.catalog.records import JobRecord, JobState
-from statecore.errors import MaxParallelismError
+from statecore.errors import ConfigurationError, MaxParallelismError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 
 jobs = tables.jobs
@@ -39,7 +39,7 @@ class Jobs(Queries):
         An existing job keeps its desired state and ``start_from``.
 
         Raises:
-            ConfigurationError: The name cannot be part of a file name.
+            ConfigurationError: The name cannot be part of a file name, or the cluster belongs to another job.
             InvalidParallelismError: Parallelism or max parallelism out of bounds.
             MaxParallelismError: The job exists with another max parallelism.
             UnknownClusterError: The cluster is not registered.
@@ -56,11 +56,12 @@ class Jobs(Queries):
             "settings": dict(settings or {}),
             "parallelism": parallelism,
             "max_parallelism": max_parallelism,
-            "updated_ms": self._clock.now_ms(),
         }
         with self._database.write() as connection:
+            values["updated_ms"] = self._now_ms(connection)
             if cluster is not None:
-                get_cluster(connection, cluster)
+                lock_cluster(connection, cluster)
+                _check_owner(connection, cluster, name)
             found = connection.execute(
                 select(jobs.c.max_parallelism).where(jobs.c.name == name).with_for_update()
             ).scalar()
@@ -122,7 +123,7 @@ class Jobs(Queries):
             found = get_job(connection, job)
             given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-            values["updated_ms"] = self._clock.now_ms()
+            values["updated_ms"] = self._now_ms(connection)
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
@@ -143,8 +144,20 @@ class Jobs(Queries):
             connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job, jobs.c.start_after_generation == start_after_generation)
-                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._clock.now_ms())
+                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._now_ms(connection))
             )
+
+
+def _check_owner(connection: Connection, cluster: str, job: str) -> None:
+    """Refuse the cluster of another job: each of them would resize it, and roll it back, for itself."""
+    others = select(jobs.c.name).where(jobs.c.cluster == cluster, jobs.c.name != job)
+    owner = connection.execute(others.limit(1)).scalar()
+    if owner is not None:
+        raise ConfigurationError(
+            f"found cluster {cluster!r} in use by job {owner!r}; expected one of no other job than {job!r}, because "
+            "each job resizes its own; register another cluster with `statecore cluster register`, or give this one "
+            f"up first: `statecore register {owner} --cluster=`"
+        )
 
 
 def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:

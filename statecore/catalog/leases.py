@@ -7,12 +7,12 @@ import dataclasses
 from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one
-from statecore.catalog.records import LeaseRecord
+from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.records import LeaseRecord, TakenBackRecord
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
-leases, runs = tables.leases, tables.rescale_runs
+leases, runs, taken_back = tables.leases, tables.rescale_runs, tables.taken_back
 
 
 class Leases(Queries):
@@ -29,7 +29,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is not None and found.owner == owner:
                 return _renew(connection, found, now_ms, ttl_ms)
@@ -37,6 +37,7 @@ class Leases(Queries):
                 raise _held(found, now_ms)
             if found is not None:
                 _abandon(connection, found, now_ms, keep=owner)
+            connection.execute(delete(taken_back).where(taken_back.c.job == job))
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
             return lease
@@ -50,7 +51,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
@@ -64,7 +65,7 @@ class Leases(Queries):
 
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
             restore_job(connection, job, found.before, reason, now_ms)
             return found
@@ -79,10 +80,16 @@ class Leases(Queries):
         with self._database.read() as connection:
             return _get(connection, job)
 
+    def taken_back(self, job: str) -> TakenBackRecord | None:
+        """Return the job's last lease that expired and was taken back; None once the job is changed again."""
+        with self._database.read() as connection:
+            return one(connection, taken_back, taken_back.c.job == job, kind=TakenBackRecord)
+
     def expired_leases(self) -> list[LeaseRecord]:
         """Return the leases that expired without being released."""
-        query = select(leases).where(leases.c.expires_ms <= self._clock.now_ms()).order_by(leases.c.job)
-        return self._all(query, LeaseRecord)
+        with self._database.read() as connection:
+            query = select(leases).where(leases.c.expires_ms <= self._now_ms(connection)).order_by(leases.c.job)
+            return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired_lease(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
@@ -91,7 +98,7 @@ class Leases(Queries):
         or None if it was renewed, released or replaced in the meantime.
         """
         with self._write_job(job) as connection:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is None or now_ms < found.expires_ms:
                 return None
@@ -131,6 +138,9 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
     reason = f"lease expired (owner {found.owner})"
     if not _has_ended(connection, found.owner):
         restore_job(connection, found.job, found.before, reason, now_ms)
+        made = TakenBackRecord(found.job, found.owner, now_ms)
+        connection.execute(delete(taken_back).where(taken_back.c.job == found.job))
+        connection.execute(insert(taken_back).values(**dataclasses.asdict(made)))
     unfinished = select(runs.c.run_id, runs.c.error).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )

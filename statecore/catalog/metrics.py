@@ -101,7 +101,7 @@ class Metrics(Queries):
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
         """Record a measurement of the backlog; it is kept for a day."""
         with self._write_job(job) as connection:
-            made = BacklogRecord(job, self._clock.now_ms(), generation, tuple(sources))
+            made = BacklogRecord(job, self._now_ms(connection), generation, tuple(sources))
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
             connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
             connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
@@ -141,7 +141,7 @@ class Metrics(Queries):
     def _rate(self, newest: EpochRecord | None) -> float | None:
         if newest is None:
             return None
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         since_ms = now_ms - max(_RATE_MS, _RATE_EPOCHS * newest.duration_ms)
         counted = self.epochs(newest.job, since_ms=since_ms)
         span_ms = now_ms - max(since_ms, min((epoch.started_ms for epoch in counted), default=since_ms))

@@ -29,7 +29,7 @@ class Policies(Queries):
     def set_policy(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
         """Create or change the policy of a job; its memory stays."""
         with self._write_job(job) as connection:
-            values = {"settings": dict(settings), "enabled": enabled, "updated_ms": self._clock.now_ms()}
+            values = {"settings": dict(settings), "enabled": enabled, "updated_ms": self._now_ms(connection)}
             found = _find_policy(connection, job)
             if found is None:
                 connection.execute(insert(policies).values(job=job, memory={}, version=0, **values))
@@ -75,7 +75,7 @@ class Policies(Queries):
         with self._write_job(seen.job) as connection:
             if not self._replace_memory(connection, seen, memory, reason):
                 return None
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             made = connection.execute(
                 insert(decisions).values(
                     job=seen.job,
@@ -117,7 +117,7 @@ class Policies(Queries):
         columns = decisions.c
         unchanged = (columns.id == seen.id, columns.state == "open", columns.announced_ms == seen.announced_ms)
         with self._write_job(seen.job) as connection:
-            changes = update(decisions).where(*unchanged).values(announced_ms=self._clock.now_ms())
+            changes = update(decisions).where(*unchanged).values(announced_ms=self._now_ms(connection))
             return connection.execute(changes).rowcount == 1
 
     def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
@@ -154,7 +154,7 @@ class Policies(Queries):
         self, connection: Connection, seen: PolicyRecord, memory: Mapping[str, Any], finding: str
     ) -> bool:
         unchanged = (policies.c.job == seen.job, policies.c.version == seen.version)
-        changes = {"memory": dict(memory), "finding": finding, "looked_ms": self._clock.now_ms()}
+        changes = {"memory": dict(memory), "finding": finding, "looked_ms": self._now_ms(connection)}
         changes["version"] = seen.version + 1
         return connection.execute(update(policies).where(*unchanged).values(**changes)).rowcount == 1
 
@@ -163,7 +163,7 @@ class Policies(Queries):
     ) -> DecisionRecord:
         with self._database.write() as connection:
             where = (decisions.c.id == number, decisions.c.state.in_(only))
-            connection.execute(update(decisions).where(*where).values(**values, updated_ms=self._clock.now_ms()))
+            connection.execute(update(decisions).where(*where).values(**values, updated_ms=self._now_ms(connection)))
             return _get_decision(connection, number)
 
 

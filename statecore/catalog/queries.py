@@ -26,10 +26,21 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 class Queries:
     """A group of queries on one catalog; ``Catalog`` lists the errors that all of them raise."""
 
-    def __init__(self, database: Database, clock: Clock, liveness: Liveness) -> None:
+    def __init__(self, database: Database, clock: Clock | None, liveness: Liveness) -> None:
         self._database = database
         self._clock = clock
         self._liveness = liveness
+
+    def now_ms(self) -> int:
+        """Return the time that leases, heartbeats and every other record are measured by: the database's."""
+        if self._clock is not None:
+            return self._clock.now_ms()
+        with self._database.read() as connection:
+            return self._database.now_ms(connection)
+
+    def _now_ms(self, connection: Connection) -> int:
+        """Return the time within a transaction; after its locks, because it may have waited for them."""
+        return self._database.now_ms(connection) if self._clock is None else self._clock.now_ms()
 
     @contextmanager
     def _write_job(self, job: str) -> Iterator[Connection]:
@@ -82,6 +93,13 @@ def get_cluster(connection: Connection, name: str) -> ClusterRecord:
             "register it or correct the name"
         )
     return found
+
+
+def lock_cluster(connection: Connection, name: str) -> ClusterRecord:
+    """Lock a cluster until the transaction ends, and return it."""
+    lock = select(tables.clusters.c.name).where(tables.clusters.c.name == name).with_for_update()
+    connection.execute(lock)
+    return get_cluster(connection, name)
 
 
 def newest_generation(connection: Connection, job: str) -> GenerationRecord | None:

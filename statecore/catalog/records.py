@@ -18,6 +18,10 @@ RescaleMethod = Literal["by_reference", "rewrite", "live"]
 DecisionState = Literal["open", "triggered", "done", "refused", "failed"]
 
 
+NO_HEARTBEAT = "no heartbeat for"
+"""How the error of a generation begins whose driver was lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job and its desired state.
@@ -60,7 +64,16 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRecord:
-    """One run of a job's driver; ``lineage`` and ``epoch`` are the newest it knows to be committed."""
+    """One run of a job's driver.
+
+    Attributes:
+        lineage: Lineage of the newest epoch that it knows to be committed.
+        epoch: That epoch.
+        host: Host of its process; None unless a supervisor has started it, as for the next two.
+        pid: First process of its session.
+        process_started_ms: When that process started, by its host's clock: a later process may get its pid.
+
+    """
 
     job: str
     generation: int
@@ -73,25 +86,35 @@ class GenerationRecord:
     log_path: str
     lineage: int | None
     epoch: int | None
+    host: str | None = None
+    pid: int | None = None
+    process_started_ms: int | None = None
 
     @property
     def ended(self) -> bool:
         """Whether the generation is known to have ended."""
         return self.state in ("stopped", "failed")
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether it failed because its driver sent no heartbeat."""
+        return self.state == "failed" and (self.error or "").startswith(NO_HEARTBEAT)
+
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a driver may be silent and still count as alive.
+    """How long a driver or a supervisor may be silent and still count as alive.
 
     Attributes:
         running_ms: Longest silence of a driver that has sent a heartbeat.
         launching_ms: Longest time from launch to first heartbeat.
+        supervising_ms: Longest silence of the supervisor.
 
     """
 
     running_ms: int = 20_000
     launching_ms: int = 90_000
+    supervising_ms: int = 30_000
 
     def is_alive(self, generation: GenerationRecord, now_ms: int) -> bool:
         """Return whether the generation has not ended and sent a heartbeat recently enough."""
@@ -174,6 +197,9 @@ class EpochRecord:
         backlog: Backlog known after the epoch, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
+        rows_out: Rows that it published, over all sinks.
+        state_rows: Rows of keyed state after it, over all operators.
+        state_bytes: Size of all state files that it refers to, each counted once.
 
     """
 
@@ -193,6 +219,9 @@ class EpochRecord:
     backlog: tuple[SourceBacklog, ...] = ()
     memory_share: float | None = None
     late_rows: dict[str, int] = field(default_factory=dict)
+    rows_out: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +380,36 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBackRecord:
+    """A lease that expired and was taken back; kept until the job is changed again."""
+
+    job: str
+    owner: str
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAlertRecord:
+    """What people were last told about an alert.
+
+    Attributes:
+        channel: Who told them; each channel tells each change once.
+        subject: Name of the job; empty for what concerns all jobs.
+        firing: Whether they were told that it fires, or that it is resolved; False before the first time.
+        told_ms: When they were told; None before the first time.
+        claimed_until_ms: Until then the one who claimed the next change tells it; others wait.
+
+    """
+
+    channel: str
+    subject: str
+    alert: str
+    firing: bool
+    told_ms: int | None
+    claimed_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepTimes:
     """When a step of a rescale run first started and first ended."""
 
@@ -393,8 +452,39 @@ class RescaleRunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SupervisorRecord:
+    """The supervisor that acts for this catalog; any other one waits until it is gone.
+
+    Attributes:
+        id: Names the supervisor; no other has the same.
+        host: Host of its process.
+        pid: Its process.
+        process_started_ms: When that process started, by its host's clock.
+        version: Release of statecore that it runs.
+        hung: The jobs and clusters that it is waiting for, in words, with the time since when.
+        started_ms: When it began to act.
+        heartbeat_ms: When its newest pass began.
+
+    """
+
+    id: str
+    host: str
+    pid: int
+    process_started_ms: int
+    version: str
+    hung: dict[str, int]
+    started_ms: int
+    heartbeat_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """A cluster, its desired size and the size last seen by the supervisor."""
+    """A cluster, its desired size and the size last seen by the supervisor.
+
+    Attributes:
+        host: Host that the workers are processes of, if they are; only a supervisor there can resize it.
+
+    """
 
     name: str
     kind: str
@@ -403,6 +493,7 @@ class ClusterRecord:
     ready_workers: int
     message: str | None
     updated_ms: int
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

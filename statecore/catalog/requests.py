@@ -27,7 +27,7 @@ class Requests(Queries):
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
             if found is None:
-                now_ms = self._clock.now_ms()
+                now_ms = self._now_ms(connection)
                 connection.execute(
                     insert(requests).values(
                         job=job,
@@ -75,7 +75,9 @@ class Requests(Queries):
             if row is None:
                 return None
             connection.execute(
-                update(requests).where(requests.c.id == row.id).values(state="taken", updated_ms=self._clock.now_ms())
+                update(requests)
+                .where(requests.c.id == row.id)
+                .values(state="taken", updated_ms=self._now_ms(connection))
             )
             return _get(connection, row.id)
 
@@ -99,7 +101,7 @@ class Requests(Queries):
                     state="done" if error is None else "failed",
                     result=None if result is None else dict(result),
                     error=error,
-                    updated_ms=self._clock.now_ms(),
+                    updated_ms=self._now_ms(connection),
                 )
             )
             return _get(connection, found.id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one
-from statecore.catalog.records import RescaleMethod, RescaleRunRecord, StepTimes
+from statecore.catalog.records import RescaleMethod, RescaleRunRecord, RescaleState, StepTimes
 from statecore.errors import CatalogError, UnknownRecordError
 
 runs = tables.rescale_runs
@@ -17,6 +17,12 @@ runs = tables.rescale_runs
 
 class Rescales(Queries):
     """Queries on rescale runs."""
+
+    def rescale_outcomes(self, job: str) -> dict[RescaleState, int]:
+        """Return how many of the job's rescale runs are in each state."""
+        query = select(runs.c.state, func.count().label("runs")).where(runs.c.job == job).group_by(runs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row.runs for row in connection.execute(query).all()}
 
     def start_rescale_run(
         self,
@@ -44,7 +50,7 @@ class Rescales(Queries):
                 )
             if found is not None:
                 return found
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(connection)
             connection.execute(
                 insert(runs).values(
                     run_id=run_id,
@@ -82,9 +88,9 @@ class Rescales(Queries):
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
         """Record that a step starts or ends now; a repeated step keeps its first start and end."""
-        now_ms = self._clock.now_ms()
         with self._database.write() as connection:
             run = _get(connection, run_id, lock=True)
+            now_ms = self._now_ms(connection)
             old = run.steps.get(step, StepTimes())
             new = StepTimes(
                 started_ms=now_ms if started and old.started_ms is None else old.started_ms,
@@ -103,7 +109,7 @@ class Rescales(Queries):
             run = _get(connection, run_id, lock=True)
             if only_running and run.state != "running":
                 return run
-            changes = {**values, "updated_ms": self._clock.now_ms()}
+            changes = {**values, "updated_ms": self._now_ms(connection)}
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
             return _get(connection, run_id)
 

@@ -56,7 +56,23 @@ clusters = Table(
     Column("desired_workers", Integer, nullable=False),
     Column("ready_workers", Integer, nullable=False),
     Column("message", Text),
+    Column("host", Text),
     Column("updated_ms", BigInteger, nullable=False),
+)
+
+# It has one row: who holds the seat acts, and others wait for it.
+supervisors = Table(
+    "supervisors",
+    metadata,
+    Column("seat", Integer, primary_key=True, autoincrement=False),
+    Column("id", String(100), nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_started_ms", BigInteger, nullable=False),
+    Column("version", String(50), nullable=False),
+    Column("hung", JSON, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
 )
 
 jobs = Table(
@@ -94,6 +110,9 @@ generations = Table(
     Column("log_path", Text, nullable=False),
     Column("lineage", BigInteger),
     Column("epoch", BigInteger),
+    Column("host", Text),
+    Column("pid", Integer),
+    Column("process_started_ms", BigInteger),
 )
 
 requests = Table(
@@ -144,6 +163,9 @@ epochs = Table(
     Column("backlog", JSON, nullable=False),
     Column("memory_share", Float),
     Column("late_rows", JSON, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+    Column("state_rows", BigInteger, nullable=False),
+    Column("state_bytes", BigInteger, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 
@@ -186,6 +208,27 @@ leases = Table(
     Column("heartbeat_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("before", JSON, nullable=False),
+)
+
+# Separate, because a row outlives its lease.
+taken_back = Table(
+    "taken_back",
+    metadata,
+    _job(primary_key=True),
+    Column("owner", String(500), nullable=False),
+    Column("taken_ms", BigInteger, nullable=False),
+)
+
+# Without a reference to jobs: a subject may also be all of them.
+told_alerts = Table(
+    "told_alerts",
+    metadata,
+    Column("channel", String(50), primary_key=True),
+    Column("subject", String(200), primary_key=True),
+    Column("alert", String(50), primary_key=True),
+    Column("firing", Boolean, nullable=False),
+    Column("told_ms", BigInteger),
+    Column("claimed_until_ms", BigInteger, nullable=False),
 )
 
 rescale_runs = Table(

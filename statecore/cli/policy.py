@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from statecore.catalog import Catalog, DecisionRecord, SystemClock
+from statecore.catalog import Catalog, DecisionRecord
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
@@ -89,7 +89,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
     with Catalog(catalog) as opened:
         opened.job(name)
         policy = opened.policy(name)
-        figures = figures_of(opened, name, SystemClock().now_ms())
+        figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
     if as_json:
         print_json({"policy": policy, "drain": estimate})

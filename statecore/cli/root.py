@@ -7,6 +7,7 @@ import sys
 import typer
 
 from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
+from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
 from statecore.cli.jobs import list_jobs
 from statecore.cli.output import complain
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 savepoints = typer.Typer(help="Take, list, show, verify and drop savepoints.", no_args_is_help=True)
 policies = typer.Typer(help="Size a job by its load, with the DAG autoscale.", no_args_is_help=True)
+clusters = typer.Typer(help="Register, list and remove the clusters of jobs.", no_args_is_help=True)
 catalogs = typer.Typer(help="Migrate or restore the catalog itself.", no_args_is_help=True)
 
 _LOOK, _RUN, _RESCALE, _OPERATE = "Inspect jobs", "Run jobs", "Rescale and savepoints", "Operate"
@@ -61,6 +63,7 @@ app.command("rescale", rich_help_panel=_RESCALE)(rescale)
 app.add_typer(policies, name="policy", rich_help_panel=_RESCALE)
 app.add_typer(savepoints, name="savepoint", rich_help_panel=_RESCALE)
 app.command("supervisor", rich_help_panel=_OPERATE)(supervise)
+app.add_typer(clusters, name="cluster", rich_help_panel=_OPERATE)
 app.add_typer(catalogs, name="catalog", rich_help_panel=_OPERATE)
 
 savepoints.command("create")(create_savepoint)
@@ -72,6 +75,10 @@ savepoints.command("drop")(drop_savepoint)
 policies.command("set")(set_policy)
 policies.command("show")(show_policy)
 policies.command("decisions")(list_decisions)
+
+clusters.command("register")(register_cluster)
+clusters.command("list")(list_clusters)
+clusters.command("remove")(remove_cluster)
 
 catalogs.command("upgrade")(upgrade_catalog)
 catalogs.command("rebuild")(rebuild_catalog)

@@ -24,14 +24,19 @@ class ClusterSize:
 class Cluster(Protocol):
     """A resizable set of Spark workers."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are processes on the host of the program that resizes them."""
+
     def size(self) -> ClusterSize:
-        """Return the current size; ClusterError when it is unknown, for example because the master does not answer."""
+        """Return the current size; ClusterError when it is unknown, ClusterBusyError for a while."""
 
     def resize(self, workers: int) -> None:
         """Take the next step towards a number of workers and return at once; repeat until ``size`` agrees.
 
         Raises:
             ClusterError: Workers cannot be started or stopped.
+            ClusterBusyError: Not now; a later attempt may succeed.
 
         """
 

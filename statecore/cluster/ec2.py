@@ -21,7 +21,8 @@ from statecore.errors import ClusterError
 
 # The supervisor calls every second. AWS would throttle that many requests, and instances change more slowly.
 _DESCRIBE_INTERVAL_S = 5.0
-_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S, _ATTEMPTS = 5, 15, 3
+# The supervisor tries again after a second anyway, and nothing else waits for this call.
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S, _ATTEMPTS = 3, 10, 2
 _FAILED = ("Failed", "Cancelled")
 
 
@@ -67,6 +68,8 @@ class _Activity(msgspec.Struct, frozen=True, rename="pascal"):
 
 class Ec2Cluster:
     """Resizes an Auto Scaling group and reports why a resize does not complete."""
+
+    is_local = False
 
     def __init__(self, name: str, settings: Ec2Settings) -> None:
         self._name = name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from statecore.errors import ClusterError
+from statecore.errors import ClusterBusyError, ClusterError
 from statecore.storage.s3_errors import NO_ANSWER, NO_CREDENTIALS, SET_CREDENTIALS, code_of
 from statecore.storage.urls import without_credentials
 
@@ -27,6 +27,19 @@ _REMEDIES = {
     "ResourceContention": "wait for the other change of the group; statecore retries",
     "Throttling": "make fewer API calls with this account; statecore retries",
 }
+# They pass; botocore has retried those of throttling for some seconds.
+_BUSY = {
+    "InternalFailure",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "ResourceContention",
+    "ScalingActivityInProgress",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
 # Remedies for a failed launch, by a word of its message.
 _LAUNCH_REMEDIES = {
     "limit": "raise the account's quota for these instances (Service Quotas), or choose a smaller size",
@@ -45,12 +58,14 @@ def ec2_error(error: ClientError | BotoCoreError, what: str) -> ClusterError:
             f"{SET_CREDENTIALS}"
         )
     if isinstance(error, NO_ANSWER):
-        return ClusterError(
+        return ClusterBusyError(
             f"{what}: found no answer: {without_credentials(str(error))}; expected Auto Scaling at its endpoint; check "
             "the network, endpoint_url and region; statecore retries"
         )
-    remedy = _REMEDIES.get(code_of(error), "correct the group or the settings as the message says")
-    return ClusterError(f"{what}: found {error}; expected the request to succeed; {remedy}")
+    code = code_of(error)
+    remedy = _REMEDIES.get(code, "correct the group or the settings as the message says")
+    kind = ClusterBusyError if code in _BUSY else ClusterError
+    return kind(f"{what}: found {error}; expected the request to succeed; {remedy}")
 
 
 def launch_remedy(message: str) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from statecore.errors import ClusterError
+from statecore.errors import ClusterBusyError, ClusterError
 
 _TIMEOUT_S = 5.0
 
@@ -33,14 +33,14 @@ class MasterPage(msgspec.Struct, frozen=True):
 
 
 def read_master_page(web_url: str) -> MasterPage:
-    """Fetch the page; ClusterError when the master does not answer, or the answer is not a master's page."""
+    """Fetch the page; ClusterBusyError when the master does not answer, ClusterError for another page."""
     parts = urlsplit(web_url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/json/")
         return msgspec.json.decode(connection.getresponse().read(), type=MasterPage)
     except (OSError, http.client.HTTPException) as error:
-        raise ClusterError(
+        raise ClusterBusyError(
             f"found no answer from the Spark master's page {web_url}: {error}; expected a running master; start "
             "it, or correct master_web_url in the cluster's settings"
         ) from error

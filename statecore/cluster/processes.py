@@ -70,6 +70,54 @@ def kill_session(leader_pid: int) -> None:
             process.kill()
 
 
+def started_ms(pid: int) -> int:
+    """Return when a process of this host started, by the host's clock."""
+    return int(psutil.Process(pid).create_time() * 1000)
+
+
+def is_running(pid: int, process_started_ms: int) -> bool:
+    """Tell whether a process of this host lives, and is not a later one with the same pid."""
+    try:
+        is_same = abs(started_ms(pid) - process_started_ms) <= _CLOCK_TOLERANCE_S * 1000
+        return is_same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLeader:
+    """The first process of a session on this host, told apart from a later process with its pid.
+
+    Attributes:
+        pid: Its pid, and the session's number.
+        started_ms: When it started, by the host's clock.
+
+    """
+
+    pid: int
+    started_ms: int
+
+    @classmethod
+    def of(cls, pid: int) -> SessionLeader:
+        """Return a process that runs, or has ended and was not collected yet."""
+        return cls(pid, started_ms(pid))
+
+    def members(self) -> list[psutil.Process]:
+        """Return the living processes of its session, whether or not it lives itself; none of a stranger's."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if abs(started_ms(self.pid) - self.started_ms) > _CLOCK_TOLERANCE_S * 1000:
+                return []
+        if self.started_ms < psutil.boot_time() * 1000 - _CLOCK_TOLERANCE_S * 1000:
+            return []
+        return session_members(self.pid)
+
+    def kill(self) -> None:
+        """Kill every process of its session."""
+        for process in self.members():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """A detached process behind a pid file.

@@ -56,6 +56,8 @@ class StandaloneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class StandaloneCluster:
     """Starts and stops worker processes; all state is on disk, so any process can continue a resize."""
 
+    is_local = True
+
     def __init__(self, name: str, settings: StandaloneSettings) -> None:
         self._name = name
         self._settings = settings

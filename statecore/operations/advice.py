@@ -1,8 +1,10 @@
-"""What to do about a job, for the person on call."""
+"""What is found about a job and what to do, for the person on call; some findings are alerts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from statecore.catalog import GenerationRecord
 from statecore.operations.restarts import HISTORY
@@ -17,11 +19,60 @@ _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
 # A policy is evaluated every few seconds.
 _POLICY_STALLED_MS = 300_000
+_TAKEN_BACK_MS = 3_600_000
+
+
+class Alert(StrEnum):
+    """The findings that people are told about unasked; each has an entry of its name in ``docs/alerts.md``."""
+
+    SUPERVISOR_DEAD = "supervisor_dead"
+    CRASH_LOOP = "crash_loop"
+    DRIVER_LOST = "driver_lost"
+    DRIVER_MISSING = "driver_missing"
+    SUPERVISOR_WAITS = "supervisor_waits"
+    STREAM_STALLED = "stream_stalled"
+    LEASE_TAKEN_BACK = "lease_taken_back"
+    RESCALE_FAILED = "rescale_failed"
+    WORKERS_MISSING = "workers_missing"
+    MEMORY_FULL = "memory_full"
+    POLICY_IDLE = "policy_idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is found about a job, with figures, and what to do about it.
+
+    Attributes:
+        alert: The alert that it is, None for a finding that nobody is told about unasked.
+
+    """
+
+    found: str
+    todo: str = ""
+    alert: Alert | None = None
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.found}: {self.todo}" if self.todo else self.found
 
 
 def advice(found: Standing) -> list[str]:
     """Return what to do, the most urgent first; an empty list when all is well."""
-    return [*_driver(found), *_lease(found), *_cluster(found), *_rescale(found), *_policy(found), *_stream(found)]
+    return [each.text for each in findings(found)]
+
+
+def findings(found: Standing) -> list[Finding]:
+    """Return what is wrong with a job or in progress, the most urgent first."""
+    return [
+        *_supervisor(found),
+        *_driver(found),
+        *_lease(found),
+        *_cluster(found),
+        *_rescale(found),
+        *_policy(found),
+        *_stream(found),
+    ]
 
 
 def span(ms: int) -> str:
@@ -32,37 +83,84 @@ def span(ms: int) -> str:
     return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
 
 
-def _driver(found: Standing) -> Iterator[str]:
+def _supervisor(found: Standing) -> Iterator[Finding]:
+    """Yield findings on a supervisor that is dead, or waits for this job or its cluster."""
+    job, supervisor = found.job, found.supervisor
+    if job.desired_state == "running" and not found.supervised:
+        since = "" if supervisor is None else f", since {span(found.now_ms - supervisor.heartbeat_ms)}"
+        # No alert of each job: it is one of all jobs.
+        yield Finding(f"no supervisor runs{since}", f"nobody restarts the driver if it fails; run `{_SUPERVISOR}`")
+    if supervisor is not None and found.supervised:
+        for what in (f"job {job.name!r}", f"cluster {job.cluster!r}"):
+            if what in supervisor.hung:
+                yield Finding(
+                    f"the supervisor has waited for {what} for {span(supervisor.hung[what] * 1000)}, and looks after "
+                    "everything else",
+                    f"see its log on {supervisor.host}",
+                    Alert.SUPERVISOR_WAITS,
+                )
+
+
+def _driver(found: Standing) -> Iterator[Finding]:
     job, newest = found.job, found.generation
     if job.desired_state == "stopped":
         if found.alive and found.lease is None:
             log = newest.log_path if newest else ""
-            yield f"the job is stopping, but its driver still runs: wait, or read its log {log}"
+            yield Finding("the job is stopping, but its driver still runs", f"wait, or read its log {log}")
         return
+    if found.driver == "failed" and (late_ms := found.now_ms - (found.next_start_ms or 0)) > _STARTS_WITHIN_MS:
+        yield Finding(
+            f"for {span(late_ms)} no supervisor starts the next driver", f"run `{_SUPERVISOR}`", Alert.DRIVER_MISSING
+        )
     if newest is None or found.driver == "stopped":
-        if found.now_ms - job.updated_ms > _STARTS_WITHIN_MS:
-            yield f"the job should run, but no supervisor starts it: run `{_SUPERVISOR}`"
+        waited_ms = found.now_ms - job.updated_ms
+        if waited_ms > _STARTS_WITHIN_MS:
+            yield Finding(
+                f"the job should run, but for {span(waited_ms)} no supervisor has started it",
+                f"run `{_SUPERVISOR}`",
+                Alert.DRIVER_MISSING,
+            )
     elif found.driver == "lost":
-        yield (
-            f"the driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago: the supervisor starts the "
-            f"next one from the newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
+        yield Finding(
+            f"the driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago",
+            "the supervisor starts the next one from the newest epoch; if it does not, check that "
+            f"`{_SUPERVISOR}` runs",
+            Alert.DRIVER_LOST,
         )
     elif found.crash_loops:
         yield _crash_loop(found, found.failures)
+    elif found.failures and found.failures[0].was_lost:
+        yield _lost(found, found.failures[0])
     elif found.driver == "failed":
-        yield f"the driver failed: {_next_start(found)}; if that one fails too, read {newest.log_path}"
+        yield Finding("the driver failed", _after_failure(found, newest))
 
 
-def _crash_loop(found: Standing, failures: Sequence[GenerationRecord]) -> str:
+def _crash_loop(found: Standing, failures: Sequence[GenerationRecord]) -> Finding:
     last, first_ms = failures[0], failures[-1].ended_ms or failures[-1].started_ms
     count = f"{len(failures)}{' or more' if len(failures) >= HISTORY - 1 else ''}"
     reason = (last.error or "no reason given").splitlines()[0]
-    return (
+    return Finding(
         f"crash loop: {count} drivers failed in a row, the first {span(found.now_ms - first_ms)} ago, the last with "
-        f"{reason[:_REASON]}: read {last.log_path}, remove the cause, and register a corrected job file with "
+        f"{reason[:_REASON]}",
+        f"read {last.log_path}, remove the cause, and register a corrected job file with "
         f"`statecore register {found.job.name} --artifact …`, or `statecore stop {found.job.name}`; committed state "
-        f"is kept; {_next_start(found)}"
+        f"is kept; {_next_start(found)}",
+        Alert.CRASH_LOOP,
     )
+
+
+def _lost(found: Standing, last: GenerationRecord) -> Finding:
+    """Return the finding of a driver that the supervisor gave up, until the next one has settled."""
+    silent_ms = (last.ended_ms or last.heartbeat_ms) - last.heartbeat_ms
+    return Finding(
+        f"the driver of generation {last.generation} was lost after {span(silent_ms)} without a heartbeat",
+        _after_failure(found, last),
+        Alert.DRIVER_LOST,
+    )
+
+
+def _after_failure(found: Standing, last: GenerationRecord) -> str:
+    return f"{_next_start(found)}; if that one fails too, read {last.log_path}"
 
 
 def _next_start(found: Standing) -> str:
@@ -71,50 +169,68 @@ def _next_start(found: Standing) -> str:
         return f"generation {newest.generation if newest else 1} is {found.driver}"
     left_ms = start_ms - found.now_ms
     if left_ms < -_STARTS_WITHIN_MS:
-        return f"no supervisor starts the next driver: run `{_SUPERVISOR}`"
+        return "the next driver is overdue"
     return f"the supervisor starts the next driver {f'in {span(left_ms)}' if left_ms >= 1_000 else 'now'}"
 
 
-def _lease(found: Standing) -> Iterator[str]:
-    lease = found.lease
+def _lease(found: Standing) -> Iterator[Finding]:
+    lease, back = found.lease, found.taken_back
     if lease is None:
-        return
-    if found.now_ms >= lease.expires_ms:
-        yield (
-            f"the lease of {lease.owner} has expired: the supervisor takes it back and restarts the job from its "
-            f"newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
+        if back is not None and found.now_ms - back.taken_ms < _TAKEN_BACK_MS:
+            yield Finding(
+                f"the lease of {back.owner} was taken back {span(found.now_ms - back.taken_ms)} ago, and its change "
+                "rolled back",
+                "find out in its log why that run ended, then start it again",
+                Alert.LEASE_TAKEN_BACK,
+            )
+    elif found.now_ms >= lease.expires_ms:
+        yield Finding(
+            f"the lease of {lease.owner} has expired",
+            "the supervisor takes it back and restarts the job from its newest epoch; if it does not, check that "
+            f"`{_SUPERVISOR}` runs",
         )
     else:
-        yield f"{lease.owner} is changing the job: leave it alone until that run has ended"
+        yield Finding(f"{lease.owner} is changing the job", "leave it alone until that run has ended")
 
 
-def _cluster(found: Standing) -> Iterator[str]:
+def _cluster(found: Standing) -> Iterator[Finding]:
     cluster = found.cluster
-    if cluster is not None and cluster.ready_workers != cluster.desired_workers:
-        why = f": {cluster.message}" if cluster.message else ", which may take a minute"
-        yield f"{cluster.ready_workers} of {cluster.desired_workers} workers of {cluster.name} are ready{why}"
+    if cluster is None or cluster.ready_workers == cluster.desired_workers:
+        return
+    ready = f"{cluster.ready_workers} of {cluster.desired_workers} workers of {cluster.name} are ready"
+    if not cluster.message:
+        yield Finding(f"{ready}, which may take a minute")
+        return
+    yield Finding(
+        f"{ready}, because of: {cluster.message}",
+        "remove the cause, or rescale to the workers that are there",
+        Alert.WORKERS_MISSING,
+    )
 
 
-def _rescale(found: Standing) -> Iterator[str]:
+def _rescale(found: Standing) -> Iterator[Finding]:
     run = found.rescale
     if run is not None and run.state == "failed" and found.job.parallelism != run.to_parallelism:
-        yield f"the last rescale failed ({run.error}): remove the cause and start another one"
+        yield Finding(
+            f"the last rescale failed ({run.error})", "remove the cause and start another one", Alert.RESCALE_FAILED
+        )
 
 
-def _policy(found: Standing) -> Iterator[str]:
+def _policy(found: Standing) -> Iterator[Finding]:
     policy = found.policy
     if policy is None or not policy.enabled or found.driver != "running":
         return
     idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if idle_ms > _POLICY_STALLED_MS:
-        yield (
-            f"the policy was not evaluated for {span(idle_ms)}: check in Airflow that the DAG autoscale is "
-            "not paused and that the triggerer runs"
+        yield Finding(
+            f"the policy was not evaluated for {span(idle_ms)}",
+            "check in Airflow that the DAG autoscale is not paused and that the triggerer runs",
+            Alert.POLICY_IDLE,
         )
 
 
-def _stream(found: Standing) -> Iterator[str]:
-    """Yield advice on a running stream."""
+def _stream(found: Standing) -> Iterator[Finding]:
+    """Yield findings on a running stream."""
     newest, waiting = found.figures.epoch, found.waiting
     if found.driver != "running" or newest is None:
         return
@@ -122,10 +238,15 @@ def _stream(found: Standing) -> Iterator[str]:
     some_wait = any(count for count in (waiting.records, waiting.files, waiting.bytes))
     if some_wait and idle_ms > max(_STREAM_STALLED_MS, _SLOW_EPOCHS * newest.duration_ms):
         log = "" if found.generation is None else f"; its log is {found.generation.log_path}"
-        yield f"records wait, but no epoch was committed for {span(idle_ms)}: look at Spark's page{log}"
+        yield Finding(
+            f"records wait, but no epoch was committed for {span(idle_ms)}",
+            f"look at Spark's page{log}",
+            Alert.STREAM_STALLED,
+        )
     if newest.memory_share is not None and newest.memory_share >= _FULL_MEMORY:
-        yield (
-            f"a worker used {newest.memory_share:.0%} of its memory: give the job more workers and a higher "
-            f"parallelism before the worker is killed, `statecore rescale {found.job.name} --parallelism … "
-            "--workers …`"
+        yield Finding(
+            f"a worker used {newest.memory_share:.0%} of its memory",
+            "give the job more workers and a higher parallelism before the worker is killed, "
+            f"`statecore rescale {found.job.name} --parallelism … --workers …`",
+            Alert.MEMORY_FULL,
         )

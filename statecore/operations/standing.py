@@ -18,7 +18,8 @@ from statecore.catalog import (
     RescaleRunRecord,
     SavepointRecord,
     SourceBacklog,
-    SystemClock,
+    SupervisorRecord,
+    TakenBackRecord,
     over_all,
 )
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
@@ -34,7 +35,7 @@ _SETTLED_MS = 60_000
 class Standing:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
-    ``alive`` says whether the newest generation runs.
+    ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
     """
 
     job: JobRecord
@@ -43,9 +44,12 @@ class Standing:
     figures: JobFigures
     cluster: ClusterRecord | None
     lease: LeaseRecord | None
+    taken_back: TakenBackRecord | None
     savepoint: SavepointRecord | None
     rescale: RescaleRunRecord | None
     policy: PolicyRecord | None
+    supervisor: SupervisorRecord | None
+    supervised: bool
     now_ms: int
 
     @property
@@ -139,6 +143,7 @@ class Summary:
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
     generations = catalog.generations(job.name, limit=HISTORY)
+    supervisor = catalog.supervisor()
     return Standing(
         job=job,
         generations=generations,
@@ -146,10 +151,13 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         figures=catalog.figures(job.name),
         cluster=None if job.cluster is None else catalog.cluster(job.cluster),
         lease=catalog.lease(job.name),
+        taken_back=catalog.taken_back(job.name),
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
         policy=catalog.policy(job.name),
-        now_ms=SystemClock().now_ms(),
+        supervisor=supervisor,
+        supervised=catalog.is_supervised(supervisor),
+        now_ms=catalog.now_ms(),
     )
 
 

@@ -268,6 +268,25 @@ class Manifest(_Record, frozen=True, kw_only=True):
     progress: tuple[ProgressFile, ...]
     savepoint: SavepointInfo | None = None
 
+    @property
+    def rows_out(self) -> int:
+        """Rows that the epoch produced, over all sinks."""
+        return sum(output.rows for output in self.outputs)
+
+    @property
+    def state_rows(self) -> int:
+        """Rows of keyed state, over all operators."""
+        return sum(sum(subtask.state_rows.values()) for each in self.operators for subtask in each.subtasks)
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of all state files; several subtasks may refer to one, which counts once."""
+        size: dict[str, int] = {}
+        for subtask in (subtask for operator in self.operators for subtask in operator.subtasks):
+            size.update((item.file.path, item.file.size) for item in subtask.keyed)
+            size.update((item.file.path, item.file.size) for item in subtask.operator)
+        return sum(size.values())
+
     def files(self) -> list[FileRef]:
         """Return every file this manifest keeps alive except staged outputs, which publishing consumes."""
         seen: dict[str, FileRef] = {}

@@ -29,7 +29,8 @@ os.environ.update(
 from statecore.catalog import Catalog  # noqa: E402
 from statecore.snapshot.checkpoints import CheckpointStore  # noqa: E402
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch  # noqa: E402
-from tests.airflow.webhook import Webhook  # noqa: E402
+from tests.support.supervised import supervise  # noqa: E402
+from tests.support.webhook import Webhook  # noqa: E402
 
 JOB = "flights"
 
@@ -67,7 +68,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 @pytest.fixture
 def job(catalog: Catalog, store: CheckpointStore) -> str:
-    """A job at parallelism 2 on a cluster of one worker, wanted to run, with one epoch committed and no driver."""
+    """A job at parallelism 2 on one worker, wanted to run, with one epoch committed, a supervisor and no driver."""
     settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
     catalog.register_cluster("local", "standalone", settings, workers=1)
     catalog.report_cluster("local", ready_workers=1)
@@ -81,6 +82,7 @@ def job(catalog: Catalog, store: CheckpointStore) -> str:
         max_parallelism=16,
     )
     catalog.set_desired(JOB, state="running")
+    supervise(catalog)
     commit_epoch(store, JOB, epoch=7, parallelism=2)
     return JOB
 

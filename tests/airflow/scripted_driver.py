@@ -15,6 +15,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference
 from tests.support.handmade import written
+from tests.support.supervised import supervise
 from tests.support.waiting import PATIENCE_S, wait
 
 STEP_S = 0.1
@@ -80,6 +81,7 @@ class ScriptedDriver:
         assert self._buried.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
+        supervise(self._catalog)
         self._thread.start()
         return self
 
@@ -95,6 +97,7 @@ class ScriptedDriver:
             if self._dead.is_set():
                 self._buried.set()
                 continue
+            supervise(self._catalog)
             self._checks.answer()
             if self.resize:
                 cluster = self._catalog.cluster("local")

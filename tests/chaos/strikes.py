@@ -194,10 +194,12 @@ def _paused(when: str) -> Strike:
     """Freeze a driver until its successor has committed, then let it go on."""
 
     def blow(world: World, random: Random) -> bool:
-        # A supervisor kills a lost driver that it started itself; only another's wakes up again.
+        # A supervisor kills a lost driver of its host; only one of another host wakes up again.
         world.kill_supervisor()
+        found_there = world.generation()
+        old = found_there.generation
+        world.catalog.record_driver(found_there.job, old, host="another host", pid=1, process_started_ms=0)
         world.start_supervisor()
-        old = world.generation().generation
         frozen = world.driver_session(old)
         if when == "after a while":
             _after_a_while(world, random)

@@ -125,6 +125,17 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that the test may stop and start."""
+    folder = Path(tempfile.mkdtemp(prefix="statecore-postgres-"))
+    server = PostgresServer(folder)
+    server.start()
+    yield server
+    server.stop(signal.SIGQUIT)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
 def database(postgres_server: PostgresServer) -> Database:
     return Database(postgres_server)
 

@@ -14,6 +14,11 @@ from tests.support.waiting import wait
 CLUSTER = "local"
 
 
+def supervise(catalog: Catalog) -> None:
+    """Send the heartbeat of a supervisor, which lasts for half a minute of the catalog's time."""
+    catalog.lead("of the tests", host="tests", pid=1, process_started_ms=0, version="0")
+
+
 class Supervised:
     """The other side of the catalog.
 
@@ -40,6 +45,7 @@ class Supervised:
         self.sizes: list[tuple[int, int]] = []
 
     def __enter__(self) -> Self:
+        supervise(self._catalog)
         self._catalog.set_desired(self._job, state="running")
         self._thread.start()
         self.wait_running(2)
@@ -61,6 +67,7 @@ class Supervised:
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):
+            supervise(self._catalog)
             self._resize()
             if self._mine is None:
                 if self._catalog.job(self._job).desired_state == "running":

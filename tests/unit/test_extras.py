@@ -17,9 +17,20 @@ from statecore.errors import ConfigurationError, MissingExtraError
 from statecore.extras import require
 from statecore.operations.submit import PROGRAMS, SparkSubmit
 from statecore.storage import open_store
+from statecore.supervisor import run_supervisor
 
 EC2 = ClusterRecord("c", "ec2", {}, 1, 0, None, 0)
-HEAVY = ("pyspark", "airflow", "boto3", "sqlalchemy", "pandas", "plotly", "psycopg")
+HEAVY = (
+    "pyspark",
+    "airflow",
+    "boto3",
+    "sqlalchemy",
+    "pandas",
+    "plotly",
+    "psycopg",
+    "prometheus_client",
+    "opentelemetry",
+)
 
 
 def imported(module: str) -> list[str]:
@@ -46,7 +57,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
         require("nosuch", extra="plots")
 
 
-@pytest.mark.parametrize("package", ["boto3", "psycopg", "pyspark"])
+@pytest.mark.parametrize("package", ["boto3", "psycopg", "pyspark", "prometheus_client"])
 def test_what_needs_an_extra_asks_for_it(package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     uses: dict[str, list[Callable[[], object]]] = {
         "boto3": [
@@ -54,6 +65,7 @@ def test_what_needs_an_extra_asks_for_it(package: str, monkeypatch: pytest.Monke
             lambda: cluster_for(EC2),
         ],
         "psycopg": [lambda: Catalog("postgresql+psycopg://host/c"), lambda: statecore.runtime.PostgresSink("", "t")],
+        "prometheus_client": [lambda: run_supervisor(f"sqlite:///{tmp_path}/c.db", tmp_path, metrics_port=0)],
         "pyspark": [lambda: exec(Path(statecore.runtime.__file__).read_text(), {"__name__": "statecore.runtime"})],
     }
     # As for a package that is not there.

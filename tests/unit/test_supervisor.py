@@ -23,6 +23,8 @@ from statecore.catalog.job_names import read_job_names
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members, spawn
 from statecore.errors import CatalogError, ClusterError
+from statecore.operations import cluster_tending as tending_module
+from statecore.operations import drivers as drivers_module
 from statecore.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_S, wait
 
@@ -85,7 +87,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         pids.append(child.pid)
         return child
 
-    monkeypatch.setattr(supervisor_module, "spawn", recording)
+    monkeypatch.setattr(drivers_module, "spawn", recording)
     yield pids
     for pid in pids:
         kill_session(pid)
@@ -198,20 +200,22 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
     first = Supervisor(catalog, tmp_path, launch=launch)
     catalog.set_desired("j", state="running")
     until(first, lambda: states(catalog) == ["running"])
+    first.close()
     second = Supervisor(catalog, tmp_path, launch=launch)
     beat_ms = newest(catalog).heartbeat_ms
     until(second, lambda: newest(catalog).heartbeat_ms > beat_ms + 500)
     assert len(spawned) == 1
+    second.close()
     os.kill(spawned[0], signal.SIGKILL)
     with Catalog(url, liveness=Liveness(running_ms=3_000)) as impatient:
         third = Supervisor(impatient, tmp_path, launch=launch)
-        until(third, lambda: len(spawned) == 2)
-    until(second, lambda: states(catalog) == ["failed", "running"])
+        until(third, lambda: states(catalog) == ["failed", "running"])
+    assert len(spawned) == 2
     assert "no heartbeat" in str(catalog.generations("j")[1].error)
 
 
 def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
     slow_catalog.set_desired("j", state="running")
     slow_catalog.acquire_lease("j", "run-1", 5_000)
     slow_catalog.start_rescale_run("run-1", "j", from_parallelism=2, to_parallelism=4)
@@ -229,7 +233,7 @@ def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: Manu
 def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["false"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["false"])
     slow_catalog.set_desired("j", state="running")
     for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
         until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)  # type: ignore[misc]
@@ -258,7 +262,7 @@ def test_only_failures_without_a_new_epoch_count(
 ) -> None:
     for epoch in epochs:
         fail_with(slow_catalog, epoch)
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
     slow_catalog.set_desired("j", state="running")
     clock.ms += max(pause_ms - 1, 0)
     supervisor.step()
@@ -271,7 +275,7 @@ def test_only_failures_without_a_new_epoch_count(
 def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
     slow_catalog.set_desired("j", state="running")
     supervisor.step()
     clock.ms += 90_000
@@ -286,7 +290,7 @@ def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
 def test_a_driver_that_does_not_heed_its_end_is_killed(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
     slow_catalog.set_desired("j", state="running")
     supervisor.step()
     slow_catalog.set_desired("j", state="stopped")
@@ -311,9 +315,7 @@ def test_the_names_of_all_jobs_are_written_down_for_those_who_must_not_ask_the_c
 def test_what_a_dead_driver_started_is_ended_with_it(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
-    supervisor = Supervisor(
-        slow_catalog, tmp_path, launch=lambda *_: ["sh", "-c", "sleep 60 & sleep 60; true"], clock=clock
-    )
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sh", "-c", "sleep 60 & sleep 60; true"])
     slow_catalog.set_desired("j", state="running")
     until(supervisor, lambda: len(session_members(spawned[0])) == 3)
     os.kill(spawned[0], signal.SIGKILL)
@@ -329,7 +331,7 @@ def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_p
 def test_a_driver_that_cannot_be_started_fails_its_generation(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["/no/such/program"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["/no/such/program"])
     slow_catalog.set_desired("j", state="running")
     supervisor.step()
     assert states(slow_catalog) == ["failed"]
@@ -364,7 +366,7 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
 def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"], clock=clock)
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
     slow_catalog.set_desired("j", state="running")
     supervisor.step()
     slow_catalog.heartbeat("j", 1)
@@ -374,6 +376,8 @@ def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
         away.setattr(slow_catalog, "clusters", unreachable)
         with pytest.raises(CatalogError):
             supervisor.step()
+    clock.ms += 60_000
+    supervisor.step()
     clock.ms += 14_999
     supervisor.step()
     assert states(slow_catalog) == ["running"] and slow_catalog.lease("j") is not None
@@ -387,6 +391,8 @@ def unreachable() -> None:
 
 
 class FakeCluster:
+    is_local = True
+
     def __init__(self) -> None:
         self.workers = 0
 
@@ -407,7 +413,7 @@ class FakeCluster:
 def test_clusters_get_the_size_wanted_and_report_the_size_seen(
     catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "cluster_for", lambda record: FakeCluster())
+    monkeypatch.setattr(tending_module, "cluster_for", lambda record: FakeCluster())
     catalog.register_cluster("c", "standalone", {}, 1)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
     supervisor.step()

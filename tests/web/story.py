@@ -27,6 +27,7 @@ from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, r
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
 from statecore.testing import ManualClock
 from tests.support.handmade import TOTAL, manifest
+from tests.support.supervised import supervise
 
 FLIGHTS = "flight_delays"
 MAX_PARALLELISM = 128
@@ -304,6 +305,7 @@ class LivingDriver:
             number, total = number + 1, total + 2_000
             self._catalog.heartbeat(FLIGHTS, newest.generation, lineage=1, epoch=number)
             self._catalog.heartbeat("payments", 1)
+            supervise(self._catalog)
             began_ms = SystemClock().now_ms() - _EPOCH_MS
             backlog = SourceBacklog("flights", 0, 0, None, 1_500)
             record_epoch(self._catalog, number, newest.generation, 2_000, total, began_ms, 4, backlog)

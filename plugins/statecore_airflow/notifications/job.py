@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-import httpx
 from airflow.sdk import BaseNotifier, Context
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from statecore.errors import ConfigurationError
-from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION, WebhookSettings
+from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION
 from statecore_airflow.links.addresses import job_page, run_page
-
-_TIMEOUT_S = 10.0
-_ATTEMPTS = 3
-_RETRY_PAUSE_S = 1.0
+from statecore_airflow.notifications.webhook import webhook
 
 
 class Event(StrEnum):
@@ -62,9 +56,9 @@ class JobNotifier(BaseNotifier):
             return
         text = self._text(context, details)
         (self.log.info if self.event is Event.DRAINED else self.log.error)("%s", text)
-        settings = WebhookSettings.load(self.conn_id)
-        if settings is not None:
-            self._post(settings.url, text)
+        post_to = webhook(self.conn_id)
+        if post_to is not None:
+            post_to.post(text)
 
     def _details(self, context: Context) -> str:
         """Return the task's error, or its result."""
@@ -81,24 +75,3 @@ class JobNotifier(BaseNotifier):
             head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
         text = f"{head} {details}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
         return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"
-
-    def _post(self, url: str, text: str) -> None:
-        attempts = Retrying(
-            retry=retry_if_exception_type(httpx.TransportError),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_fixed(_RETRY_PAUSE_S),
-            reraise=True,
-        )
-        try:
-            response = attempts(httpx.post, url, json={"text": text}, timeout=_TIMEOUT_S)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            # Leave out the error's message: it may contain the secret address.
-            raise self._undelivered(type(error).__name__) from None
-        if response.is_error:
-            raise self._undelivered(f"the status {response.status_code}")
-
-    def _undelivered(self, found: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"found {found} when posting to the webhook of the Airflow connection {self.conn_id!r}; expected the "
-            "message to be accepted; correct the address, which is the connection's password"
-        )

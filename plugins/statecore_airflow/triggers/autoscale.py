@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from statecore.catalog import Catalog, DecisionRecord, SystemClock
+from statecore.catalog import Catalog, DecisionRecord
 from statecore.errors import CatalogError, StatecoreError
 from statecore.operations.autoscaling import decisions_to_announce, evaluate
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
@@ -64,7 +64,7 @@ class DecisionTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        found = [*self._reached(catalog), *decisions_to_announce(catalog, SystemClock().now_ms())]
+        found = [*self._reached(catalog), *decisions_to_announce(catalog, catalog.now_ms())]
         for decision in found:
             self.log.info("Decision %d for job %s: %s", decision.id, decision.job, decision.reason)
         return found
@@ -74,7 +74,7 @@ class DecisionTrigger(BaseEventTrigger):
             if not policy.enabled:
                 continue
             try:
-                decision = evaluate(catalog, policy, SystemClock().now_ms())
+                decision = evaluate(catalog, policy, catalog.now_ms())
                 self._say(policy.job, "")
             except StatecoreError as error:
                 if type(error) is CatalogError:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import SystemClock
 from statecore.operations.standing import standing
 from statecore_airflow.web.access import IsRescaler
 from statecore_airflow.web.answers import (
@@ -32,7 +31,7 @@ _LISTED = 50
 @router.get("/api/jobs")
 def get_jobs(catalog: CatalogDep) -> JobsAnswer:
     """Return all jobs."""
-    return JobsAnswer(now_ms=SystemClock().now_ms(), jobs=summaries(catalog))
+    return JobsAnswer(now_ms=catalog.now_ms(), jobs=summaries(catalog))
 
 
 @router.get("/api/job")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, status
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog
 from statecore.errors import MissingFileError, StatecoreError
 from statecore.operations.rescaling import Plan, RescaleRequest, WantedMethod, plan, require_free
 from statecore_airflow.web.access import may_rescale
@@ -43,7 +43,7 @@ def get_plan(
             "or rescale without a plan"
         )
     return PlanAnswer(
-        now_ms=SystemClock().now_ms(),
+        now_ms=catalog.now_ms(),
         lineage=state.lineage,
         epoch=state.epoch,
         method=planned.method,

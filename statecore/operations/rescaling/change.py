@@ -133,7 +133,7 @@ def require_free(catalog: Catalog, job: str, run_id: str) -> None:
 
     """
     lease = catalog.lease(job)
-    if lease is not None and lease.owner != run_id and now_ms() < lease.expires_ms:
+    if lease is not None and lease.owner != run_id and catalog.now_ms() < lease.expires_ms:
         raise LeaseHeldError(
             f"found run {lease.owner!r} changing job {job!r}; expected no other run; wait until that run has ended, or "
             "end it, which rolls it back: mark the run failed in Airflow, or press Ctrl-C in its shell"

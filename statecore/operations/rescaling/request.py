@@ -10,6 +10,7 @@ from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, RequestFailedError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.operations.resizing import check_workers
+from statecore.operations.supervision import require_supervisor
 
 WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
 """A rescale method, or ``auto``: ``live`` if a driver runs and max parallelism stays, else ``by_reference``."""
@@ -50,6 +51,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             InvalidParallelismError: A parallelism is out of bounds.
             ConfigurationError: The parameters do not fit together, or the job should not run.
             RequestFailedError: A live rescale needs a live driver, and there is none.
+            NoSupervisorError: The job would stop, or its cluster would not be resized.
 
         """
         job = catalog.job(self.job)
@@ -64,6 +66,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"found no live driver of job {job.name!r}; expected one to adopt parallelism {self.parallelism}; "
                 "choose the method by_reference, which needs none"
             )
+        if self.resolved(catalog) != "live" or self.workers is not None:
+            require_supervisor(catalog, job.name)
         return job
 
     def _driver_runs(self, catalog: Catalog) -> bool:

@@ -11,6 +11,7 @@ from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.lease import TakeLease
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
+from statecore.operations.supervision import require_supervisor
 
 
 @dataclass(kw_only=True)
@@ -43,6 +44,8 @@ class BeginUpgrade(TakeLease):
                 f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers start "
                 "elsewhere; give the absolute path"
             )
+
+        require_supervisor(self.change.catalog, job.name)
 
     def ask(self) -> None:
         """Record the run, and ask the supervisor to check the job file where drivers run."""

@@ -17,6 +17,7 @@ from statecore.runtime.driver.failures import record_failure, told
 from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.resume import Resumed, resume
+from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -45,6 +46,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
         ):
             resumed = resume(catalog, catalog.job(job_name), generation, Path(directory), stack)
             spark = job_session(job_name)
+            lifecycle.watchdog = stack.enter_context(Watchdog(spark))
             _publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack)
             request = _run(catalog, resumed, wired, lifecycle, claimed)
@@ -133,6 +135,8 @@ def _run(
         .start()
     )
     lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
+    if lifecycle.watchdog is not None:
+        lifecycle.watchdog.watch(query, wired.runner.boundary)
     wired.backlog.start()
     log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
     with Control(catalog, generation.job, query, lifecycle, wired) as control:

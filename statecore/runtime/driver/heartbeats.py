@@ -20,12 +20,15 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle
     """Send heartbeats while the context is open; close the lifecycle when a newer generation runs the job.
 
     A thread sends them, because Spark does not call foreachBatch while no data arrives, and a request may take long.
+    They also say that the JVM answers and the query goes on: if not, they end the generation and the driver.
     """
     ended = threading.Event()
 
     def send() -> None:
         while not ended.wait(INTERVAL_S):
             try:
+                if _hangs(catalog, job, generation, lifecycle):
+                    return
                 if not _beat(catalog, job, generation, lifecycle):
                     lifecycle.supersede()
             except Exception:
@@ -39,6 +42,19 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle
     finally:
         ended.set()
         thread.join()
+
+
+def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:
+    """End a generation whose JVM or query hangs; the supervisor starts the next one."""
+    hang = None if lifecycle.watchdog is None else lifecycle.watchdog.hang()
+    if hang is None or lifecycle.watchdog is None:
+        return False
+    log.error("%s", hang)
+    try:
+        catalog.end_generation(job, generation, state="failed", error=hang)
+    finally:
+        lifecycle.watchdog.kill()
+    return True
 
 
 def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.errors import CommitForbiddenError
+from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.epoch.report import EpochReport
 from statecore.snapshot.manifest import Manifest
 
@@ -29,6 +30,7 @@ class Lifecycle:
         superseded: Whether a newer generation runs the job.
         newest: The newest published epoch in the job's store; None before the first.
         epoch_s: Seconds that this epoch took; 0 when an earlier generation ran it.
+        watchdog: Watches the JVM, once there is one.
 
     """
 
@@ -40,6 +42,7 @@ class Lifecycle:
         self.superseded = False
         self.newest: Manifest | None = None
         self.epoch_s = 0.0
+        self.watchdog: Watchdog | None = None
 
     @property
     def closed(self) -> bool:

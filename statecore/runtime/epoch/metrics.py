@@ -86,6 +86,9 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         backlog=backlog,
         memory_share=report.memory_share,
         late_rows=dict(report.late_rows),
+        rows_out=manifest.rows_out,
+        state_rows=manifest.state_rows,
+        state_bytes=manifest.state_bytes,
     )
     operators = [_of_operator(uid, commits) for uid, commits in report.commits.items()]
     return _Figures(epoch, operators, list(_key_groups(manifest, report.commits)))

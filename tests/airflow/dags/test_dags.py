@@ -39,7 +39,17 @@ def _no_catalog(*_: object, **__: object) -> None:
 
 
 def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
-    assert set(dags) == {"autoscale", "catch_up", "rescale", "rewrite", "savepoints", "start", "stop", "upgrade"}
+    assert set(dags) == {
+        "alerts",
+        "autoscale",
+        "catch_up",
+        "rescale",
+        "rewrite",
+        "savepoints",
+        "start",
+        "stop",
+        "upgrade",
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,7 +129,7 @@ def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_su
 
 
 def test_every_task_links_to_its_job_and_tells_when_it_fails_for_good(dags: dict[str, Any]) -> None:
-    of_no_single_job = {"autoscale.take_decisions", "savepoints.jobs", "rewrite.rewrite"}
+    of_no_single_job = {"alerts.tell", "autoscale.take_decisions", "savepoints.jobs", "rewrite.rewrite"}
     # It does nothing that could fail: a run whose backlog is drained succeeds by it.
     idle = {"catch_up.drained"}
     without_links, without_message = set(), set()
@@ -145,7 +155,11 @@ def test_who_has_not_approved_in_time_is_not_asked_again(dags: dict[str, Any]) -
 
 
 def test_savepoints_alone_have_a_time_table_and_make_up_for_nothing(dags: dict[str, Any]) -> None:
-    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {"autoscale", "savepoints"}
+    assert {name for name, dag in dags.items() if dag.timetable.can_be_scheduled} == {
+        "alerts",
+        "autoscale",
+        "savepoints",
+    }
     assert not any(dag.catchup for dag in dags.values())
     assert dags["savepoints"].max_active_runs == 1
 

@@ -11,8 +11,8 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.scripted_driver import ScriptedDriver
-from tests.airflow.webhook import Webhook
 from tests.support.paths import REPO
+from tests.support.webhook import Webhook
 
 
 @pytest.fixture(autouse=True)

@@ -88,3 +88,13 @@ def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) ->
     ):
         with pytest.raises(UnknownRecordError, match="no rescale run 'x'"):
             act()
+
+
+def test_rescale_runs_are_counted_by_their_outcome(catalog: Catalog, job: str, register) -> None:
+    assert catalog.rescale_outcomes(job) == {}
+    for number, error in enumerate([None, None, "no quota"]):
+        catalog.start_rescale_run(f"r{number}", job, from_parallelism=2, to_parallelism=4)
+        catalog.finish_rescale_run(f"r{number}", error=error)
+    catalog.start_rescale_run("now", job, from_parallelism=2, to_parallelism=4)
+    catalog.start_rescale_run("other", register(catalog, "clicks"), from_parallelism=2, to_parallelism=4)
+    assert catalog.rescale_outcomes(job) == {"done": 2, "failed": 1, "running": 1}

@@ -64,6 +64,20 @@ def test_a_job_on_an_unknown_cluster_is_refused(catalog: Catalog) -> None:
     assert catalog.register_job("j", **JOB, cluster="small").cluster == "small"
 
 
+def test_a_cluster_belongs_to_one_job(catalog: Catalog) -> None:
+    catalog.register_cluster("big", "standalone", {}, 2)
+    for _ in range(2):
+        catalog.register_job("j", **JOB, cluster="big")
+    with pytest.raises(ConfigurationError, match="found cluster 'big' in use by job 'j'"):
+        catalog.register_job("k", **JOB, cluster="big")
+    with pytest.raises(ConfigurationError, match="in use by job 'j'"):
+        catalog.remove_cluster("big")
+    catalog.register_job("j", **JOB, cluster=None)
+    assert catalog.register_job("k", **JOB, cluster="big").cluster == "big"
+    catalog.register_job("k", **JOB, cluster=None)
+    assert catalog.remove_cluster("big").name == "big" and catalog.clusters() == []
+
+
 def test_an_unknown_job_is_named_together_with_the_known_ones(catalog: Catalog, job: str) -> None:
     for act in (
         lambda: catalog.job("fligths"),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from statecore.catalog import Catalog, GenerationRecord
+from statecore.catalog import Catalog, GenerationRecord, TakenBackRecord
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 
@@ -210,3 +210,24 @@ def test_an_expired_lease_of_a_run_that_was_rolled_back_takes_nothing_back(
     clock.advance(5_000)
     assert catalog.recover_expired_lease(running) is not None
     assert catalog.job(running).desired_state == "stopped"
+
+
+def test_a_lease_that_was_taken_back_is_known_until_the_job_is_changed_again(
+    catalog: Catalog, running: str, clock
+) -> None:
+    assert catalog.taken_back(running) is None
+    clock.advance(5_000)
+    assert catalog.recover_expired_lease(running) is not None
+    assert catalog.taken_back(running) == TakenBackRecord(running, "run-1", clock.now_ms())
+    clock.advance(1)
+    assert catalog.taken_back(running) is not None
+    catalog.acquire_lease(running, "run-2", 5_000)
+    assert catalog.taken_back(running) is None
+
+
+def test_a_lease_of_a_run_that_had_ended_was_not_taken_back(catalog: Catalog, running: str, clock) -> None:
+    catalog.start_rescale_run("run-1", running, from_parallelism=2, to_parallelism=4)
+    catalog.finish_rescale_run("run-1")
+    clock.advance(5_000)
+    assert catalog.recover_expired_lease(running) is not None
+    assert catalog.taken_back(running) is None

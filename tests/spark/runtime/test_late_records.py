@@ -51,6 +51,9 @@ def test_late_records_go_to_their_side_output_and_are_counted_per_source(spark: 
     assert bench.published("judged", ("n", "late")) == judged
     assert [epoch.late_rows for epoch in bench.catalog.epochs(JOB)] == [{"records": count} for count in late]
     assert sum(late) == sum(count for (_, is_late), count in judged.items() if is_late)
+    figures = [(epoch.rows_out, epoch.state_rows, epoch.state_bytes) for epoch in bench.catalog.epochs(JOB)]
+    assert figures == [(each.rows_out, each.state_rows, each.state_bytes) for each in history(bench)]
+    assert min(figures[-1]) > 0
 
 
 def test_a_broadcast_source_has_a_part_in_event_time_and_lateness_is_known_further_down(bench: Bench) -> None:

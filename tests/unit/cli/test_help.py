@@ -30,6 +30,7 @@ COMMANDS = dict(commands())
 # Per DAG the commands that do the same.
 AIRFLOW_ONLY: set[str] = set()
 SAME_AS_DAG = {
+    "alerts": AIRFLOW_ONLY,
     "autoscale": AIRFLOW_ONLY,
     "catch_up": AIRFLOW_ONLY,
     "rescale": {"plan", "rescale"},

@@ -20,7 +20,7 @@ from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
 from tests.support.shell import Done, assert_refused, committed, register, run
-from tests.support.supervised import CLUSTER, Supervised
+from tests.support.supervised import CLUSTER, Supervised, supervise
 from tests.support.waiting import wait
 
 
@@ -240,9 +240,18 @@ def test_a_job_that_does_not_run_is_started_at_its_parallelism(catalog: Catalog,
 
 def test_more_than_max_parallelism_is_refused_unless_that_grows_too(catalog: Catalog, job: str) -> None:
     catalog.set_desired(job, state="running")
+    supervise(catalog)
     assert_refused(run("rescale", job, "--parallelism", 17), "1 to its max parallelism 16", "method rewrite")
     more = ("--method", "rewrite", "--max-parallelism", 32, "--timeout", 0.1)
     assert_refused_last(run("rescale", job, "--parallelism", 17, *more), "no committed epoch")
+
+
+def test_without_a_supervisor_nothing_is_stopped(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running")
+    before = catalog.job(job)
+    done = run("rescale", job, "--parallelism", 4)
+    assert_refused(done, "found no living supervisor", "start `statecore supervisor --logs DIRECTORY`")
+    assert catalog.job(job) == before and catalog.lease(job) is None and catalog.rescale_runs(job) == []
 
 
 def test_what_does_not_go_together_is_refused(job: str) -> None:

@@ -24,6 +24,12 @@ from statecore.catalog import (
 from statecore.operations.advice import advice
 from statecore.operations.standing import Standing, standing, summary
 from tests.support.shell import assert_refused, run
+from tests.support.supervised import supervise
+
+
+@pytest.fixture(autouse=True)
+def supervised(catalog: Catalog) -> None:
+    supervise(catalog)
 
 
 @pytest.fixture

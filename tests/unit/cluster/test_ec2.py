@@ -18,7 +18,7 @@ from statecore.catalog import ClusterRecord
 from statecore.cluster import ClusterSize, cluster_for
 from statecore.cluster import ec2 as ec2_module
 from statecore.cluster.ec2 import Ec2Cluster, Ec2Settings
-from statecore.errors import ClusterError
+from statecore.errors import ClusterBusyError, ClusterError
 
 REGION = "us-east-1"
 
@@ -267,6 +267,32 @@ def test_what_auto_scaling_refuses_is_said_with_a_remedy(
             cluster.resize(2)
 
 
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        ("Throttling", True),
+        ("RequestLimitExceeded", True),
+        ("ScalingActivityInProgress", True),
+        ("ResourceContention", True),
+        ("ServiceUnavailable", True),
+        ("AccessDenied", False),
+        ("ExpiredToken", False),
+    ],
+)
+def test_what_passes_by_itself_is_told_apart(cluster: Ec2Cluster, code: str, passes: bool) -> None:
+    with Stubber(_client(cluster)) as stub:
+        stub.add_client_error("describe_auto_scaling_groups", code, "no")
+        with pytest.raises(ClusterError) as error:
+            cluster.resize(2)
+    assert isinstance(error.value, ClusterBusyError) == passes
+
+
+def _client(cluster: Ec2Cluster) -> Any:
+    """Return the client that a cluster has made for its first call."""
+    cluster.resize(1)
+    return cluster._client
+
+
 def test_an_instance_whose_worker_does_not_register_is_said_after_a_time(
     cluster: Ec2Cluster, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +315,7 @@ def test_no_answer_and_no_credentials_are_told_apart(
 ) -> None:
     nobody = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, "http://127.0.0.1:1"))
     monkeypatch.setattr(ec2_module, "_ATTEMPTS", 1)
-    with pytest.raises(ClusterError, match=r"found no answer.*check the network, endpoint_url and region"):
+    with pytest.raises(ClusterBusyError, match=r"found no answer.*check the network, endpoint_url and region"):
         nobody.resize(1)
     behind_a_password = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, "http://me:secret@127.0.0.1:1"))
     with pytest.raises(ClusterError, match="found no answer") as silent:

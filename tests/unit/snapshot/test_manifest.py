@@ -274,3 +274,17 @@ def test_records_are_immutable_and_take_no_unknown_field() -> None:
         ProgressFile(name="x", file=file_ref("x"), colour="red")  # type: ignore[call-arg]
     output = StagedOutput(sink="a", file=file_ref("x"), rows=1)
     assert msgspec.structs.replace(made, outputs=(output,)).files() == []
+
+
+def test_the_size_of_state_counts_a_file_once_that_several_subtasks_refer_to(store: CheckpointStore) -> None:
+    made = written(store, 2)
+    one, other = (
+        msgspec.structs.replace(each, state_rows={"total": 8, "more": 2}) for each in made.operators[0].subtasks
+    )
+    shared = msgspec.structs.replace(other, keyed=(*one.keyed, *other.keyed))
+    operator = msgspec.structs.replace(made.operators[0], subtasks=(one, shared))
+    outputs = tuple(StagedOutput(sink=name, file=file_ref(name), rows=3) for name in ("a", "b"))
+    found = msgspec.structs.replace(made, operators=(operator,), outputs=outputs)
+    assert (found.state_rows, found.rows_out) == (20, 6)
+    files = [item.file for each in made.operators[0].subtasks for item in (*each.keyed, *each.operator)]
+    assert len(files) == 4 and found.state_bytes == sum(file.size for file in files)

@@ -45,7 +45,22 @@ sa.Table(
     sa.Column("desired_workers", sa.Integer, nullable=False),
     sa.Column("ready_workers", sa.Integer, nullable=False),
     sa.Column("message", sa.Text),
+    sa.Column("host", sa.Text),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "supervisors",
+    metadata,
+    sa.Column("seat", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.String(100), nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("process_started_ms", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.String(50), nullable=False),
+    sa.Column("hung", sa.JSON, nullable=False),
+    sa.Column("started_ms", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
 )
 
 sa.Table(
@@ -83,6 +98,9 @@ sa.Table(
     sa.Column("log_path", sa.Text, nullable=False),
     sa.Column("lineage", sa.BigInteger),
     sa.Column("epoch", sa.BigInteger),
+    sa.Column("host", sa.Text),
+    sa.Column("pid", sa.Integer),
+    sa.Column("process_started_ms", sa.BigInteger),
 )
 
 sa.Table(
@@ -133,6 +151,9 @@ sa.Table(
     sa.Column("backlog", sa.JSON, nullable=False),
     sa.Column("memory_share", sa.Float),
     sa.Column("late_rows", sa.JSON, nullable=False),
+    sa.Column("rows_out", sa.BigInteger, nullable=False),
+    sa.Column("state_rows", sa.BigInteger, nullable=False),
+    sa.Column("state_bytes", sa.BigInteger, nullable=False),
     sa.Index(None, "job", "committed_ms"),
 )
 
@@ -174,6 +195,25 @@ sa.Table(
     sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
     sa.Column("before", sa.JSON, nullable=False),
+)
+
+sa.Table(
+    "taken_back",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("owner", sa.String(500), nullable=False),
+    sa.Column("taken_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "told_alerts",
+    metadata,
+    sa.Column("channel", sa.String(50), primary_key=True),
+    sa.Column("subject", sa.String(200), primary_key=True),
+    sa.Column("alert", sa.String(50), primary_key=True),
+    sa.Column("firing", sa.Boolean, nullable=False),
+    sa.Column("told_ms", sa.BigInteger),
+    sa.Column("claimed_until_ms", sa.BigInteger, nullable=False),
 )
 
 sa.Table(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import ConfigurationError
-from tests.airflow.webhook import Webhook
+from tests.support.webhook import Webhook
 
 
 def context(result: str | None = None, **more: Any) -> Any:

@@ -34,6 +34,7 @@ from statecore.operations.rescaling import Finding, Status, now_ms, savepoint_na
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch
+from tests.support.supervised import supervise
 from tests.support.waiting import wait
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -182,6 +183,7 @@ def test_no_driver_and_no_epoch_is_an_error_that_says_what_to_do(catalog: Catalo
         max_parallelism=8,
     )
     catalog.set_desired("empty", state="running")
+    supervise(catalog)
     lease("empty", workers=None)
     with pytest.raises(AirflowFailException, match=r"found no committed epoch .*; expected .*; start the job"):
         run_step(stop("empty"))
@@ -243,6 +245,7 @@ def test_resize_is_skipped_for_a_job_without_a_cluster(catalog: Catalog, store: 
         "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
     )
     catalog.set_desired("plain", state="running")
+    supervise(catalog)
     commit_epoch(store, "plain", epoch=1, parallelism=2)
     with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'plain', which names no cluster"):
         lease("plain")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -257,7 +258,7 @@ def test_a_run_that_nobody_goes_on_with_is_brought_back_when_its_lease_expires(
     armed("verify@begun", "fail")
     with pytest.raises(AirflowFailException):
         rescale(job, **OUT)
-    monkeypatch.setattr(catalog._clock, "now_ms", lambda: _later(catalog), raising=False)
+    monkeypatch.setattr(catalog, "_clock", SimpleNamespace(now_ms=lambda: _later(catalog)))
     assert catalog.recover_expired_lease(job) is not None
     monkeypatch.undo()
     assert state_of(catalog, job) == ("running", 2, 1)

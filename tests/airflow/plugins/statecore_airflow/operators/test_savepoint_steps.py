@@ -19,9 +19,9 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from tests.airflow.running import RUN, run_step
 from tests.airflow.scripted_driver import ScriptedDriver
-from tests.airflow.webhook import Webhook
 from tests.support.paths import REPO
 from tests.support.shell import run as shell
+from tests.support.webhook import Webhook
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -15,6 +15,7 @@ from statecore.catalog import Catalog, SystemClock
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
 from tests.support.paths import REPO
+from tests.support.supervised import supervise
 from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
 
 HTML = {"Accept": "text/html"}
@@ -84,6 +85,7 @@ def flights(told: Told) -> Iterator[Catalog]:
         newest = catalog.newest_generation(FLIGHTS)
         assert newest is not None
         catalog.heartbeat(FLIGHTS, newest.generation)
+        supervise(catalog)
         yield catalog
 
 

@@ -1,0 +1,46 @@
+"""What people were last told about alerts, so that each change of state is told once."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, and_, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, again_after_conflict, one
+from statecore.catalog.records import ToldAlertRecord
+
+told = tables.told_alerts
+
+
+class Alerts(Queries):
+    """Queries on alerts; ``ToldAlertRecord`` explains channel and subject."""
+
+    def told_alerts(self, channel: str) -> list[ToldAlertRecord]:
+        """Return what a channel has told or claimed."""
+        query = select(told).where(told.c.channel == channel).order_by(told.c.subject, told.c.alert)
+        return self._all(query, ToldAlertRecord)
+
+    @again_after_conflict
+    def claim_alert(self, channel: str, subject: str, alert: str, *, firing: bool, ttl_ms: int) -> bool:
+        """Claim to tell a change; of several callers at once, one succeeds.
+
+        Returns False when the channel has told it, or another claim has not expired.
+        """
+        key = _is(channel, subject, alert)
+        with self._database.write() as connection:
+            now_ms = self._now_ms(connection)
+            if one(connection, told, key, kind=ToldAlertRecord) is None:
+                values = {"channel": channel, "subject": subject, "alert": alert}
+                connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))
+            free = and_(key, told.c.firing != firing, told.c.claimed_until_ms <= now_ms)
+            claimed = connection.execute(update(told).where(free).values(claimed_until_ms=now_ms + ttl_ms))
+            return claimed.rowcount == 1
+
+    def confirm_alert(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
+        """Record that a claimed change was told."""
+        with self._database.write() as connection:
+            values = {"firing": firing, "told_ms": self._now_ms(connection), "claimed_until_ms": 0}
+            connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))
+
+
+def _is(channel: str, subject: str, alert: str) -> ColumnElement[bool]:
+    return and_(told.c.channel == channel, told.c.subject == subject, told.c.alert == alert)

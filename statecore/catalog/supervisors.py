@@ -1,0 +1,79 @@
+"""The supervisor that acts: one at a time, elected by a heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from statecore.catalog import tables
+from statecore.catalog.queries import Queries, again_after_conflict, record
+from statecore.catalog.records import SupervisorRecord
+
+supervisors = tables.supervisors
+
+_SEAT = 1
+
+
+class Supervisors(Queries):
+    """Queries on the supervisor."""
+
+    @again_after_conflict
+    def lead(
+        self,
+        id: str,
+        *,
+        host: str,
+        pid: int,
+        process_started_ms: int,
+        version: str,
+        hung: Mapping[str, int] | None = None,
+        replacing: str | None = None,
+    ) -> SupervisorRecord:
+        """Send a supervisor's heartbeat; return the one that acts, which is the caller if its id says so.
+
+        The caller gets the seat if it is free, or if its holder has been silent for too long. ``SupervisorRecord``
+        explains the other arguments.
+
+        Args:
+            id: Names the caller.
+            host: Its host.
+            pid: Its process.
+            process_started_ms: When that process started.
+            version: Its release.
+            hung: What it is waiting for.
+            replacing: A holder that the caller knows to be dead.
+
+        """
+        values: dict[str, Any] = {"id": id, "host": host, "pid": pid, "process_started_ms": process_started_ms}
+        values |= {"version": version, "hung": dict(hung or {})}
+        with self._database.write() as connection:
+            row = connection.execute(select(supervisors).with_for_update()).one_or_none()
+            now_ms = self._now_ms(connection)
+            values["heartbeat_ms"] = now_ms
+            if row is None:
+                connection.execute(insert(supervisors).values(seat=_SEAT, started_ms=now_ms, **values))
+            elif row.id == id:
+                connection.execute(update(supervisors).values(**values))
+            elif row.id == replacing or now_ms - row.heartbeat_ms >= self._liveness.supervising_ms:
+                connection.execute(update(supervisors).values(started_ms=now_ms, **values))
+            return record(connection.execute(_FOUND).one(), SupervisorRecord)
+
+    def resign(self, id: str) -> None:
+        """Leave the seat, so that the next supervisor need not wait; does nothing for one that does not hold it."""
+        with self._database.write() as connection:
+            connection.execute(delete(supervisors).where(supervisors.c.id == id))
+
+    def supervisor(self) -> SupervisorRecord | None:
+        """Return the supervisor that acted last, alive or not; None when none did, or it was stopped."""
+        with self._database.read() as connection:
+            row = connection.execute(_FOUND).one_or_none()
+            return None if row is None else record(row, SupervisorRecord)
+
+    def is_supervised(self, found: SupervisorRecord | None) -> bool:
+        """Return whether this supervisor sent a heartbeat recently enough."""
+        return found is not None and self.now_ms() - found.heartbeat_ms < self._liveness.supervising_ms
+
+
+_FOUND = select(*(column for column in supervisors.c if column.name != "seat"))

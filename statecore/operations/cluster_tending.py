@@ -1,0 +1,85 @@
+"""Brings clusters to their desired size, and reports the size that they have."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+
+from statecore.catalog import Catalog, ClusterRecord
+from statecore.cluster import Cluster, cluster_for
+from statecore.errors import ClusterBusyError, ClusterError
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 60.0
+"""Trouble that passes sooner is waited out: throttling, another change of the group, a master that restarts."""
+
+
+class ClusterTending:
+    """Takes one step with a cluster at a time; steps with two clusters may be taken at once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._host = socket.gethostname()
+        self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
+        self._busy_since_s: dict[str, float] = {}
+
+    def tend(self, record: ClusterRecord) -> None:
+        """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
+        ready, trouble = self._step(record)
+        message = self._told(record, trouble)
+        if ready is None:
+            ready = record.ready_workers if message is None else 0
+        if message is not None and message != record.message:
+            log.error("cluster %r: %s", record.name, message)
+        if ready != record.ready_workers:
+            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
+        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
+
+    def _step(self, record: ClusterRecord) -> tuple[int | None, ClusterError | OSError | None]:
+        """Resize a cluster; return its ready workers, None when unknown, and the first error."""
+        trouble: ClusterError | OSError | None = None
+        try:
+            cluster = self._cluster(record)
+            try:
+                if cluster.is_local:
+                    self._claim(record)
+                cluster.resize(record.desired_workers)
+            except (ClusterError, OSError) as error:
+                # Existing workers stay even if, for example, a quota prevents the resize.
+                trouble = error
+            return cluster.size().ready, trouble
+        except (ClusterError, OSError) as error:
+            return None, trouble or error
+
+    def _claim(self, record: ClusterRecord) -> None:
+        """Refuse workers that are processes of another host: to start them here as well would double them."""
+        host = self._catalog.claim_cluster(record.name, self._host).host
+        if host != self._host:
+            raise ClusterError(
+                f"found the workers of cluster {record.name!r} on host {host}; expected them on {self._host}, where "
+                f"the supervisor runs; run the supervisor on {host}, or end the workers there and register the cluster "
+                "again"
+            )
+
+    def _told(self, record: ClusterRecord, trouble: ClusterError | OSError | None) -> str | None:
+        """Return what to report of an error; None without one, and while it may pass by itself."""
+        if not isinstance(trouble, ClusterBusyError):
+            self._busy_since_s.pop(record.name, None)
+            return None if trouble is None else str(trouble)
+        since_s = self._busy_since_s.setdefault(record.name, time.monotonic())
+        if time.monotonic() - since_s < PATIENCE_S:
+            log.info("cluster %r: waiting: %s", record.name, trouble)
+            return None
+        return str(trouble)
+
+    def _cluster(self, record: ClusterRecord) -> Cluster:
+        known = self._clusters.get(record.name)
+        if known is not None and (known[0].kind, known[0].settings) == (record.kind, record.settings):
+            return known[1]
+        cluster = cluster_for(record)
+        if known is not None:
+            known[1].close()
+        self._clusters[record.name] = (record, cluster)
+        return cluster

@@ -1,0 +1,26 @@
+"""Whether a supervisor runs: without one, nobody starts a stopped job again."""
+
+from __future__ import annotations
+
+from statecore.catalog import Catalog
+from statecore.errors import NoSupervisorError
+
+
+def require_supervisor(catalog: Catalog, job: str) -> None:
+    """Refuse to stop a job that nobody would start again.
+
+    Raises:
+        NoSupervisorError: No supervisor has sent a heartbeat for a while.
+
+    """
+    found = catalog.supervisor()
+    if catalog.is_supervised(found):
+        return
+    last = ""
+    if found is not None:
+        silent_s = (catalog.now_ms() - found.heartbeat_ms) // 1000
+        last = f"; the last one, pid {found.pid} on {found.host}, has been silent for {silent_s} s"
+    raise NoSupervisorError(
+        f"found no living supervisor{last}; expected one, because this change stops job {job!r} and nobody would start "
+        "it again; nothing was changed; start `statecore supervisor --logs DIRECTORY` with this catalog, then try again"
+    )

@@ -1,0 +1,106 @@
+"""Watches whether a driver's JVM answers and its query goes on: a Python thread that beats proves neither."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 60.0
+"""Longest time to an answer of the JVM; a full garbage collection of a large heap takes less."""
+PROGRESS_S = 600.0
+"""Longest time that the query may spend at one thing other than an epoch, such as listing the files of a source."""
+_INTERVAL_S = 1.0
+
+
+class Watchdog:
+    """Asks the JVM about the query, in a thread of its own, because an answer may never come.
+
+    An epoch may take hours: while one is in flight, it is enough that the JVM answers.
+
+    Args:
+        spark: The driver's session.
+
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self._watched: tuple[StreamingQuery, threading.Lock] | None = None
+        self._answered_s = self._moved_s = time.monotonic()
+        self._doing: Hashable = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="statecore-watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Not joined: it may wait for the JVM for ever.
+        self._ended.set()
+
+    def watch(self, query: StreamingQuery, boundary: threading.Lock) -> None:
+        """Watch a query as well; an epoch in flight holds the lock."""
+        self._watched = query, boundary
+
+    def hang(self) -> str | None:
+        """Return what hangs, and for how long; None while all is well."""
+        now_s = time.monotonic()
+        if now_s - self._answered_s > ANSWER_S:
+            return (
+                f"found no answer from the driver's JVM for {now_s - self._answered_s:.0f} s; expected one within "
+                f"{ANSWER_S:.0f} s; the next driver resumes from the newest epoch; see the log for the last lines "
+                "before it hung, and give the driver more memory if it collected garbage"
+            )
+        if now_s - self._moved_s > PROGRESS_S:
+            return (
+                f"found the query at {self._doing} for {now_s - self._moved_s:.0f} s without an epoch in flight; "
+                f"expected it to go on within {PROGRESS_S:.0f} s; the next driver resumes from the newest epoch; check "
+                "that its sources answer"
+            )
+        return None
+
+    def kill(self) -> None:
+        """Kill the JVM; then every call into it fails, and the driver ends."""
+        os.kill(self._pid, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_INTERVAL_S):
+            try:
+                doing = self._ask()
+            except Exception:
+                log.debug("the JVM could not be asked about the query", exc_info=True)
+                continue
+            self._answered_s = time.monotonic()
+            if doing is None or doing != self._doing:
+                self._doing, self._moved_s = doing, self._answered_s
+
+    def _ask(self) -> Hashable:
+        """Return what the query does; None when it may take any time."""
+        self._jvm.java.lang.System.nanoTime()
+        if self._watched is None:
+            return None
+        query, boundary = self._watched
+        status = query.status
+        if boundary.locked() or not status["isTriggerActive"]:
+            return None
+        # While no data arrives, Spark reports progress every ten seconds.
+        progress = query._jsq.lastProgress()
+        return status["message"], None if progress is None else progress.timestamp()

@@ -1,0 +1,86 @@
+"""A driver whose JVM hangs is ended and followed by another; one whose epoch takes long is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from statecore.cluster.processes import kill_session
+from statecore.operations.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from tests.support.bench import ARTIFACT, JOB, Bench
+from tests.support.jobs import long_epoch
+from tests.support.waiting import wait
+
+LIMIT_S = 8
+_SOONER = f"""
+
+from statecore.runtime.driver import watchdog
+
+watchdog.ANSWER_S = watchdog.PROGRESS_S = {LIMIT_S}
+"""
+
+
+@pytest.fixture
+def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A supervisor, and at the end no driver."""
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        yield
+        bench.stop("end")
+    finally:
+        supervisor.stop()
+        thread.join(30)
+        # A process that was stopped would outlive the tests.
+        for generation in bench.catalog.generations(JOB):
+            if generation.pid is not None:
+                kill_session(generation.pid)
+
+
+def start(bench: Bench, tmp_path: Path, job_file: Path) -> None:
+    """Run a job whose driver is watched with less patience than usual."""
+    artifact = tmp_path / "job.py"
+    artifact.write_text(job_file.read_text() + _SOONER)
+    bench.register(artifact=artifact)
+    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.feed()
+
+
+def test_a_driver_whose_jvm_hangs_is_ended_and_its_successor_goes_on(
+    spark: Any, bench: Bench, tmp_path: Path, supervised: None
+) -> None:
+    start(bench, tmp_path, ARTIFACT)
+    wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
+    pid = bench.generation().pid
+    assert pid is not None and "java" in psutil.Process(pid).name()
+    os.kill(pid, signal.SIGSTOP)
+    bench.feed()
+    wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
+    newest, hung = bench.catalog.generations(JOB)
+    assert (newest.state, hung.state) == ("running", "failed")
+    assert "found no answer from the driver's JVM" in str(hung.error)
+    wait(lambda: not psutil.pid_exists(pid), "the end of the process that hung")
+    bench.assert_exact(spark)
+
+
+def test_a_driver_whose_epoch_takes_long_lives(bench: Bench, tmp_path: Path, supervised: None) -> None:
+    start(bench, tmp_path, Path(long_epoch.__file__))
+    called = bench.output / "called"
+    wait(called.exists, "the epoch that takes long")
+    began_ms = bench.generation().heartbeat_ms
+    wait(lambda: bench.generation().heartbeat_ms - began_ms > 1_500 * LIMIT_S, "heartbeats of a patient driver")
+    assert bench.rows_done() == 200 and bench.generation().state == "running"
+    called.unlink()
+    bench.feed()
+    wait(lambda: bench.rows_done() >= len(bench.fed), "the records")
+    assert bench.generation().generation == 1

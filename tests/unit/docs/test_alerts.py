@@ -1,0 +1,39 @@
+"""Each alert has an entry in the runbook, with its severity; so has each rule."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from statecore.operations.advice import Alert
+from statecore.operations.alert_loop import CLAIM_MS, INTERVAL_S
+from statecore.operations.alerts import SEVERITY, SUPERVISOR_DEAD_MS
+from tests.support.monitoring import RULES, Rule
+from tests.support.paths import REPO
+
+PAGE = (REPO / "docs" / "alerts.md").read_text()
+ENTRIES = dict(re.findall(r"^## (\w+_\w+)\n\n\*\*(\w+)\.\*\*", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("alert", Alert)
+def test_an_alert_has_an_entry_that_says_how_urgent_it_is(alert: Alert) -> None:
+    assert ENTRIES[alert].lower() == SEVERITY[alert]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_of_prometheus_names_its_entry_and_is_as_urgent(rule: Rule) -> None:
+    page, _, entry = rule.runbook.partition("#")
+    assert page == "docs/alerts.md"
+    assert ENTRIES[entry].lower() == rule.severity
+    assert rule.name == "Statecore" + "".join(part.capitalize() for part in entry.split("_"))
+
+
+def test_every_alert_has_a_rule_and_every_entry_is_one_of_them() -> None:
+    assert set(Alert) < {rule.runbook.partition("#")[2] for rule in RULES} == set(ENTRIES)
+
+
+def test_the_intervals_are_the_ones_in_force() -> None:
+    assert "Each loop looks every ten seconds" in PAGE and INTERVAL_S == 10
+    assert "could not deliver is sent again after a minute" in PAGE.replace("\n", " ") and CLAIM_MS == 60_000
+    assert "was not heard of for a minute" in PAGE and SUPERVISOR_DEAD_MS == 60_000

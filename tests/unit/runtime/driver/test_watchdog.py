@@ -1,0 +1,102 @@
+"""What counts as a hang, with a query that is told what to do; ``test_hang.py`` stops a real JVM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statecore.runtime.driver import watchdog as watchdog_module
+from statecore.runtime.driver.watchdog import ANSWER_S, PROGRESS_S, Watchdog
+from tests.support.waiting import wait
+
+
+class Query:
+    """Plays the query and the JVM behind it."""
+
+    def __init__(self) -> None:
+        self.status: dict[str, Any] = {"message": "Getting offsets from files", "isTriggerActive": True}
+        self.progress = "12:00:00"
+        self.asked = 0
+        self.answers = threading.Event()
+        self.answers.set()
+        self._jsq = SimpleNamespace(lastProgress=lambda: SimpleNamespace(timestamp=lambda: self.progress))
+        current = SimpleNamespace(pid=lambda: 1)
+        java = SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: current), System=self)
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=java))
+
+    def nanoTime(self) -> int:
+        assert self.answers.wait(60)
+        self.asked += 1
+        return 0
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        monkeypatch.setattr(watchdog_module, "_INTERVAL_S", 0.001)
+        monkeypatch.setattr(watchdog_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.query, self.boundary = Query(), threading.Lock()
+        self.dog = Watchdog(self.query)  # type: ignore[arg-type]
+
+    def later(self, seconds: float) -> str | None:
+        """Let time pass and the JVM be asked twice; return what hangs then."""
+        self.now_s += seconds
+        asked = self.query.asked
+        wait(lambda: self.query.asked > asked + 1, "the watchdog")
+        return self.dog.hang()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World(monkeypatch)
+    with world.dog:
+        world.dog.watch(world.query, world.boundary)  # type: ignore[arg-type]
+        yield world
+        world.query.answers.set()
+
+
+def test_a_jvm_that_does_not_answer_for_a_minute_hangs_even_during_an_epoch(world: World) -> None:
+    with world.boundary:
+        assert world.later(1) is None
+        world.query.answers.clear()
+        world.now_s += ANSWER_S
+        assert world.dog.hang() is None
+        world.now_s += 1
+        assert "no answer from the driver's JVM for 61 s" in str(world.dog.hang())
+        world.query.answers.set()
+        assert world.later(1) is None
+
+
+def test_a_query_that_does_one_thing_for_too_long_hangs(world: World) -> None:
+    assert world.later(0) is None
+    assert world.later(PROGRESS_S) is None
+    assert "found the query at ('Getting offsets from files', '12:00:00') for 601 s" in str(world.later(1))
+
+
+@pytest.mark.parametrize("what", ["epoch", "idle", "progress", "another thing"])
+def test_a_query_may_take_any_time_over_an_epoch_and_between_triggers_and_when_it_goes_on(
+    world: World, what: str
+) -> None:
+    assert world.later(0) is None
+    if what == "epoch":
+        world.boundary.acquire()
+    elif what == "idle":
+        world.query.status = {**world.query.status, "isTriggerActive": False}
+    for hour in range(3):
+        if what == "progress":
+            world.query.progress = f"13:00:0{hour}"
+        elif what == "another thing":
+            world.query.status = {**world.query.status, "message": f"thing {hour}"}
+        # The thread must see the change before the time passes.
+        assert world.later(0) is None
+        assert world.later(PROGRESS_S) is None
+
+
+def test_without_a_query_only_the_jvm_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    with world.dog:
+        assert world.later(10 * PROGRESS_S) is None

@@ -1,0 +1,254 @@
+"""What a supervisor does when it is not the only one, not the first one, or something hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from statecore import supervisor as supervisor_module
+from statecore.catalog import Catalog, GenerationRecord, JobRecord
+from statecore.cluster.processes import started_ms
+from statecore.operations import cluster_tending as tending_module
+from statecore.operations.advice import advice
+from statecore.operations.standing import standing
+from statecore.supervisor import Supervisor
+from tests.support.waiting import wait
+from tests.unit.test_supervisor import (
+    FakeCluster,
+    ManualClock,
+    catalog,
+    clock,
+    launch,
+    newest,
+    slow_catalog,
+    spawned,
+    states,
+    until,
+    url,
+)
+
+__all__ = ["catalog", "clock", "launch", "slow_catalog", "spawned", "url"]
+
+SILENT_MS = 30_000
+
+
+def sleeping(*_: object) -> list[str]:
+    return ["sleep", "3600"]
+
+
+def test_a_second_supervisor_waits_until_the_first_is_silent(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    first, second = (Supervisor(slow_catalog, tmp_path, launch=sleeping) for _ in range(2))
+    first.step()
+    slow_catalog.set_desired("j", state="running")
+    second.step()
+    assert states(slow_catalog) == []
+    clock.ms += SILENT_MS
+    second.step()
+    assert states(slow_catalog) == ["launching"]
+    first.step()
+    assert len(spawned) == 1
+
+
+def test_a_supervisor_that_stops_is_followed_at_once(slow_catalog: Catalog, tmp_path: Path) -> None:
+    first = Supervisor(slow_catalog, tmp_path, launch=sleeping)
+    first.step()
+    first.close()
+    slow_catalog.set_desired("j", state="running")
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert states(slow_catalog) == ["launching"]
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "a stranger's"])
+def test_a_supervisor_that_was_killed_is_followed_at_once_on_its_host(
+    slow_catalog: Catalog, tmp_path: Path, whose: str
+) -> None:
+    pid, born_ms = (2**22 + 1, 0) if whose == "nobody's" else (os.getpid(), started_ms(os.getpid()) - 60_000)
+    slow_catalog.lead("old", host=socket.gethostname(), pid=pid, process_started_ms=born_ms, version="0")
+    slow_catalog.set_desired("j", state="running")
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert states(slow_catalog) == ["launching"]
+
+
+def test_of_a_supervisor_on_another_host_only_its_silence_counts(slow_catalog: Catalog, tmp_path: Path) -> None:
+    slow_catalog.lead("old", host="elsewhere", pid=2**22 + 1, process_started_ms=0, version="0")
+    slow_catalog.set_desired("j", state="running")
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert states(slow_catalog) == []
+
+
+def hang(catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
+    """Leave a driver that hangs, whose supervisor is gone."""
+    first = Supervisor(catalog, tmp_path, launch=sleeping)
+    catalog.set_desired("j", state="running")
+    first.step()
+    first.close()
+    clock.ms += 90_000
+
+
+def assert_not_killed(pid: int) -> None:
+    """End a child, and see that this ended it and not a signal before."""
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+
+
+def test_a_driver_that_hangs_is_ended_by_the_next_supervisor(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    hang(slow_catalog, clock, tmp_path)
+    second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
+    second.step()
+    assert states(slow_catalog) == ["failed"]
+    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end", 30)
+
+
+def test_a_driver_that_does_not_heed_its_end_is_killed_by_the_next_supervisor(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    hang(slow_catalog, clock, tmp_path)
+    slow_catalog.set_desired("j", state="stopped")
+    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
+    clock.ms += 60_000
+    second.step()
+    assert psutil.Process(spawned[0]).status() != psutil.STATUS_ZOMBIE
+    clock.ms += 1
+    second.step()
+    wait(lambda: psutil.Process(spawned[0]).status() == psutil.STATUS_ZOMBIE, "the driver's end", 30)
+
+
+def test_a_process_that_only_has_the_drivers_pid_lives_on(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    hang(slow_catalog, clock, tmp_path)
+    born_ms = started_ms(spawned[0]) - 60_000
+    slow_catalog.record_driver("j", 1, host=socket.gethostname(), pid=spawned[0], process_started_ms=born_ms)
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert states(slow_catalog) == ["failed"]
+    assert_not_killed(spawned[0])
+
+
+def test_a_process_of_this_host_with_the_pid_of_another_hosts_driver_lives_on(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        hang(slow_catalog, clock, tmp_path)
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert states(slow_catalog) == ["failed"]
+    assert_not_killed(spawned[0])
+
+
+def test_a_supervisor_on_another_host_does_not_double_the_workers(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FakeCluster] = []
+
+    def cluster_for(_: object) -> FakeCluster:
+        made.append(FakeCluster())
+        return made[-1]
+
+    monkeypatch.setattr(tending_module, "cluster_for", cluster_for)
+    slow_catalog.register_cluster("c", "standalone", {}, 2)
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    host = socket.gethostname()
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    clock.ms += SILENT_MS
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    assert [cluster.workers for cluster in made] == [2, 0]
+    assert f"found the workers of cluster 'c' on host {host}; expected them on elsewhere" in str(
+        slow_catalog.cluster("c").message
+    )
+
+
+@pytest.fixture
+def silent_endpoint() -> Iterator[str]:
+    """The URL of a server that takes connections and never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_cluster_whose_api_hangs_keeps_neither_the_pass_nor_another_cluster_waiting(
+    catalog: Catalog, launch, tmp_path: Path, silent_endpoint: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"group": "g", "region": "us-east-1", "master_web_url": silent_endpoint, "endpoint_url": silent_endpoint}
+    catalog.register_cluster("hangs", "ec2", settings, 1)
+    catalog.register_cluster("wrong", "yarn", {}, 1)
+    catalog.set_desired("j", state="running")
+    monkeypatch.setattr(supervisor_module, "_HUNG_S", 0.5)
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    began_s = time.monotonic()
+    supervisor.step()
+    supervisor.step()
+    # Two calls to the API, each with its timeouts, would have taken more than 20 s.
+    assert time.monotonic() - began_s < 8
+    assert "of kind 'yarn'" in str(catalog.cluster("wrong").message)
+    assert newest(catalog).generation == 1
+    found = catalog.supervisor()
+    assert found is not None and list(found.hung) == ["cluster 'hangs'"]
+
+
+class Hanging(FakeCluster):
+    """A cluster that hangs until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.let_go = threading.Event()
+
+    def resize(self, workers: int) -> None:
+        self.calls += 1
+        assert self.let_go.wait(60)
+        super().resize(workers)
+
+
+def test_a_cluster_is_not_called_again_while_its_call_is_pending_and_goes_on_afterwards(
+    catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging()
+    monkeypatch.setattr(tending_module, "cluster_for", lambda _: hanging)
+    monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
+    catalog.register_cluster("c", "standalone", {}, 2)
+    supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    for _ in range(3):
+        supervisor.step()
+    assert hanging.calls == 1
+    hanging.let_go.set()
+    until(supervisor, lambda: catalog.cluster("c").ready_workers == 2)
+    assert hanging.calls > 1
+
+
+def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
+    catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go = threading.Event()
+
+    def hangs_for_a(job: JobRecord, generation: GenerationRecord) -> list[str]:
+        assert job.name == "j" or let_go.wait(60)
+        return list(launch(job, generation))
+
+    catalog.register_job("a", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
+    for name in ("a", "j"):
+        catalog.set_desired(name, state="running")
+    monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
+    monkeypatch.setattr(supervisor_module, "_HUNG_S", 0.1)
+    supervisor = Supervisor(catalog, tmp_path, launch=hangs_for_a)
+    try:
+        until(supervisor, lambda: states(catalog) == ["running"])
+        supervisor.step()
+        todo = " ".join(advice(standing(catalog, catalog.job("a"))))
+        assert "the supervisor has waited for job 'a' for" in todo
+        assert "waited" not in " ".join(advice(standing(catalog, catalog.job("j"))))
+    finally:
+        let_go.set()
