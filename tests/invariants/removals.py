@@ -86,16 +86,23 @@ REMOVALS = (
     Removal(
         6,
         "statecore/snapshot/cleanup.py",
-        " and entry.path not in needed",
-        "",
+        "yield from named.without(old)",
+        "yield from old",
         "tests/unit/snapshot/test_cleanup.py::test_a_savepoint_keeps_its_files_for_as_long_as_it_is_there",
     ),
     Removal(
         6,
         "statecore/snapshot/cleanup.py",
-        "entry.modified_ms < before_ms and entry.path not in needed",
-        "entry.path not in needed",
+        "each.modified_ms < before_ms and not _is_later",
+        "not _is_later",
         "tests/unit/snapshot/test_cleanup.py::test_nothing_that_is_young_goes",
+    ),
+    Removal(
+        6,
+        "statecore/snapshot/cleanup.py",
+        " and not _is_later(each.path, newest)]",
+        "]",
+        "tests/unit/snapshot/test_cleanup.py::test_what_belongs_to_an_epoch_after_the_newest_stays_however_old_it_is",
     ),
     Removal(
         7,

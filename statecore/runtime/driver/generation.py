@@ -20,14 +20,21 @@ from statecore.runtime.driver.resume import Resumed, resume
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 
 TRIGGER = "500 milliseconds"
 
 
-def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
+def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings: UpkeepSettings | None = None) -> None:
     """Run one generation until it is asked to stop.
+
+    Args:
+        catalog: The catalog.
+        job_name: Name of the job.
+        generation: The generation, claimed in the catalog for this driver.
+        settings: How much to keep in the store; None for what the job's configuration says.
 
     Raises:
         CommitError: Another driver runs this generation, or a later one; this driver changes nothing.
@@ -43,10 +50,12 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
             tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory,
             ExitStack() as stack,
         ):
-            resumed = resume(catalog, catalog.job(job_name), generation, Path(directory), stack)
+            job = catalog.job(job_name)
+            keeping = settings or UpkeepSettings.from_conf(job.conf)
+            resumed = resume(catalog, job, generation, Path(directory), stack)
             spark = job_session(job_name)
             _publish_newest(resumed, spark)
-            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack)
+            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, keeping)
             request = _run(catalog, resumed, wired, lifecycle, claimed)
             _end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:

@@ -361,7 +361,8 @@ class EpochRunner:
         # From this epoch on, the job needs no file of a foreign store.
         known = self._previous if self._foreign is None else None
         directory, previous = self._checkpoint_directory, self._previous
-        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)
+        attempt = f"{self._generation:06d}/{self._lineage:06d}-{epoch:012d}"
+        progress = capture_progress(directory, epoch, self._store, known, attempt, self._sources)
         merged = self._upkeep.merged()
         operators = tuple(
             next_operator(
