@@ -130,7 +130,10 @@ class CleanUp:
             self._delete(batch)
         self._references.forget(surplus)
         gone = {*surplus}
-        return [each for each in checkpoints if each not in gone], surplus
+        kept = [each for each in checkpoints if each not in gone]
+        # Most of the newest will soon be surplus.
+        self._references.settle(kept[: -self._retained])
+        return kept, surplus
 
     def _garbage(self, named: Named, newest: tuple[int, int], before_ms: int) -> Iterator[FileEntry]:
         """Yield what nobody needs, one folder after the other, so that a long listing is never in memory."""

@@ -1,8 +1,8 @@
 """What the manifests of a store name, remembered, because a manifest never changes.
 
-A manifest of many subtasks has megabytes. So each is read once, and only the hashes of the paths that it names stay:
-eight bytes for each file of each manifest in the store. Two paths of one hash keep a file that could go, and nothing
-else.
+A manifest of many subtasks has megabytes. So each is read once, and not at all by the driver that committed it. Only
+the hashes of the paths that it names stay in memory: eight bytes for each file of each manifest in the store. Two paths
+of one hash keep a file that could go, and do no other harm.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from statecore.snapshot.checkpoints import CheckpointStore, named_files
 from statecore.snapshot.manifest import Manifest
 from statecore.storage import FileEntry
 
-# Manifests that this process committed, until they are asked for; they share what did not change from one to the next.
-_OWN = 128
+# Manifests of this process that were not settled yet: those of a minute or two. Each shares with the one before what
+# did not change.
+_OWN = 256
 
 
 class References:
@@ -66,6 +67,14 @@ class References:
                 self._known.pop(entry, None)
                 self._own.pop(entry.path, None)
 
+    def settle(self, manifests: Iterable[FileEntry]) -> None:
+        """Keep only the hashes of manifests that this process committed."""
+        with self._lock:
+            for entry in manifests:
+                own = self._own.pop(entry.path, None)
+                if own is not None:
+                    self._known[entry] = _hashes(named_files(own))
+
     def named(self, manifests: Sequence[FileEntry], also: Collection[str]) -> Named:
         """Return what the manifests name, and some other paths; forget all other manifests.
 
@@ -74,12 +83,12 @@ class References:
             also: Further paths.
 
         """
-        with self._lock:
-            for entry in manifests:
-                own = self._own.pop(entry.path, None)
-                if own is not None and entry not in self._known:
-                    self._known[entry] = _hashes(named_files(own))
-        self._known = {entry: self._known[entry] for entry in manifests}
+        self.settle(manifests)
+        self._known = {
+            # Read again if this process has committed so many since then that it no longer remembers this one.
+            entry: self._known[entry] if entry in self._known else self._read(entry.path)
+            for entry in manifests
+        }
         return Named(np.unique(np.concatenate([*self._known.values(), _hashes(also)])))
 
     def _read(self, path: str) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
@@ -122,18 +123,20 @@ class LocalFileStore:
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete files, and the folders that this leaves empty."""
-        parents: dict[PurePosixPath, Path] = {}
+        by_folder: dict[str, list[str]] = defaultdict(list)
         for path in paths:
-            name = PurePosixPath(safe_path(path))
-            if name.parent not in parents:
-                # Once per folder: resolving takes longer than deleting. A link as the last name is deleted itself.
-                parents[name.parent] = self._resolve(str(name.parent)) if name.parent.name else self._root
-            with self._translated_errors("delete", path), suppress(*_NO_FILE):
-                (parents[name.parent] / name.name).unlink()
-        for folder in parents.values():
-            if folder != self._root:
+            folder, _, name = path.rpartition("/")
+            by_folder[folder].append(name)
+        for folder, names in by_folder.items():
+            # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
+            parent = self._resolve(folder) if folder else self._root
+            with self._translated_errors("delete files in", folder):
+                for name in names:
+                    with suppress(*_NO_FILE):
+                        (parent / name).unlink()
+            if folder:
                 with suppress(OSError):
-                    folder.rmdir()
+                    parent.rmdir()
 
     def sweep(self, prefix: str, before_ms: int) -> None:
         """Remove old temporary files and empty folders below a folder; a file in use keeps its folder."""
