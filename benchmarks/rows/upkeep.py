@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ import msgspec
 
 from benchmarks.harness import Bench, Figure, median_ratio
 from statecore.model import StateKind, key_group_range
+from statecore.runtime.driver.upkeep import LOOK_S
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.cleanup import CleanUp, Removed
 from statecore.snapshot.compaction import Merge, Merged, due_merges, with_merged
@@ -102,12 +104,11 @@ class History:
         """Commit epochs, with the upkeep that follows each."""
         for _ in range(epochs):
             made = self._commit()
-            self._timed("checkpoints", lambda made=made: self._clean_up.committed(made))
-            due = self._timed(
-                "merges", lambda made=made: due_merges(made, base_floor_bytes=self._settings.base_floor_bytes)
-            )
-            for merge in due:
-                self._merge(merge)
+            self._timed("checkpoints", partial(self._clean_up.committed, made))
+            if self._epoch % LOOK_S == 0:
+                floor = self._settings.base_floor_bytes
+                for merge in self._timed("merges", partial(due_merges, made, base_floor_bytes=floor)):
+                    self._merge(merge)
             if self._epoch % _THIN_OUT_EPOCHS == 0:
                 self._timed("checkpoints", lambda: self._clean_up.thin_out(before_ms=self._before_ms()))
 

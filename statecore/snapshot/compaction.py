@@ -16,7 +16,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
@@ -175,13 +175,17 @@ def _run(changelogs: Sequence[KeyedFile]) -> Sequence[KeyedFile]:
         while units and units[-1][0] < size_class:
             start = units.pop()[1]
         units.append((size_class, start))
-    ends = [*(start for _, start in units[1:]), len(changelogs)]
-    runs = [(start, end) for (_, start), end in zip(units, ends, strict=True)]
-    for _, same in groupby(zip(units, runs, strict=True), lambda each: each[0][0]):
-        of_one_class = [run for _, run in same]
-        if len(of_one_class) >= _RUN:
-            runs.append((of_one_class[0][0], of_one_class[-1][1]))
-    return next((changelogs[start:end] for start, end in runs if end - start >= _RUN), ())
+    starts = [*(start for _, start in units), len(changelogs)]
+    for start, end in pairwise(starts):
+        if end - start >= _RUN:
+            return changelogs[start:end]
+    first = 0
+    for place in range(1, len(units) + 1):
+        if place == len(units) or units[place][0] != units[first][0]:
+            if place - first >= _RUN:
+                return changelogs[starts[first] : starts[place]]
+            first = place
+    return ()
 
 
 def _size_class(size: int) -> int:

@@ -107,8 +107,11 @@ class Named:
 
     def without(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the entries whose paths are not in the set."""
-        needed = np.isin(_hashes([entry.path for entry in entries]), self._hashes)
-        return [entry for entry, is_needed in zip(entries, needed, strict=True) if not is_needed]
+        asked = _hashes([entry.path for entry in entries])
+        # Not np.isin, which looks at the whole set in each call.
+        places = np.searchsorted(self._hashes, asked)
+        found = self._hashes.take(places, mode="clip") == asked if self._hashes.size else np.zeros(asked.size, bool)
+        return [entry for entry, is_needed in zip(entries, found.tolist(), strict=True) if not is_needed]
 
 
 def _hashes(paths: Collection[str]) -> npt.NDArray[np.int64]:

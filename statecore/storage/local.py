@@ -186,10 +186,12 @@ class LocalFileStore:
                 if entry.is_dir(follow_symlinks=False):
                     yield from self._files(entry.path, path)
                 elif entry.is_file() and not entry.name.startswith(_TEMPORARY):
-                    # Another process may delete the file in the meantime.
-                    with suppress(FileNotFoundError):
+                    try:
                         found = entry.stat()
-                        yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+                    except FileNotFoundError:
+                        # Another process has deleted it in the meantime.
+                        continue
+                    yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     @contextmanager
     def _translated_errors(self, verb: str, path: str) -> Iterator[None]:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
+# How often merges are looked for. With many subtasks that takes milliseconds, and a few changelogs more are no harm.
+LOOK_S = 5.0
 
 
 class BackgroundUpkeep:
@@ -50,7 +52,7 @@ class BackgroundUpkeep:
         self._under_way: tuple[int, int] | None = None
         self._housekeeping = Housekeeping(store, settings, self._unnamed)
         self._wake = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statecore-upkeep", daemon=True)
         self._thread.start()
 
@@ -69,7 +71,7 @@ class BackgroundUpkeep:
 
     def close(self) -> None:
         """End the threads and cancel the merges; a later clean-up removes their files."""
-        self._closed = True
+        self._closed.set()
         self._wake.set()
         self._housekeeping.close()
         while self._thread.is_alive():
@@ -82,12 +84,13 @@ class BackgroundUpkeep:
         while True:
             self._wake.wait()
             self._wake.clear()
-            if self._closed:
+            if self._closed.is_set():
                 return
             with self._lock:
                 manifest = self._newest
             if manifest is not None:
                 self._merge_guarded(manifest)
+            self._closed.wait(LOOK_S)
 
     def _merge_guarded(self, manifest: Manifest) -> None:
         with self._lock:
@@ -95,7 +98,7 @@ class BackgroundUpkeep:
         try:
             self._merge(manifest)
         except Exception:
-            if not self._closed:
+            if not self._closed.is_set():
                 log.exception("merging state files failed; the stream continues, and the next epoch retries")
         finally:
             with self._lock:
@@ -104,7 +107,7 @@ class BackgroundUpkeep:
     def _merge(self, manifest: Manifest) -> None:
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
         at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
-        while due and not self._closed:
+        while due and not self._closed.is_set():
             with self._lock:
                 known = (*self._merged, *self._handed_out)
             under_way = {item.file.path for each in known for item in each.merge.inputs}
