@@ -24,6 +24,7 @@ from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
 from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.left_overs import LeftOvers
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
 
@@ -74,6 +75,7 @@ class Supervisor:
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
         self._checks = JobFileChecks(catalog)
+        self._left_overs = LeftOvers(catalog, self._logs_dir, self._clock)
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -113,6 +115,7 @@ class Supervisor:
         jobs = self._catalog.jobs()
         for job in jobs:
             self._guarded(f"job {job.name!r}", self._tend_job, job)
+        self._guarded("left-overs", self._left_overs.remove, [job.name for job in jobs])
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
 

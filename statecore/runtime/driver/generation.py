@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,6 +19,7 @@ from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.settings import UpkeepSettings
+from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +42,15 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
     """
     claimed = _claim(catalog, job_name, generation)
     lifecycle = Lifecycle()
-    prefix = f"statecore-{job_name}-{generation}-"
     try:
         with (
             heartbeats(catalog, job_name, generation, lifecycle),
-            tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory,
+            workspace(f"{job_name}-{generation}") as directory,
             ExitStack() as stack,
         ):
             job = catalog.job(job_name)
             keeping = settings or UpkeepSettings.from_conf(job.conf)
-            resumed = resume(catalog, job, generation, Path(directory), stack)
+            resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
             _publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, keeping)

@@ -10,6 +10,7 @@ not only in the sink, so that a sink can be replaced or renamed once its last ep
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,10 @@ from statecore.snapshot.manifest import Manifest, StagedOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# No write of a file takes as long, so its temporary file is a killed writer's.
+_ABANDONED_S = 24 * 3600
 
 
 def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
@@ -122,7 +127,12 @@ def _publish(binding: SinkBinding, staged: StagedEpoch, markers: Markers) -> Non
 
 def _discard_staged(staged: StagedEpoch) -> None:
     """Remove the files staged up to this epoch: published files, and those of failed attempts."""
-    for entry in staged.store.list(STAGED):
-        found = StagedName.parse(entry.path)
-        if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):
-            staged.store.delete(entry.path)
+    done = [
+        entry.path
+        for entry in staged.store.list(STAGED)
+        if (found := StagedName.parse(entry.path))
+        and found.sink == staged.sink
+        and found[:2] <= (staged.lineage, staged.epoch)
+    ]
+    staged.store.delete_all(done)
+    staged.store.sweep(STAGED, int((time.time() - _ABANDONED_S) * 1000))
