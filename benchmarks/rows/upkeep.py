@@ -98,6 +98,8 @@ class History:
         self._outputs: dict[int, list[str]] = defaultdict(list)
         self._epoch = -1
         self._written = 0
+        for path in ("manifests", "progress/000001"):
+            (folder / path).mkdir(parents=True)
         self._seconds: dict[str, float] = defaultdict(float)
 
     def advance(self, epochs: int) -> None:
@@ -197,10 +199,8 @@ class History:
             self._written += 1
 
     def _write(self, path: str, epoch: int) -> None:
-        target = self._folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
-        os.utime(target, ns=(_time_ms(epoch) * 1_000_000,) * 2)
+        with (self._folder / path).open("xb") as file:
+            os.utime(file.fileno(), ns=(_time_ms(epoch) * 1_000_000,) * 2)
 
 
 def _time_ms(epoch: int) -> int:

@@ -20,6 +20,8 @@ from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.references import Named, References
 from statecore.storage import FileEntry, in_batches
 
+REWRITTEN = "rewritten-"
+"""The beginning of the names of the folders that rewrites write to; an epoch is not part of them."""
 # Files that manifests name, and rows staged for sinks. State has a folder for each epoch.
 _STATE, _FLAT = "state", ("progress", "artifacts", "_staged")
 # Where killed writers may leave temporary files.
@@ -150,9 +152,12 @@ class CleanUp:
         young = [epoch_of(each.path) for each in self._store.checkpoints() if each.modified_ms >= before_ms]
         # Files of an epoch after a young one are young, so their folders need no listing.
         last = min([newest, *young])
+        # A rewrite claims its savepoint for as long as it writes.
+        is_claimed = bool(self._store.claimed())
         for operator in self._store.files.folders(_STATE):
-            folders = self._store.files.folders(operator) or [operator]
-            yield from (each for each in folders if not _is_later(each, last))
+            for each in self._store.files.folders(operator) or [operator]:
+                if not _is_later(each, last) and not (is_claimed and each.startswith(f"{operator}/{REWRITTEN}")):
+                    yield each
         yield from _FLAT
 
     def _delete(self, entries: Sequence[FileEntry]) -> None:

@@ -294,6 +294,20 @@ def test_a_checkpoint_that_somebody_reads_stays_with_its_files_until_they_are_do
     assert store.committed() == [(1, 3)]
 
 
+def test_files_of_a_rewrite_that_takes_longer_than_the_grace_period_stay_while_it_claims_its_savepoint(
+    store: CheckpointStore, root: Path
+) -> None:
+    path = store.write_savepoint(checkpoint(store, 1), "sp", reason="", now_ms=0)
+    rewritten = ref(store, "state/totals/rewritten-sp2/00000-x-total.parquet").path
+    lost = ref(store, "state/totals/000001-000000000001/00000-lost-total.arrow").path
+    age(root, OLD)
+    with claimed(store.files, path, "the rewrite sp2"):
+        clean(store)
+        assert (store.files.size(rewritten) is None, store.files.size(lost)) == (False, None)
+    clean(store)
+    assert store.files.size(rewritten) is None
+
+
 def test_what_the_caller_needs_stays(store: CheckpointStore, root: Path) -> None:
     checkpoint(store, 1)
     merged, other = (ref(store, f"state/totals/000001-000000000001/00000-{name}.arrow").path for name in "ab")
