@@ -17,7 +17,7 @@ from statecore.snapshot.verify import verify
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.alone import ARTIFACT, assert_as_alone
 from tests.support.bench import JOB, Bench
-from tests.support.eager import PROGRAM
+from tests.support.programs.eager import PROGRAM
 from tests.support.waiting import wait
 
 _RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)

@@ -19,9 +19,9 @@ from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.compaction import Merged
-from tests.support import eager
 from tests.support.alone import ARTIFACT, assert_as_alone, history
 from tests.support.bench import JOB, Bench
+from tests.support.programs import eager
 from tests.support.waiting import wait
 
 # No manifest is removed before it was looked at.

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tests.support import eager
 from tests.support.bench import Bench
+from tests.support.programs import eager
 from tests.support.waiting import wait
 
 EAGER = msgspec.structs.replace(eager.EAGER, retained_checkpoints=2)
