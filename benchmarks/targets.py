@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale
+from benchmarks.rows import growth, live, record, rescale, upkeep
 
 TARGETS = {
     target.name: target
@@ -22,6 +22,7 @@ TARGETS = {
         Target("rewrite_bytes", "bytes written, our rewrite / Spark's repartition", 0.2, False),
         Target("savepoint_growth", "seconds of stop and rescale by reference, many keys / few keys", 1.5, False),
         Target("epoch_growth", "seconds of an epoch, many keys / few keys", 1.3, False),
+        Target("upkeep_growth", "driver time for upkeep of an epoch, 200 subtasks / 2 subtasks", 20, False),
     )
 }
 
@@ -42,4 +43,5 @@ FAMILIES = (
     Family(("live_vs_restart", "live_hiccup"), live.live),
     Family(("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
     Family(("savepoint_growth", "epoch_growth"), growth.growth),
+    Family(("upkeep_growth",), upkeep.upkeep),
 )

@@ -32,6 +32,7 @@ from statecore.operations.calls import Calls
 from statecore.operations.cluster_tending import ClusterTending
 from statecore.operations.drivers import Drivers, Launch
 from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.left_overs import LeftOvers
 from statecore.operations.monitoring import monitoring
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
@@ -91,6 +92,7 @@ class Supervisor:
         self._checks = JobFileChecks(catalog)
         self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
+        self._left_overs = LeftOvers(catalog, self._logs_dir)
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -174,6 +176,8 @@ class Supervisor:
             what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, job.name in expired, settled)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
         self._guarded("checks of job files", self._checks.answer)
+        what = "left-overs"
+        self._job_calls.begin(what, partial(self._guarded, what, self._left_overs.remove, [job.name for job in jobs]))
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
         self._job_calls.wait(_PASS_S)

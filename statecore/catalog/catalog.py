@@ -17,10 +17,24 @@ from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
 from statecore.catalog.rescales import Rescales
+from statecore.catalog.retention import Retention
 from statecore.catalog.supervisors import Supervisors
 
 
-class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, Clusters, Policies, Supervisors, Alerts):
+class Catalog(
+    Jobs,
+    Generations,
+    Requests,
+    History,
+    Metrics,
+    Leases,
+    Rescales,
+    Clusters,
+    Policies,
+    Supervisors,
+    Alerts,
+    Retention,
+):
     """Desired state, actual state, and the leases to change them; all parts of the system communicate through it.
 
     Every method is one transaction. The object may be used from several threads; processes open their own.

@@ -14,6 +14,7 @@ from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
 from statecore.operations.job_file_check import check_job_file
+from statecore.snapshot.settings import UpkeepSettings
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
@@ -67,6 +68,7 @@ def register_job(
         opened.create_schema(only_if_new=True)
         if name not in [known.name for known in opened.jobs()]:
             definition = _complete(name, given)
+            UpkeepSettings.from_conf(_with({}, confs))
             _check(definition["artifact"], _with({}, settings))
             job = opened.register_job(
                 name,
@@ -81,6 +83,7 @@ def register_job(
                 _check(given.get("artifact", known.artifact), _with(known.settings, settings))
             with alone(opened, name):
                 known = opened.job(name)
+                UpkeepSettings.from_conf(_with(known.conf, confs))
                 job = opened.register_job(
                     name,
                     **{field: getattr(known, field) for field in asked} | given,

@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.cluster.processes import kill_session
 from statecore.errors import JobDefinitionError, MissingFileError
 from statecore.storage import open_store, split_url
+from statecore.storage.workspaces import workspace
 
 # Other variables may hold credentials, and a job file runs code.
 _PASSED_ON = (
@@ -50,8 +50,8 @@ def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
         return "pyspark is not installed here, so only the syntax of the job file was checked"
     if "://" not in artifact:
         return _built(artifact, artifact, settings)
-    with tempfile.TemporaryDirectory(prefix="statecore-check-") as directory:
-        copy = Path(directory) / name
+    with workspace("check") as directory:
+        copy = directory / name
         copy.write_bytes(source)
         return _built(artifact, str(copy), settings)
 

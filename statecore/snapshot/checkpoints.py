@@ -5,7 +5,7 @@
     <root>/manifests/<lineage>-<epoch>.json       one per committed epoch, created by put-if-absent
     <root>/savepoints/<name>/manifest.json        kept until a user drops them
     <root>/state/<uid>/<lineage>-<epoch>/…        state files, named by subtask and attempt token
-    <root>/progress/<token>/…                     Spark's bookkeeping of the sources
+    <root>/progress/<generation>/<lineage>-<epoch>-… Spark's bookkeeping of the sources
     <root>/artifacts/<sha256>/<name>              job files, as they ran
     <root>/generations/<number>                   the newest run of the driver
     <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,7 +148,7 @@ class CheckpointStore:
             ) from error
         later = self.files.list(_MANIFESTS, after=path)
         if later:
-            newest = _parse(later[-1].path)
+            newest = epoch_of(later[-1].path)
             # This driver was suspended so long that its successor's manifest of this epoch was cleaned up. The name
             # was free, but no epoch follows this one, and no driver resumes from it.
             raise CommitConflictError(
@@ -225,41 +226,32 @@ class CheckpointStore:
 
     def checkpoints(self) -> list[FileEntry]:
         """Return the manifests of all committed epochs, oldest first."""
-        return sorted(self.files.list(_MANIFESTS), key=lambda entry: _parse(entry.path))
+        return sorted(self.files.list(_MANIFESTS), key=lambda entry: epoch_of(entry.path))
 
     def committed(self) -> list[tuple[int, int]]:
         """Return all committed (lineage, epoch), oldest first."""
-        return [_parse(entry.path) for entry in self.checkpoints()]
+        return [epoch_of(entry.path) for entry in self.checkpoints()]
 
     def savepoints(self) -> list[str]:
         """Return the paths of all savepoints' manifests, sorted."""
-        return [entry.path for entry in self.files.list(_SAVEPOINTS) if entry.path.endswith(f"/{MANIFEST}")]
+        return [entry.path for entry in self.savepoint_entries()]
+
+    def savepoint_entries(self) -> list[FileEntry]:
+        """Return the manifests of all savepoints, sorted by path."""
+        return [entry for entry in self.files.list(_SAVEPOINTS) if entry.path.endswith(f"/{MANIFEST}")]
 
     def claimed(self) -> set[str]:
         """Return the paths of claimed manifests."""
         return {claim.manifest for claim in claims(self.files)}
 
-    def referenced(self, *, without: Collection[str] = ()) -> set[str]:
-        """Return the paths of all files that the manifests in this store name, except those in ``without``."""
+    def referenced(self) -> set[str]:
+        """Return the paths of all files that the manifests in this store name."""
         named: set[str] = set()
-        for entry in self.checkpoints():
-            if entry.path not in without:
-                named |= self._named(entry.path, outputs=True)
-        for path in self.savepoints():
-            named |= self._named(path, outputs=False)
+        for entry in [*self.checkpoints(), *self.savepoint_entries()]:
+            # One may be removed after it was listed.
+            with suppress(MissingFileError):
+                named |= named_files(self.manifest(entry.path))
         return named
-
-    def _named(self, path: str, *, outputs: bool) -> set[str]:
-        try:
-            manifest = self.manifest(path)
-        except MissingFileError:
-            # Removed after it was listed.
-            return set()
-        if manifest.root == ".":
-            # Its files are in its own folder.
-            return set()
-        staged = (output.file for output in manifest.outputs) if outputs else ()
-        return {ref.path for ref in (*manifest.files(), *staged)}
 
     def newest(self) -> Manifest | None:
         """Return the manifest of the newest epoch of the newest lineage, or None before the first commit."""
@@ -304,6 +296,16 @@ class OpenedSavepoint(NamedTuple):
     manifest: Manifest
 
 
+def named_files(manifest: Manifest) -> set[str]:
+    """Return the paths of the files in the job's store that a manifest needs."""
+    if manifest.root == ".":
+        # Its files are in its own folder.
+        return set()
+    # A savepoint needs no staged outputs: the job publishes those of the checkpoint.
+    staged = () if manifest.savepoint is not None else (output.file for output in manifest.outputs)
+    return {ref.path for ref in (*manifest.files(), *staged)}
+
+
 def _canonical(url: str) -> str:
     resolved = resolve_url(url, ".")
     return os.path.realpath(resolved) if resolved.startswith("/") else resolved
@@ -343,7 +345,8 @@ def open_savepoint(url: str | Path) -> OpenedSavepoint:
     )
 
 
-def _parse(path: str) -> tuple[int, int]:
+def epoch_of(path: str) -> tuple[int, int]:
+    """Return lineage and epoch of a checkpoint's manifest; ManifestError for another file among the manifests."""
     name = path.rsplit("/", 1)[-1].removesuffix(".json")
     lineage, _, epoch = name.partition("-")
     if not (lineage.isdigit() and epoch.isdigit()):

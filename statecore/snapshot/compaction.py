@@ -13,9 +13,10 @@ is rewritten once per size class and once per doubling of its state, so the cost
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
@@ -100,18 +101,16 @@ def whole_bases(manifest: Manifest) -> list[Merge]:
 
 def due_merges(manifest: Manifest, *, base_floor_bytes: int = BASE_FLOOR_BYTES) -> list[Merge]:
     """Return the merges due after a manifest, at most one per state and subtask, bases first."""
-    due = [
-        merge
-        for operator in manifest.operators
-        for index, subtask in enumerate(operator.subtasks)
-        for state in operator.states
-        if state.scope == "keyed"
-        for merge in _due(
-            _Place(manifest, operator, index, state),
-            tuple(item for item in subtask.keyed if item.state == state.name),
-            base_floor_bytes,
-        )
-    ]
+    due: list[Merge] = []
+    for operator in manifest.operators:
+        keyed = [state for state in operator.states if state.scope == "keyed"]
+        for index, subtask in enumerate(operator.subtasks):
+            by_state: dict[str, list[KeyedFile]] = defaultdict(list)
+            for item in subtask.keyed:
+                by_state[item.state].append(item)
+            for state in keyed:
+                place = _Place(manifest, operator, index, state)
+                due += _due(place, by_state[state.name], base_floor_bytes)
     return sorted(due, key=lambda merge: (merge.kind is not FileKind.BASE, merge.subtask))
 
 
@@ -125,7 +124,7 @@ class _Place:
     def key_groups(self) -> KeyGroupRange:
         return key_group_range(self.manifest.max_parallelism, len(self.operator.subtasks), self.subtask)
 
-    def merge(self, inputs: tuple[KeyedFile, ...], kind: FileKind) -> Merge:
+    def merge(self, inputs: Sequence[KeyedFile], kind: FileKind) -> Merge:
         own = self.key_groups()
         return Merge(
             uid=self.operator.uid,
@@ -134,45 +133,66 @@ class _Place:
             key_fields=self.operator.key_fields,
             key_groups=(own.start, own.end),
             max_parallelism=self.manifest.max_parallelism,
-            inputs=inputs,
+            inputs=tuple(inputs),
             kind=kind,
             now_ms=self.manifest.batch_timestamp_ms,
         )
 
 
-def _due(place: _Place, files: tuple[KeyedFile, ...], base_floor_bytes: int) -> Iterator[Merge]:
-    own = place.key_groups()
-    base_bytes = sum(item.file.size for item in files if item.kind is FileKind.BASE)
-    changelog_bytes = sum(item.file.size for item in files if item.kind is FileKind.CHANGELOG)
-    # The merged file takes the version of its last input, so that version must cover all key groups.
-    of_one_version = bool(files) and files[-1].key_groups == (own.start, own.end)
-    if of_one_version and changelog_bytes > max(base_bytes, base_floor_bytes):
-        yield place.merge(files, FileKind.BASE)
-        return
-    for (kind, _), items in groupby(files, lambda item: (item.kind, item.key_groups)):
-        run = _run(items) if kind is FileKind.CHANGELOG else ()
-        if run:
-            yield place.merge(run, FileKind.CHANGELOG)
+def _due(place: _Place, files: Sequence[KeyedFile], base_floor_bytes: int) -> Iterator[Merge]:
+    bytes_ = {FileKind.BASE: 0, FileKind.CHANGELOG: 0}
+    for item in files:
+        bytes_[item.kind] += item.file.size
+    if bytes_[FileKind.CHANGELOG] > max(bytes_[FileKind.BASE], base_floor_bytes):
+        own = place.key_groups()
+        # The merged file takes the version of its last input, so that version must cover all key groups.
+        if files[-1].key_groups == (own.start, own.end):
+            yield place.merge(files, FileKind.BASE)
+            return
+    for run in _changelogs_in_a_row(files):
+        due = _run(run)
+        if due:
+            yield place.merge(due, FileKind.CHANGELOG)
             return
 
 
-def _run(changelogs: Iterable[KeyedFile]) -> tuple[KeyedFile, ...]:
+def _changelogs_in_a_row(files: Sequence[KeyedFile]) -> Iterator[Sequence[KeyedFile]]:
+    """Yield consecutive changelogs of the same key groups, where they are enough for a merge."""
+    start = 0
+    for end in range(1, len(files) + 1):
+        first = files[start]
+        if end < len(files) and files[end].kind is first.kind and files[end].key_groups == first.key_groups:
+            continue
+        if first.kind is FileKind.CHANGELOG and end - start >= _RUN:
+            yield files[start:end]
+        start = end
+
+
+def _run(changelogs: Sequence[KeyedFile]) -> Sequence[KeyedFile]:
     """Return the first run of consecutive files that is due, empty without one."""
     # A unit is a file with the files of smaller classes before it: they must not separate it from others of its own
-    # class, and files after it must not cause it to be rewritten.
-    units: list[tuple[KeyedFile, ...]] = []
-    for item in changelogs:
-        unit: tuple[KeyedFile, ...] = (item,)
-        while units and _size_class(units[-1]) < _size_class(unit):
-            unit = units.pop() + unit
-        units.append(unit)
-    of_one_class = [tuple(items) for _, items in groupby(units, _size_class)]
-    runs = [*units, *(tuple(chain.from_iterable(items)) for items in of_one_class if len(items) >= _RUN)]
-    return next((run for run in runs if len(run) >= _RUN), ())
+    # class, and files after it must not cause it to be rewritten. Each unit is (its class, where it starts).
+    units: list[tuple[int, int]] = []
+    for place, item in enumerate(changelogs):
+        size_class, start = _size_class(item.file.size), place
+        while units and units[-1][0] < size_class:
+            start = units.pop()[1]
+        units.append((size_class, start))
+    starts = [*(start for _, start in units), len(changelogs)]
+    for start, end in pairwise(starts):
+        if end - start >= _RUN:
+            return changelogs[start:end]
+    first = 0
+    for place in range(1, len(units) + 1):
+        if place == len(units) or units[place][0] != units[first][0]:
+            if place - first >= _RUN:
+                return changelogs[starts[first] : starts[place]]
+            first = place
+    return ()
 
 
-def _size_class(unit: Sequence[KeyedFile]) -> int:
-    return -(-max(unit[-1].file.size.bit_length(), _SMALLEST_CLASS_BITS) // _CLASS_BITS)
+def _size_class(size: int) -> int:
+    return -(-max(size.bit_length(), _SMALLEST_CLASS_BITS) // _CLASS_BITS)
 
 
 def with_merged(files: Sequence[KeyedFile], merged: Iterable[Merged]) -> tuple[KeyedFile, ...]:

@@ -8,6 +8,10 @@ from statecore.errors import ConfigurationError, SavepointInUseError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claims
 from statecore.snapshot.manifest import FileRef, Manifest
+from statecore.storage import in_batches
+
+# As many as S3 deletes in one request.
+_BATCH = 1000
 
 
 def drop_savepoint(store: CheckpointStore, path: str, *, progress: Callable[[int, int], None] | None = None) -> int:
@@ -68,8 +72,10 @@ def _require_unclaimed(store: CheckpointStore, path: str) -> None:
 
 
 def _delete(store: CheckpointStore, files: list[FileRef], progress: Callable[[int, int], None] | None) -> int:
-    for number, ref in enumerate(files, start=1):
-        store.files.delete(ref.path)
+    removed = 0
+    for batch in in_batches(files, _BATCH):
+        store.files.delete_all(ref.path for ref in batch)
+        removed += len(batch)
         if progress is not None:
-            progress(number, len(files))
+            progress(removed, len(files))
     return sum(ref.size for ref in files)

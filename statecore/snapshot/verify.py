@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StorageError
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.snapshot.manifest import FileRef, Manifest
 from statecore.storage import open_store, split_url
 from statecore.storage.urls import parse_url
+
+# As many as a process has connections to S3.
+_THREADS = 16
 
 
 def verify(
@@ -27,8 +31,8 @@ def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
     """
     for stranger in _foreign(store, manifest):
         raise stranger
-    for ref in manifest.files():
-        size = store.files.size(ref.path)
+    files = manifest.files()
+    for ref, size in zip(files, _sizes(store, files), strict=True):
         if size is None:
             raise MissingFileError(
                 f"found no file {store.describe(ref.path)}; expected it, because epoch {manifest.epoch} of job "
@@ -41,6 +45,15 @@ def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
             )
     if manifest.artifact is not None:
         store.read_file(manifest.artifact.file)
+
+
+def _sizes(store: CheckpointStore, files: Sequence[FileRef]) -> Iterator[int | None]:
+    """Yield the sizes of files in order, asked for in parallel: a manifest may name thousands in a remote storage."""
+    pool = ThreadPoolExecutor(_THREADS, "statecore-presence")
+    try:
+        yield from pool.map(store.files.size, [ref.path for ref in files])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFileError]:

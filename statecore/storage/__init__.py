@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from statecore.extras import require
-from statecore.storage.base import FileEntry, FileStore, safe_path
+from statecore.storage.base import FileEntry, FileStore, in_batches, safe_path
 from statecore.storage.local import LocalFileStore
 from statecore.storage.urls import parse_url, resolve_url, split_url
 
-__all__ = ["FileEntry", "FileStore", "LocalFileStore", "open_store", "resolve_url", "safe_path", "split_url"]
+__all__ = [
+    "FileEntry",
+    "FileStore",
+    "LocalFileStore",
+    "in_batches",
+    "open_store",
+    "resolve_url",
+    "safe_path",
+    "split_url",
+]
 
 
 def open_store(url: str) -> FileStore:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -63,6 +65,9 @@ class FileStore(Protocol):
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when there is no such file."""
 
+    def folders(self, prefix: str) -> list[str]:
+        """Return the paths of the folders directly below the folder ``prefix``, sorted."""
+
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return all files below the folder ``prefix`` whose paths come after ``after``, sorted by path."""
 
@@ -79,6 +84,15 @@ class FileStore(Protocol):
     def delete(self, path: str) -> None:
         """Delete a file; no error when it is missing."""
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files, as many in one request as the storage takes; no error when some are missing."""
+
+    def sweep(self, prefix: str, before_ms: int) -> None:
+        """Remove what ``list`` hides below the folder ``prefix`` and nothing has touched since a time.
+
+        These are the temporary files of killed writers, and empty folders. An object store has neither.
+        """
+
 
 def safe_path(path: str) -> str:
     """Return ``path`` if it stays below its root; refuse any other with UnsafePathError."""
@@ -89,3 +103,13 @@ def safe_path(path: str) -> str:
             "check the origin of the manifest that names it"
         )
     return path
+
+
+T = TypeVar("T")
+
+
+def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most ``size``."""
+    left = iter(items)
+    while batch := list(islice(left, size)):
+        yield batch

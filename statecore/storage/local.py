@@ -6,10 +6,12 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -21,6 +23,10 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+_TEMPORARY = ".tmp-"
+# Each time, another process would have to remove the folder in the moment between its making and its first file.
+_ATTEMPTS_TO_WRITE = 5
 
 
 class LocalFileStore:
@@ -95,6 +101,12 @@ class LocalFileStore:
                 return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
+    def folders(self, prefix: str) -> list[str]:
+        """Return the folders directly below a folder."""
+        with self._translated_errors("list", prefix), suppress(*_NO_FILE), os.scandir(self._resolve(prefix)) as entries:
+            return sorted(f"{prefix}/{entry.name}" for entry in entries if entry.is_dir(follow_symlinks=False))
+        return []
+
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder, without the temporary files of writers."""
         with self._translated_errors("list", prefix):
@@ -119,6 +131,36 @@ class LocalFileStore:
         with self._translated_errors("delete", path), suppress(*_NO_FILE):
             self._resolve(path).unlink()
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files, and the folders that this leaves empty."""
+        by_folder: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            by_folder[folder].append(name)
+        for folder, names in by_folder.items():
+            # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
+            parent = self._resolve(folder) if folder else self._root
+            with self._translated_errors("delete files in", folder):
+                for name in names:
+                    with suppress(*_NO_FILE):
+                        (parent / name).unlink()
+            if folder:
+                with suppress(OSError):
+                    parent.rmdir()
+
+    def sweep(self, prefix: str, before_ms: int) -> None:
+        """Remove old temporary files and empty folders below a folder; a file in use keeps its folder."""
+        with self._translated_errors("sweep", prefix):
+            for directory, _, names in os.walk(self._resolve(prefix), topdown=False):
+                folder = Path(directory)
+                for path in (folder / name for name in names if name.startswith(_TEMPORARY)):
+                    with suppress(FileNotFoundError):
+                        if path.lstat().st_mtime_ns < before_ms * 1_000_000:
+                            path.unlink()
+                with suppress(OSError):
+                    if folder.stat().st_mtime_ns < before_ms * 1_000_000:
+                        folder.rmdir()
+
     def _resolve(self, path: str) -> Path:
         found = self._root / safe_path(path)
         if not Path(os.path.realpath(found)).is_relative_to(self._real_root):
@@ -132,11 +174,10 @@ class LocalFileStore:
     def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
         """Yield a synced temporary file and its target; remove the temporary file in any case."""
         target = self._resolve(path)
-        temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
+        temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
         with self._translated_errors("write", path):
-            _make_directory(target.parent)
             try:
-                with temporary.open("wb") as file:
+                with _opened(temporary) as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -154,11 +195,13 @@ class LocalFileStore:
                     self._resolve(path)
                 if entry.is_dir(follow_symlinks=False):
                     yield from self._files(entry.path, path)
-                elif entry.is_file() and not entry.name.startswith(".tmp-"):
-                    # Another process may delete the file in the meantime.
-                    with suppress(FileNotFoundError):
+                elif entry.is_file() and not entry.name.startswith(_TEMPORARY):
+                    try:
                         found = entry.stat()
-                        yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+                    except FileNotFoundError:
+                        # Another process has deleted it in the meantime.
+                        continue
+                    yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     @contextmanager
     def _translated_errors(self, verb: str, path: str) -> Iterator[None]:
@@ -183,6 +226,19 @@ def _remedy(error: OSError) -> str:
     if error.errno in _NO_RIGHT:
         return "grant this process's user access to it"
     return "check the disk or the mount, and whether another file or folder has that name"
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a new file in a folder, which is made if missing."""
+    for attempt in range(_ATTEMPTS_TO_WRITE):
+        try:
+            _make_directory(path.parent)
+            return path.open("wb")
+        except FileNotFoundError:
+            # A clean-up has just removed the folder, because it was empty.
+            if attempt + 1 == _ATTEMPTS_TO_WRITE:
+                raise
+    raise AssertionError
 
 
 def _make_directory(directory: Path) -> None:

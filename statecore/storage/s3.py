@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
-from statecore.storage.base import FileEntry, safe_path
+from statecore.storage.base import FileEntry, in_batches, safe_path
 from statecore.storage.ranges import RangeReader
 from statecore.storage.s3_client import client, get, put_new, require_bucket
 from statecore.storage.s3_errors import code_of, storage_error
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _PART_BYTES = 16 * 2**20
 _TRANSFER = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=8)
 
+_KEYS_IN_REQUEST = 1000  # S3's limit
 _WRITER = "statecore-writer"  # metadata key of files created by put_if_absent
 
 
@@ -100,6 +101,17 @@ class S3FileStore:
         except MissingFileError:
             return None
 
+    def folders(self, prefix: str) -> list[str]:
+        """Return the common prefixes of the keys below a folder."""
+        folder = f"{self._key(prefix)}/"
+        root = folder.removesuffix(f"{_normal(prefix)}/")
+        with self._translated_errors(prefix):
+            pages = (
+                client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder, Delimiter="/")
+            )
+            found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
+        return sorted(path for each in found if _is_path(path := each.removeprefix(root).removesuffix("/")))
+
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder; skip keys that are not paths, such as a console's folder markers."""
         folder = f"{self._key(prefix)}/"
@@ -128,6 +140,22 @@ class S3FileStore:
         """Delete a file; no error when it is missing."""
         with self._translated_errors(path):
             client().delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files, a thousand in one request."""
+        keys = (self._key(path) for path in paths)
+        for part in in_batches(keys, _KEYS_IN_REQUEST):
+            with self._translated_errors(part[0]):
+                answer = client().delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in part], "Quiet": True}
+                )
+            for failed in answer.get("Errors", ()):
+                code, message = failed.get("Code", ""), failed.get("Message", "")
+                error = ClientError({"Error": {"Code": code, "Message": message}}, "DeleteObjects")
+                raise storage_error(error, f"s3://{self._bucket}/{failed.get('Key', '')}")
+
+    def sweep(self, prefix: str, before_ms: int) -> None:
+        """Do nothing: a file is written in one request, and a folder is only a part of its files' keys."""
 
     @property
     def _bucket(self) -> str:

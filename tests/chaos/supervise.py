@@ -13,12 +13,13 @@ from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 
 # Seconds, where people would give it more: a campaign has many who are silent.
 LIVENESS = Liveness(running_ms=6_000, launching_ms=45_000)
+DRIVER = Path(__file__).with_name("driver.py")
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with Catalog(os.environ[CATALOG_VARIABLE], liveness=LIVENESS) as catalog:
-        Supervisor(catalog, Path(sys.argv[1]), launch=SparkSubmit(), poll_interval_s=0.2).run()
+        Supervisor(catalog, Path(sys.argv[1]), launch=SparkSubmit(DRIVER), poll_interval_s=0.2).run()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from statecore.snapshot.manifest import Manifest
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos import job
 from tests.chaos.network import network_to
-from tests.chaos.supervise import LIVENESS
+from tests.chaos.supervise import DRIVER, LIVENESS
 from tests.chaos.truth import MAX_PARALLELISM, SINKS, Fed, Kept, Record, Rule, differences, read_so_far
 from tests.support.processes import naming
 
@@ -42,7 +42,6 @@ CLUSTER = "cluster"
 WORKERS = 2
 PATIENCE_S = 240
 _MARK = "STATECORE_CHAOS"
-_RETAINED = 6
 
 
 class ChaosError(Exception):
@@ -153,10 +152,6 @@ class World:
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
                 "spark.executor.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
-                "statecore.compaction.floor": "8192",
-                "statecore.checkpoints.retained": str(_RETAINED),
-                # Longer than the longest epoch, also of one whose storage fails.
-                "statecore.cleanup.grace": "40s",
             },
             settings={
                 "input": f"{self.folder}/input",
@@ -310,7 +305,7 @@ class World:
 
     def launch(self, generation: GenerationRecord) -> subprocess.Popen[bytes]:
         """Start a driver by hand, as nobody should."""
-        command = SparkSubmit()(self.catalog.job(JOB), generation)
+        command = SparkSubmit(DRIVER)(self.catalog.job(JOB), generation)
         log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.manifests)}.log"
         with self.environment():
             return spawn(command, environment=spark_environment(), log_path=log)
@@ -330,7 +325,7 @@ class World:
 
     def driver_program(self, generation: int) -> list[psutil.Process]:
         """Return the Python process of a driver."""
-        found = self.processes("stream.py", f"--generation {generation}")
+        found = self.processes(str(DRIVER), f"--generation {generation}")
         return [process for process in found if process not in self.driver_jvm(generation)]
 
     def driver_session(self, generation: int) -> list[psutil.Process]:

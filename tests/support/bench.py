@@ -22,6 +22,7 @@ from statecore.runtime import read_savepoint
 from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.settings import UpkeepSettings
 from tests.support.waiting import wait
 
 JOB = "totals"
@@ -90,14 +91,19 @@ class Bench:
 
     @contextmanager
     def running(
-        self, parallelism: int | None = None, *, start_from: str | None = None, **wishes: Any
+        self,
+        parallelism: int | None = None,
+        *,
+        start_from: str | None = None,
+        settings: UpkeepSettings | None = None,
+        **wishes: Any,
     ) -> Iterator[GenerationRecord]:
         """Run a driver in this process; stopped with a savepoint when the block ends."""
         if start_from is not None:
             self.catalog.set_desired(JOB, start_from=start_from, **wishes)
         self.catalog.set_desired(JOB, state="running", parallelism=parallelism)
         generation = self.catalog.claim_generation(JOB, log_path="")
-        thread = threading.Thread(target=self._drive, args=(generation.generation,))
+        thread = threading.Thread(target=self._drive, args=(generation.generation, settings))
         thread.start()
         try:
             wait(lambda: self.generation().state != "launching", "the driver to run")
@@ -108,10 +114,10 @@ class Bench:
             thread.join(60)
             assert not thread.is_alive()
 
-    def _drive(self, generation: int) -> None:
+    def _drive(self, generation: int, settings: UpkeepSettings | None) -> None:
         catalog = Catalog(self.catalog_url)
         try:
-            run_generation(catalog, JOB, generation)
+            run_generation(catalog, JOB, generation, settings=settings)
         except Exception:
             newest = catalog.newest_generation(JOB)
             assert newest is not None and newest.state == "failed"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,14 +19,22 @@ from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.settings import UpkeepSettings
+from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
 
 TRIGGER = "500 milliseconds"
 
 
-def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
+def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings: UpkeepSettings | None = None) -> None:
     """Run one generation until it is asked to stop.
+
+    Args:
+        catalog: The catalog.
+        job_name: Name of the job.
+        generation: The generation, claimed in the catalog for this driver.
+        settings: How much to keep in the store; None for what the job's configuration says.
 
     Raises:
         CommitError: Another driver runs this generation, or a later one; this driver changes nothing.
@@ -37,18 +43,19 @@ def run_generation(catalog: Catalog, job_name: str, generation: int) -> None:
     """
     claimed = _claim(catalog, job_name, generation)
     lifecycle = Lifecycle()
-    prefix = f"statecore-{job_name}-{generation}-"
     try:
         with (
             heartbeats(catalog, job_name, generation, lifecycle),
-            tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory,
+            workspace(f"{job_name}-{generation}") as directory,
             ExitStack() as stack,
         ):
-            resumed = resume(catalog, catalog.job(job_name), generation, Path(directory), stack)
+            job = catalog.job(job_name)
+            keeping = settings or UpkeepSettings.from_conf(job.conf)
+            resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
             lifecycle.watchdog = stack.enter_context(Watchdog(spark))
             _publish_newest(resumed, spark)
-            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack)
+            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, keeping)
             request = _run(catalog, resumed, wired, lifecycle, claimed)
             _end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:

@@ -1,24 +1,23 @@
-"""Merges state files in parallel to the stream, and removes unneeded ones.
+"""Merges state files in parallel to the stream, and has unneeded ones removed.
 
-It runs in one thread of the driver. Merges run as Spark jobs of a few short tasks, so that an epoch does not wait long
-for a free core. A failure is logged and retried, and never ends the stream.
+Merges run in one thread of the driver, as Spark jobs of a few short tasks, so that an epoch does not wait long for a
+free core. A failure is logged and retried, and never ends the stream. ``housekeeping`` removes files in another thread.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from statecore.runtime.driver.housekeeping import Housekeeping, Unnamed
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.offline.compaction import carry_out_all
-from statecore.runtime.settings import RuntimeSettings
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.cleanup import clean_up
 from statecore.snapshot.compaction import Merge, Merged, due_merges
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.settings import UpkeepSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +27,8 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
+# How often merges are looked for. With many subtasks that takes milliseconds, and a few changelogs more are no harm.
+LOOK_S = 5.0
 
 
 class BackgroundUpkeep:
@@ -40,7 +41,7 @@ class BackgroundUpkeep:
 
     """
 
-    def __init__(self, spark: SparkSession, store: CheckpointStore, settings: RuntimeSettings) -> None:
+    def __init__(self, spark: SparkSession, store: CheckpointStore, settings: UpkeepSettings) -> None:
         self._spark = spark
         self._store = store
         self._settings = settings
@@ -48,17 +49,19 @@ class BackgroundUpkeep:
         self._newest: Manifest | None = None
         self._merged: list[Merged] = []
         self._handed_out: list[Merged] = []
-        self._cleaned_up = time.monotonic()
+        self._under_way: tuple[int, int] | None = None
+        self._housekeeping = Housekeeping(store, settings, self._unnamed)
         self._wake = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statecore-upkeep", daemon=True)
         self._thread.start()
 
     def committed(self, manifest: Manifest) -> None:
-        """Note a committed epoch; the thread handles the newest one when it is free."""
+        """Note a committed epoch; the threads handle the newest one when they are free."""
         with self._lock:
             self._newest = manifest
         self._wake.set()
+        self._housekeeping.committed(manifest)
 
     def merged(self) -> list[Merged]:
         """Return the merges finished since the last call."""
@@ -67,9 +70,10 @@ class BackgroundUpkeep:
             return self._handed_out
 
     def close(self) -> None:
-        """End the thread and cancel its merges; a later clean-up removes their files."""
-        self._closed = True
+        """End the threads and cancel the merges; a later clean-up removes their files."""
+        self._closed.set()
         self._wake.set()
+        self._housekeeping.close()
         while self._thread.is_alive():
             # Repeated: a merge that has just begun may have no job to cancel yet.
             self._spark.sparkContext.cancelJobGroup(_JOB_GROUP)
@@ -80,25 +84,30 @@ class BackgroundUpkeep:
         while True:
             self._wake.wait()
             self._wake.clear()
-            if self._closed:
+            if self._closed.is_set():
                 return
             with self._lock:
                 manifest = self._newest
             if manifest is not None:
-                self._guarded("merging state files", self._merge, manifest)
-                self._guarded("cleaning up", self._clean_up, manifest)
+                self._merge_guarded(manifest)
+            self._closed.wait(LOOK_S)
 
-    def _guarded(self, what: str, action: Callable[[Manifest], None], manifest: Manifest) -> None:
+    def _merge_guarded(self, manifest: Manifest) -> None:
+        with self._lock:
+            self._under_way = (manifest.lineage, manifest.epoch)
         try:
-            action(manifest)
+            self._merge(manifest)
         except Exception:
-            if not self._closed:
-                log.exception("%s failed; the stream continues, and the next epoch retries", what)
+            if not self._closed.is_set():
+                log.exception("merging state files failed; the stream continues, and the next epoch retries")
+        finally:
+            with self._lock:
+                self._under_way = None
 
     def _merge(self, manifest: Manifest) -> None:
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
         at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
-        while due and not self._closed:
+        while due and not self._closed.is_set():
             with self._lock:
                 known = (*self._merged, *self._handed_out)
             under_way = {item.file.path for each in known for item in each.merge.inputs}
@@ -118,20 +127,7 @@ class BackgroundUpkeep:
                 len(each.merge.inputs), each.merge.state.name, each.merge.subtask, each.merge.kind, each.output.rows,
             )  # fmt: skip
 
-    def _clean_up(self, manifest: Manifest) -> None:
-        grace_s = self._settings.clean_up_grace.total_seconds()
-        if self._closed or time.monotonic() - self._cleaned_up < grace_s / 4:
-            return
-        self._cleaned_up = time.monotonic()
+    def _unnamed(self) -> Unnamed:
         with self._lock:
-            pending = {each.output.file.path for each in (*self._merged, *self._handed_out)}
-        removed = clean_up(
-            self._store,
-            newest=(manifest.lineage, manifest.epoch),
-            retained=self._settings.retained_checkpoints,
-            before_ms=int((time.time() - grace_s) * 1000),
-            keep=pending,
-            on_delete=lambda: fault_point(FaultPoint.CLEANING_UP, manifest.epoch),
-        )
-        if removed.files:
-            log.info("removed %d files, %d bytes, and %d manifests", removed.files, removed.bytes, removed.manifests)
+            finished = {each.output.file.path for each in (*self._merged, *self._handed_out)}
+            return Unnamed(finished, self._under_way)

@@ -20,7 +20,7 @@ from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.runtime.epoch.ticks import Ticks
-from statecore.runtime.settings import RuntimeSettings
+from statecore.snapshot.settings import UpkeepSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,11 +55,12 @@ def wire(
     lifecycle: Lifecycle,
     spark: SparkSession,
     stack: ExitStack,
+    settings: UpkeepSettings,
 ) -> Wired:
     """Build a generation; the stack closes its resources."""
     job, store, number = resumed.job, resumed.store, generation.generation
     ticks = _ticks(resumed, spark, stack)
-    upkeep = BackgroundUpkeep(spark, store, RuntimeSettings.from_conf(job.conf))
+    upkeep = BackgroundUpkeep(spark, store, settings)
     stack.callback(upkeep.close)
     side_jobs = SideJobs(spark)
     stack.callback(side_jobs.close)

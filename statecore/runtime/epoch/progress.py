@@ -93,7 +93,8 @@ def capture_progress(
 ) -> tuple[ProgressFile, ...]:
     """Copy the files that a resume after ``epoch`` needs to the store, except those in the previous manifest.
 
-    ``attempt`` becomes part of the paths, so that two drivers never write the same one.
+    The paths begin with ``progress/<attempt>``, so that two drivers never write the same one. It is
+    ``<generation>/<lineage>-<epoch>``, by which a clean-up knows files of an epoch in flight.
     """
     # If sources were added or dropped in between, files of the same name belong to other sources.
     same = previous is not None and _names(previous) == sources.names
@@ -105,7 +106,8 @@ def capture_progress(
             data = (directory / name).read_bytes()
             if name.startswith("offsets/"):
                 data = "\n".join(_without_ticks(data.decode().splitlines(), sources)).encode()
-            item = ProgressFile(name=name, file=store.write_file(f"progress/{attempt}/{directory.name}/{name}", data))
+            path = f"progress/{attempt}-{name.replace('/', '-')}"
+            item = ProgressFile(name=name, file=store.write_file(path, data))
         captured.append(item)
     return tuple(captured)
 

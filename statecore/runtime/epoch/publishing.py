@@ -13,6 +13,7 @@ not only in the sink, so that a sink can be replaced or renamed once its last ep
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,12 +30,15 @@ from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.runtime.worker.outputs import STAGED, StagedName
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, StagedOutput
-from statecore.storage.parallel import all_in_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _THREADS = 8
+
+
+# No write of a file takes as long, so its temporary file is a killed writer's.
+_ABANDONED_S = 24 * 3600
 
 
 def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
@@ -165,9 +169,12 @@ def _publish(sink: Sink, staged: StagedEpoch, markers: Markers) -> None:
 
 def _discard_staged(staged: StagedEpoch) -> None:
     """Remove the files staged up to this epoch: published files, and those of failed attempts."""
-    named = ((entry.path, StagedName.parse(entry.path)) for entry in staged.store.list(STAGED))
-    done = (staged.lineage, staged.epoch)
-    all_in_parallel(
-        staged.store.delete,
-        [path for path, found in named if found and found.sink == staged.sink and found[:2] <= done],
-    )
+    done = [
+        entry.path
+        for entry in staged.store.list(STAGED)
+        if (found := StagedName.parse(entry.path))
+        and found.sink == staged.sink
+        and found[:2] <= (staged.lineage, staged.epoch)
+    ]
+    staged.store.delete_all(done)
+    staged.store.sweep(STAGED, int((time.time() - _ABANDONED_S) * 1000))

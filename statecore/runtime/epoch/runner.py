@@ -51,6 +51,7 @@ from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, Operat
 from statecore.runtime.worker.crossing import crossing_ddl
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
 from statecore.snapshot.compaction import Merged
 from statecore.snapshot.manifest import (
     WRITER,
@@ -241,16 +242,21 @@ class EpochRunner:
     def _load_ahead(self, anchor: Anchor, subtasks: Sequence[int]) -> None:
         """Load the state of subtasks on the executors that will run them."""
         head = self._head
-        if not subtasks or head.manifest is None:
+        if not subtasks or head.manifest is None or head.path is None:
             return
-        rescaled = rescale_by_reference(head.manifest, anchor.parallelism, self._own)
+        # Epochs that are committed meanwhile may make it one that is thinned out.
+        with claimed(self._store.files, head.path, f"a live rescale of job {self._job}"):
+            self._load_ahead_from(head.manifest, head.path, anchor, subtasks)
+
+    def _load_ahead_from(self, newest: Manifest, path: str, anchor: Anchor, subtasks: Sequence[int]) -> None:
+        rescaled = rescale_by_reference(newest, anchor.parallelism, self._own)
         for operator in self._plan.operators:
             spec = self._specs[operator.uid]
             restored = restored_operator(rescaled, operator.uid)
             if operator.parallelism is None and spec.key_fields and restored is not None:
                 states = subtask_specs(restored, anchor.parallelism, self._max_parallelism)
                 told = tuple(state if index in subtasks else b"" for index, state in enumerate(states))
-                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, restored, told, restores=True)
+                epoch = self._epoch_spec(newest.epoch, 0, rescaled, restored, told, restores=True)
                 load_ahead(anchor, subtasks, spec, epoch)
 
     def _epoch(self, df: DataFrame, epoch: int) -> None:
@@ -384,7 +390,8 @@ class EpochRunner:
         # From this epoch on, the job needs no file of a foreign store.
         known = self._previous if self._foreign is None else None
         directory, previous = self._checkpoint_directory, self._previous
-        progress = capture_progress(directory, epoch, self._store, known, f"{self._generation:06d}", self._sources)
+        attempt = f"{self._generation:06d}/{self._lineage:06d}-{epoch:012d}"
+        progress = capture_progress(directory, epoch, self._store, known, attempt, self._sources)
         merged = self._upkeep.merged()
         operators = tuple(
             next_operator(

@@ -27,6 +27,7 @@ from statecore.runtime.placement import place
 from statecore.snapshot import keyed_files
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
+from statecore.snapshot.cleanup import REWRITTEN
 from statecore.snapshot.compaction import whole_bases
 from statecore.snapshot.manifest import FileKind, KeyedFile, Manifest, OperatorState, StateSchema
 from statecore.snapshot.rescale import rescale_by_reference, rescale_operator_state
@@ -83,7 +84,6 @@ def rewrite_savepoint(
         rewritten = msgspec.structs.replace(
             manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
         )
-        # A long rewrite may outlast the clean-up's grace period, so its first files may already be gone.
         verify_presence(store, rewritten)
         return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
 
@@ -92,7 +92,7 @@ def _rewritten_operators(
     spark: SparkSession, store: CheckpointStore, manifest: Manifest, name: str, parallelism: int, groups: int
 ) -> tuple[OperatorState, ...]:
     """Return the operators with rewritten keyed state, and operator state moved by reference."""
-    token, folder = uuid.uuid4().hex, f"rewritten-{name}"
+    token, folder = uuid.uuid4().hex, f"{REWRITTEN}{name}"
     if groups == manifest.max_parallelism:
         keyed = _merged(spark, store, rescale_by_reference(manifest, parallelism), token, folder)
     else:

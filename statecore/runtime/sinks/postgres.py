@@ -42,13 +42,19 @@ _CREATE_PUBLISHED = """
 _INSERT_PUBLISHED = """
     INSERT INTO {} (job, sink, lineage, epoch, outputs) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+_LATER = """
+    SELECT lineage, epoch FROM {} WHERE job = %s AND sink = %s AND (lineage, epoch) > (%s, %s)
+    ORDER BY lineage DESC, epoch DESC LIMIT 1
+"""
+_FORGET = "DELETE FROM {} WHERE job = %s AND sink = %s AND (lineage, epoch) < (%s, %s)"
 
 
 class PostgresSink(Threaded):
     """Appends each epoch's rows to a PostgreSQL table, in one transaction.
 
     The same transaction records the epoch in the table ``statecore_published`` of the same schema: job, sink, lineage,
-    epoch and a checksum of the rows' files. The sink creates both tables when they are missing.
+    epoch and a checksum of the rows' files. It holds the newest epoch of each sink; an earlier one is refused. The sink
+    creates both tables when they are missing.
     ``statecore.runtime.sinks.postgres_types`` lists the column types.
 
     Args:
@@ -126,6 +132,7 @@ class PostgresSink(Threaded):
             if transaction.claim():
                 transaction.prepare_table()
                 transaction.copy()
+                transaction.forget_older()
 
 
 class _Transaction:
@@ -160,7 +167,7 @@ class _Transaction:
         """Record the epoch as published; return False when it already is.
 
         Raises:
-            SinkError: The epoch is recorded with other rows.
+            SinkError: The epoch is recorded with other rows, or a later one is recorded.
 
         """
         if not self._columns(self._published):
@@ -174,6 +181,7 @@ class _Transaction:
             (*key, staged.fingerprint),
         )
         if self._cursor.rowcount == 1:
+            self._check_newest(key)
             return True
         self._cursor.execute(
             sql.SQL("SELECT outputs FROM {} WHERE (job, sink, lineage, epoch) = (%s, %s, %s, %s)").format(
@@ -189,6 +197,25 @@ class _Transaction:
                 "from both tables"
             )
         return False
+
+    def _check_newest(self, key: tuple[str, str, int, int]) -> None:
+        # After the insert, which waits for a transaction that forgets a record of this epoch.
+        found = self._cursor.execute(sql.SQL(_LATER).format(self._published), key).fetchone()
+        if found is not None:
+            raise SinkError(
+                f"found epoch {found[1]} of lineage {found[0]} of job {key[0]!r} and sink {key[1]!r} already in "
+                f"{_name(self._published)}; expected epoch {key[3]} of lineage {key[2]} to be later; if another driver "
+                "has taken over, let this one stop; if another run of a job of this name published it, choose another "
+                "job name or schema, or delete that run's rows from both tables"
+            )
+
+    def forget_older(self) -> None:
+        """Remove the records of earlier epochs, if this user may: only the newest is asked for."""
+        may = "SELECT has_table_privilege(%s, 'DELETE')"
+        if self._cursor.execute(may, (self._published.as_string(self._cursor),)).fetchone() == (True,):
+            staged = self._staged
+            key = (staged.job, staged.sink, staged.lineage, staged.epoch)
+            self._cursor.execute(sql.SQL(_FORGET).format(self._published), key)
 
     def prepare_table(self) -> None:
         """Create the table, or check that it has exactly the columns of the rows.

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog, StepTimes
+from statecore.catalog.retention import KEPT_MS, KEPT_NEWEST
 from statecore.errors import CatalogError, UnknownRecordError
 
 
@@ -98,3 +99,41 @@ def test_rescale_runs_are_counted_by_their_outcome(catalog: Catalog, job: str, r
     catalog.start_rescale_run("now", job, from_parallelism=2, to_parallelism=4)
     catalog.start_rescale_run("other", register(catalog, "clicks"), from_parallelism=2, to_parallelism=4)
     assert catalog.rescale_outcomes(job) == {"done": 2, "failed": 1, "running": 1}
+
+
+def test_what_ended_long_ago_is_forgotten_but_not_the_newest_hundred_and_nothing_that_has_not_ended(
+    catalog: Catalog, job: str, register, clock
+) -> None:
+    register(catalog, "other")
+
+    def run(number: int, of: str) -> None:
+        generation = catalog.claim_generation(of, log_path="").generation
+        catalog.end_generation(of, generation, state="failed", error="e")
+        catalog.start_rescale_run(f"{of}-{number}", of, from_parallelism=2, to_parallelism=4)
+        catalog.finish_rescale_run(f"{of}-{number}")
+        asked = catalog.request(of, "savepoint", {}, f"{of}-{number}")
+        catalog.finish_request(asked.id, result={})
+        clock.advance(1)
+
+    open_run = catalog.start_rescale_run("open", job, from_parallelism=2, to_parallelism=4)
+    open_request = catalog.request(job, "savepoint", {}, "open")
+    for number in range(KEPT_NEWEST + 3):
+        run(number, job)
+    run(0, "other")
+    catalog.forget_old(job)
+    assert len(catalog.generations(job)) == KEPT_NEWEST + 3
+
+    clock.advance(KEPT_MS)
+    recent = catalog.request(job, "savepoint", {}, "recent")
+    catalog.finish_request(recent.id, error="e")
+    catalog.forget_old(job)
+    assert [each.generation for each in catalog.generations(job)] == [*range(KEPT_NEWEST + 3, 3, -1)]
+    runs = [each.run_id for each in catalog.rescale_runs(job)]
+    assert len(runs) == KEPT_NEWEST + 1
+    assert runs[-1] == open_run.run_id
+    assert catalog.get_request(recent.id).state == "failed"
+    assert catalog.get_request(open_request.id).state == "pending"
+    with pytest.raises(UnknownRecordError):
+        catalog.get_request(open_request.id + 1)
+    assert len(catalog.generations("other")) == len(catalog.rescale_runs("other")) == 1
+    assert catalog.claim_generation(job, log_path="").generation == KEPT_NEWEST + 4

@@ -57,6 +57,25 @@ class TestJob:
             assert catalog.job("orders").desired_state == "running"
             assert dict(catalog.job("orders").settings) == {"a": "b"}
 
+    @pytest.mark.parametrize("grace", ["0s", "-1h", "9min"])
+    def test_a_grace_period_below_ten_minutes_is_refused_at_register_and_start(
+        self, tmp_path: Path, grace: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        wrong = ("--conf", f"statecore.cleanup.grace={grace}")
+        assert_refused(self.register(tmp_path, *wrong), "at least 10min")
+        with Catalog(url) as catalog:
+            assert catalog.jobs() == []
+        self.register(tmp_path)
+        assert_refused(self.register(tmp_path, *wrong), "at least 10min")
+        with Catalog(url) as catalog:
+            known = catalog.job("orders")
+            assert dict(known.conf) == {}
+            catalog.register_job("orders", **definition(catalog) | {"conf": {"statecore.cleanup.grace": grace}})
+        assert_refused(run("start", "orders", "--catalog", url), "at least 10min")
+        with Catalog(url) as catalog:
+            assert catalog.job("orders").desired_state == "stopped"
+
     def test_another_max_parallelism_is_refused(self, tmp_path: Path) -> None:
         self.register(tmp_path)
         assert_refused(self.register(tmp_path, "--max-parallelism", "64"), "orders", "64", "128")

@@ -197,14 +197,15 @@ class TestProgress:
 
     def test_what_the_epoch_before_holds_is_not_copied_again(self, store: CheckpointStore, tmp_path: Path) -> None:
         directory = self.spark_directory(tmp_path, 7, source_log=("6", "7"))
-        first = capture_progress(directory, 7, store, None, "000001", ONE)
+        first = capture_progress(directory, 7, store, None, "000001/000001-000000000007", ONE)
         directory = self.spark_directory(tmp_path, 8, source_log=("6", "7", "8"))
         before = {entry.path for entry in store.files.list("progress")}
 
-        second = capture_progress(directory, 8, store, manifest(progress=first, sources=ONE_POSITION), "000001", ONE)
+        before_it, attempt = manifest(progress=first, sources=ONE_POSITION), "000001/000001-000000000008"
+        second = capture_progress(directory, 8, store, before_it, attempt, ONE)
 
         written = {entry.path for entry in store.files.list("progress")} - before
-        assert written == {f"progress/000001/spark/{name}" for name in ("offsets/8", "commits/7", "sources/0/8")}
+        assert written == {f"progress/{attempt}-{name}" for name in ("offsets-8", "commits-7", "sources-0-8")}
         assert {item.name: item for item in second}["sources/0/6"] in first
 
     def test_two_drivers_never_write_the_same_path(self, store: CheckpointStore, tmp_path: Path) -> None:

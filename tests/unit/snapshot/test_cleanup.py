@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from statecore.errors import ManifestError
 from statecore.model import key_group_range
-from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot import cleanup as cleanup_module
+from statecore.snapshot.checkpoints import CheckpointStore, epoch_of
 from statecore.snapshot.claims import Claim, claimed
-from statecore.snapshot.cleanup import Removed, clean_up
+from statecore.snapshot.cleanup import CleanUp, Removed
 from statecore.snapshot.compaction import Merge, Merged, carry_out, with_merged
 from statecore.snapshot.manifest import (
     Artifact,
@@ -34,7 +35,7 @@ from statecore.snapshot.manifest import (
 )
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.savepoints import drop_savepoint
-from statecore.storage import FileEntry
+from statecore.storage import FileEntry, LocalFileStore
 from tests.support.examples import examples
 from tests.support.handmade import MAX_PARALLELISM, keyed_file, manifest, operator, operator_file
 
@@ -69,12 +70,13 @@ def checkpoint(
 ) -> Manifest:
     """Commit an epoch with a changelog, a staged output, Spark's bookkeeping and the job file."""
     staged = f"_staged/{lineage}-{epoch}-alerts-00000-t.parquet"
+    offsets = ref(store, f"progress/000001/{lineage:06d}-{epoch:012d}-offsets-{epoch}")
     made = manifest(
         lineage=lineage,
         epoch=epoch,
         operators=(operator([SubtaskState(keyed=(*before, changelog(store, epoch, lineage)))]),),
         outputs=(StagedOutput(sink="alerts", file=ref(store, staged), rows=1),),
-        progress=(ProgressFile(name=f"offsets/{epoch}", file=ref(store, f"progress/000001/spark/offsets/{epoch}")),),
+        progress=(ProgressFile(name=f"offsets/{epoch}", file=offsets),),
         artifact=Artifact(name="job.py", file=ref(store, "artifacts/abc/job.py")),
         **changes,
     )
@@ -101,11 +103,26 @@ def clean(
     newest: tuple[int, int] | None = None,
     retained: int = 1,
     before_ms: int = BEFORE,
-    **options: Any,
+    keep: Sequence[str] = (),
+    on_delete: Callable[[], None] = lambda: None,
 ) -> Removed:
-    return clean_up(
-        store, newest=newest or store.committed()[-1], retained=retained, before_ms=before_ms, **options
-    )  # fmt: skip
+    """Clean up; ``on_delete`` is called before each file that is deleted, also within a batch."""
+    newest = newest or store.committed()[-1]
+    watched = CheckpointStore(OneByOne(store.files.url, on_delete))
+    return CleanUp(watched, retained=retained).run(newest=newest, before_ms=before_ms, keep=keep)
+
+
+class OneByOne(LocalFileStore):
+    """A kill may come between any two files of a batch."""
+
+    def __init__(self, root: str, on_delete: Callable[[], None]) -> None:
+        super().__init__(root)
+        self._on_delete = on_delete
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._on_delete()
+            super().delete_all([path])
 
 
 def assert_whole(store: CheckpointStore) -> None:
@@ -153,7 +170,7 @@ def test_files_of_attempts_that_were_never_committed_go(store: CheckpointStore, 
         "state/totals/000001-000000000003/00000-lost-total.arrow",
         "state/totals/rewritten-never-finished/00000-x-total.parquet",
         "state/gone/000001-000000000002/00000-lost-total.arrow",
-        "progress/000009/spark/offsets/3",
+        "progress/000009/000001-000000000003-offsets-3",
         "artifacts/def/job.py",
         "_staged/1-3-alerts-00000-lost.parquet",
     ]
@@ -186,6 +203,10 @@ def test_nothing_that_is_young_goes(store: CheckpointStore, root: Path, modified
         ("state/totals/000003-000000000001/00000-x-total.arrow", True),
         ("_staged/2-6-alerts-00000-x.parquet", True),
         ("_staged/10-1-alerts-00000-x.parquet", True),
+        ("progress/000004/000002-000000000006-offsets-6", True),
+        ("progress/000004/000003-000000000001-metadata", True),
+        ("progress/000004/000002-000000000005-offsets-5", False),
+        ("progress/000004/000001-000000000099-commits-98", False),
         ("state/totals/000002-000000000005/00000-x-total.arrow", False),
         ("state/totals/000001-000000000099/00000-x-total.arrow", False),
         ("_staged/2-5-alerts-00000-x.parquet", False),
@@ -271,6 +292,46 @@ def test_a_checkpoint_that_somebody_reads_stays_with_its_files_until_they_are_do
     assert store.files.size(first) is None
     clean(store)
     assert store.committed() == [(1, 3)]
+
+
+def test_files_of_a_rewrite_that_takes_longer_than_the_grace_period_stay_while_it_claims_its_savepoint(
+    store: CheckpointStore, root: Path
+) -> None:
+    path = store.write_savepoint(checkpoint(store, 1), "sp", reason="", now_ms=0)
+    rewritten = ref(store, "state/totals/rewritten-sp2/00000-x-total.parquet").path
+    lost = ref(store, "state/totals/000001-000000000001/00000-lost-total.arrow").path
+    age(root, OLD)
+    with claimed(store.files, path, "the rewrite sp2"):
+        clean(store)
+        assert (store.files.size(rewritten) is None, store.files.size(lost)) == (False, None)
+    clean(store)
+    assert store.files.size(rewritten) is None
+
+
+def test_files_of_a_rewrite_that_ends_during_a_clean_up_stay(
+    store: CheckpointStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = checkpoint(store, 1)
+    path = store.write_savepoint(made, "sp", reason="", now_ms=0)
+    rewritten = ref(store, "state/totals/rewritten-sp2/00000-x-total.parquet")
+    age(root, OLD)
+    claim, list_files = ExitStack(), LocalFileStore.list
+    claim.enter_context(claimed(store.files, path, "the rewrite sp2"))
+
+    def ends_after_the_listing(files: Any, prefix: str, **options: Any) -> list[FileEntry]:
+        found = list_files(files, prefix, **options)
+        if prefix == "savepoints":
+            claim.close()
+            file = msgspec.structs.replace(keyed(made)[0], file=rewritten)
+            done = msgspec.structs.replace(made, operators=(operator([SubtaskState(keyed=(file,))]),))
+            monkeypatch.setattr(LocalFileStore, "list", list_files)
+            store.write_savepoint(done, "sp2", reason="", now_ms=0)
+        return found
+
+    monkeypatch.setattr(LocalFileStore, "list", ends_after_the_listing)
+    clean(store, newest=(1, 1))
+    assert len(store.savepoints()) == 2
+    assert_whole(store)
 
 
 def test_what_the_caller_needs_stays(store: CheckpointStore, root: Path) -> None:
@@ -460,12 +521,12 @@ def test_a_manifest_that_another_one_removes_while_it_is_read_is_no_error(
     age(root, OLD)
     listed = store.files.list("manifests")
     gone = [listed[0]._replace(path=store.manifest_path(1, epoch)) for epoch in (1, 2)]
-    list_files = type(store.files).list
+    list_files = LocalFileStore.list
 
     def still_listed(files: Any, prefix: str) -> list[FileEntry]:
         return [*gone, *listed] if prefix == "manifests" else list_files(files, prefix)
 
-    monkeypatch.setattr(type(store.files), "list", still_listed)
+    monkeypatch.setattr(LocalFileStore, "list", still_listed)
     assert clean(store).files == 0
     assert store.find(1, 3) is not None
 
@@ -485,6 +546,177 @@ def test_an_epoch_committed_while_it_is_cleaned_up_has_all_its_files(store: Chec
     # It does not know of them: what it keeps was asked for before.
     clean(store, newest=(1, 3), on_delete=commit)
     assert committed
+    assert_whole(store)
+
+
+# --- what a clean-up reads and lists ---
+
+
+class Watched(LocalFileStore):
+    """Notes what is read, listed and deleted.
+
+    Attributes:
+        reads, listed: Paths of files, and of folders.
+        batches: Sizes of the batches of deletions.
+
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.reads: list[str] = []
+        self.listed: list[str] = []
+        self.batches: list[int] = []
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return super().read(path)
+
+    def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
+        self.listed.append(prefix)
+        return super().list(prefix, after=after)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        found = [*paths]
+        self.batches.append(len(found))
+        super().delete_all(found)
+
+
+@pytest.fixture
+def files(root: Path) -> Watched:
+    return Watched(root)
+
+
+def test_a_second_clean_up_reads_only_the_manifests_that_are_new_and_not_its_own(
+    store: CheckpointStore, files: Watched
+) -> None:
+    watched = CheckpointStore(files)
+    made = [checkpoint(store, epoch) for epoch in range(1, 6)]
+    store.write_savepoint(made[2], "sp", reason="", now_ms=0)
+    first = {entry.path for entry in [*store.checkpoints(), *store.savepoint_entries()]}
+    clean_ups = CleanUp(watched, retained=20)
+    clean_ups.run(newest=(1, 5), before_ms=OLD)
+    assert sorted(files.reads) == sorted(first)
+
+    files.reads.clear()
+    for epoch in (6, 7):
+        clean_ups.committed(checkpoint(watched, epoch))
+    new = checkpoint(store, 8)
+    store.write_savepoint(new, "sp2", reason="", now_ms=0)
+    for _ in range(2):
+        clean_ups.thin_out(before_ms=OLD)
+        clean_ups.run(newest=(1, 8), before_ms=OLD)
+    assert sorted(files.reads) == [store.manifest_path(1, 8), store.savepoint_path("sp2")]
+    assert_whole(store)
+
+
+def test_a_savepoint_taken_again_under_the_same_name_is_read_again(
+    store: CheckpointStore, root: Path, files: Watched
+) -> None:
+    clean_ups = CleanUp(CheckpointStore(files), retained=1)
+    first, second = checkpoint(store, 1), checkpoint(store, 2)
+    path = store.write_savepoint(first, "sp", reason="", now_ms=0)
+    age(root, OLD)
+    clean_ups.run(newest=(1, 2), before_ms=BEFORE)
+    drop_savepoint(store, path)
+    store.write_savepoint(second, "sp", reason="", now_ms=0)
+    checkpoint(store, 3)
+    age(root, OLD)
+    age(root, OLD + 1, path)
+    clean_ups.run(newest=(1, 3), before_ms=BEFORE)
+    assert store.committed() == [(1, 3)]
+    assert_whole(store)
+
+
+def test_of_young_checkpoints_the_newest_stay_and_the_first_of_each_minute_and_lineage(
+    store: CheckpointStore, root: Path
+) -> None:
+    minutes = {(1, 1): 0, (1, 2): 0.5, (1, 3): 1, (1, 4): 1.2, (1, 5): 1.4, (2, 5): 1.6, (2, 6): 1.8, (2, 7): 2.9}
+    for (lineage, epoch), minute in minutes.items():
+        checkpoint(store, epoch, lineage=lineage)
+        age(root, int((100 + minute) * 60_000), store.manifest_path(lineage, epoch))
+    with claimed(store.files, store.manifest_path(1, 4), "a copy"):
+        removed = CleanUp(store, retained=2).thin_out(before_ms=100 * 60_000 - 1)
+    assert removed == 2
+    assert store.committed() == [(1, 1), (1, 3), (1, 4), (2, 5), (2, 6), (2, 7)]
+    assert CleanUp(store, retained=2).thin_out(before_ms=100 * 60_000 + 1) == 2
+    assert store.committed() == [(1, 3), (2, 5), (2, 6), (2, 7)]
+
+
+def test_files_of_a_checkpoint_that_was_thinned_out_stay_until_they_are_old(store: CheckpointStore, root: Path) -> None:
+    made = [checkpoint(store, epoch) for epoch in (1, 2, 3)]
+    age(root, YOUNG)
+    clean_ups = CleanUp(store, retained=1)
+    assert clean_ups.run(newest=(1, 3), before_ms=BEFORE) == Removed(manifests=1)
+    assert store.committed() == [(1, 1), (1, 3)]
+    assert listing(root) >= named_by(made[1])
+    clean_ups.run(newest=(1, 3), before_ms=YOUNG + 1)
+    assert not listing(root) & (named_by(made[1]) - named_by(made[2]))
+
+
+def test_folders_of_epochs_that_are_too_young_are_not_even_listed(
+    store: CheckpointStore, root: Path, files: Watched
+) -> None:
+    made: Manifest | None = None
+    for epoch in range(1, 7):
+        made = checkpoint(store, epoch, () if made is None else keyed(made))
+    age(root, OLD)
+    age(root, YOUNG, *(store.manifest_path(1, epoch) for epoch in (4, 5, 6)))
+    CleanUp(CheckpointStore(files), retained=1).run(newest=(1, 6), before_ms=BEFORE)
+    assert [path for path in files.listed if path.startswith("state")] == [
+        f"state/totals/000001-{epoch:012d}" for epoch in (1, 2, 3, 4)
+    ]
+
+
+def test_deletions_come_in_batches_and_a_clean_up_stops_between_two(
+    store: CheckpointStore, root: Path, files: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup_module, "_BATCH", 3)
+    for number in range(10):
+        ref(store, f"state/totals/000001-{number % 2:012d}/lost-{number}")
+    checkpoint(store, 1)
+    age(root, OLD)
+    stopping = CleanUp(CheckpointStore(files), retained=1, stopped=lambda: len(files.batches) == 2)
+    assert stopping.run(newest=(1, 1), before_ms=BEFORE).files == 6
+    assert files.batches == [3, 3]
+    assert_whole(store)
+    assert CleanUp(CheckpointStore(files), retained=1).run(newest=(1, 1), before_ms=BEFORE).files == 4
+
+
+def test_a_clean_up_that_is_stopped_while_it_reads_removes_nothing(store: CheckpointStore, root: Path) -> None:
+    for epoch in range(1, 5):
+        checkpoint(store, epoch)
+    age(root, OLD)
+    before, asked = listing(root), [0]
+
+    def stopped() -> bool:
+        asked[0] += 1
+        return asked[0] > 2
+
+    clean_up = CleanUp(store, retained=1, stopped=stopped)
+    assert clean_up.run(newest=(1, 4), before_ms=BEFORE) == Removed()
+    assert clean_up.thin_out(before_ms=BEFORE) == 0
+    assert listing(root) == before
+
+
+def test_what_killed_writers_leave_behind_goes_temporary_files_and_empty_folders(
+    store: CheckpointStore, root: Path
+) -> None:
+    checkpoint(store, 1)
+    for folder in ("state/totals/000001-000000000001", "state/gone/000001-000000000000", "progress/000001", "claims"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / ".tmp-0123").write_bytes(b"half")
+    (root / "state/totals/000001-000000000000").mkdir()
+    (root / "others").mkdir()
+    (root / "others/.tmp-0123").write_bytes(b"not ours")
+    for _ in range(3):
+        for path in root.rglob("*"):
+            os.utime(path, ns=(OLD * 1_000_000, OLD * 1_000_000))
+        checkpoint(store, store.committed()[-1][1] + 1)
+        clean(store)
+    assert [path.relative_to(root).as_posix() for path in root.rglob(".tmp-*")] == ["others/.tmp-0123"]
+    folders = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_dir()}
+    assert "state/gone" not in folders
+    assert not [path for path in folders if path.startswith("state/totals/") and not [*(root / path).iterdir()]]
     assert_whole(store)
 
 
@@ -515,12 +747,15 @@ class World:
         self.merged: list[Merged] = []
         self.claims: list[ExitStack] = []
         self.number = 0
+        # One that goes on for as long as the job, and so remembers.
+        self.clean_ups = CleanUp(self.store, retained=2)
         self.do("commit", 0)
 
     def do(self, what: str, choice: int) -> None:
         before = {path: modified_ms(self.root / path) for path in listing(self.root)}
         getattr(self, what)(*([choice] if what in CHOOSING else []))
         after = listing(self.root)
+        self.stand_ins = {minute_of(path, before[path]) for path in before.keys() & after if is_checkpoint(path)}
         for path in after:
             if before.get(path) != modified_ms(self.root / path):
                 age(self.root, self.now_ms, path)
@@ -531,7 +766,9 @@ class World:
     def check_removal(self, what: str, path: str, modified: int) -> None:
         assert what in ("clean_up", "late_clean_up", "drop", "release"), f"{what} removed {path}"
         if what.endswith("clean_up"):
-            assert modified < self.now_ms - GRACE, f"{path} was young"
+            # A checkpoint that is young may go if another one of its lineage and minute stays.
+            thinned_out = is_checkpoint(path) and minute_of(path, modified) in self.stand_ins
+            assert modified < self.now_ms - GRACE or thinned_out, f"{path} was young"
             assert path not in {item.file.path for item in self.in_flight}
             assert path not in {each.output.file.path for each in self.merged}
 
@@ -561,9 +798,9 @@ class World:
                 elements = (operator_file(self.store, path, [1, 2]),)
             subtasks.append(SubtaskState(keyed=(*with_merged(before.keyed, merged), written), operator=elements))
         progress = [item for item in self.newest.progress if item.name == "metadata"] or [
-            ProgressFile(name="metadata", file=ref(self.store, "progress/000001/spark/metadata"))
+            ProgressFile(name="metadata", file=ref(self.store, f"progress/000001/{lineage:06d}-{epoch:012d}-metadata"))
         ]
-        offsets = ref(self.store, f"progress/{self.number:06d}/spark/offsets/{epoch}")
+        offsets = ref(self.store, f"progress/{self.number:06d}/{lineage:06d}-{epoch:012d}-offsets-{epoch}")
         staged = ref(self.store, f"_staged/{lineage}-{epoch}-alerts-00000-s{self.number}.parquet")
         self.newest = manifest(
             lineage=lineage, epoch=epoch, parallelism=len(subtasks), operators=(operator(subtasks),),
@@ -572,6 +809,7 @@ class World:
             artifact=self.store.keep_artifact("job.py", f"program {self.number // 8}".encode()),
         )  # fmt: skip
         self.store.commit(self.newest)
+        self.clean_ups.committed(self.newest)
         self.in_flight, self.merged = (), []
 
     def merge(self, choice: int) -> None:
@@ -648,7 +886,10 @@ class World:
             self._clean_up(committed[choice % (len(committed) - 1)], choice, set())
 
     def _clean_up(self, newest: tuple[int, int], choice: int, keep: set[str]) -> None:
-        clean_up(self.store, newest=newest, retained=choice % 3 + 1, before_ms=self.now_ms - GRACE, keep=keep)
+        clean_ups = self.clean_ups if choice % 2 else CleanUp(self.store, retained=choice % 3 + 1)
+        if choice % 4 == 1:
+            clean_ups.thin_out(before_ms=self.now_ms - GRACE)
+        clean_ups.run(newest=newest, before_ms=self.now_ms - GRACE, keep=keep)
 
     def end(self) -> None:
         """Let go of everything but the newest epoch."""
@@ -673,6 +914,14 @@ STEPS = st.lists(
     min_size=20,
     max_size=40,
 )  # fmt: skip
+
+
+def is_checkpoint(path: str) -> bool:
+    return path.startswith("manifests/")
+
+
+def minute_of(path: str, modified_ms: int) -> tuple[int, int]:
+    return epoch_of(path)[0], modified_ms // MINUTE
 
 
 def modified_ms(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -201,16 +202,25 @@ class CutOffError(Exception):
 
 
 def cut_off_after(monkeypatch: pytest.MonkeyPatch, store: CheckpointStore, deletions: int) -> None:
-    delete = type(store.files).delete
+    delete, delete_all = type(store.files).delete, type(store.files).delete_all
     left = [deletions]
 
-    def counted(files: FileStore, path: str) -> None:
+    def count() -> None:
         if not left[0]:
             raise CutOffError
         left[0] -= 1
+
+    def counted(files: FileStore, path: str) -> None:
+        count()
         delete(files, path)
 
+    def counted_all(files: FileStore, paths: Iterable[str]) -> None:
+        for path in paths:
+            count()
+            delete_all(files, [path])
+
     monkeypatch.setattr(type(store.files), "delete", counted)
+    monkeypatch.setattr(type(store.files), "delete_all", counted_all)
 
 
 @pytest.mark.parametrize("deletions", range(7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from statecore.snapshot.manifest import Manifest, ProgressFile, SavepointInfo, S
 from statecore.snapshot.restore import apply_keyed_files, operator_snapshots
 from statecore.snapshot.verify import verify, verify_presence
 from statecore.state import HeapKeyedStateBackend
+from statecore.storage import LocalFileStore
 from statecore.testing import ManualClock
 from tests.support.examples import examples
 from tests.support.handmade import written
@@ -288,6 +290,37 @@ def test_presence_notices_a_missing_file_and_names_its_path_and_epoch(
         verify_presence(store, savepoint)
     assert store.describe(path) in str(raised.value)
     assert "epoch 7 of job orders" in str(raised.value)
+
+
+class Remote(LocalFileStore):
+    """Answers the first questions for a size once they are all asked."""
+
+    def __init__(self, root: str, together: int) -> None:
+        super().__init__(root)
+        self._together = threading.Barrier(together)
+        self._first = together
+        self._lock = threading.Lock()
+        self._at_once = self.most_at_once = 0
+
+    def size(self, path: str) -> int | None:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            is_first = self._first > 0
+            self._first -= 1
+        if is_first:
+            self._together.wait(60)
+        with self._lock:
+            self._at_once -= 1
+        return super().size(path)
+
+
+def test_presence_asks_for_many_files_at_once_but_for_a_bounded_number(tmp_path: Path) -> None:
+    made = with_everything(CheckpointStore.at(str(tmp_path)), parallelism=14)
+    assert len(made.files()) > 16
+    remote = Remote(str(tmp_path), together=16)
+    verify_presence(CheckpointStore(remote), made)
+    assert remote.most_at_once == 16
 
 
 def test_presence_notices_a_truncated_file(store: CheckpointStore, savepoint: Manifest) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,46 @@ def test_no_write_leaves_a_temporary_file_behind_whether_it_wins_or_loses(
     with pytest.raises(AlreadyExistsError):
         local.put_if_absent("m/2", b"3")
     assert sorted(file.name for file in (tmp_path / "root/m").iterdir()) == ["1", "2"]
+
+
+def test_sweeping_removes_old_temporary_files_and_empty_folders_alone(local: LocalFileStore, tmp_path: Path) -> None:
+    for path in ("m/.tmp-old", "m/.tmp-young", "m/kept/x", "m/gone/deep/.tmp-old", "m/young/.keep", "n/.tmp-old"):
+        local.write(path, b"1")
+    (tmp_path / "root/m/young/.keep").unlink()
+    (tmp_path / "root/m/gone/empty").mkdir()
+    for found in (tmp_path / "root").rglob("*"):
+        os.utime(found, ns=(2_000_000, 2_000_000) if "young" in found.name else (1_000_000, 1_000_000))
+    # Its own removals make a folder young; so a folder goes with the sweep after the one that emptied it.
+    local.sweep("m", 2)
+    left = {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")}
+    assert left == {"m", "m/.tmp-young", "m/kept", "m/kept/x", "m/young", "m/gone", "m/gone/deep", "n", "n/.tmp-old"}
+    local.sweep("m", time.time_ns() // 1_000_000 + 1000)
+    left = {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")}
+    assert left == {"m", "m/kept", "m/kept/x", "n", "n/.tmp-old"}
+
+
+def test_deleting_the_last_file_of_a_folder_removes_the_folder(local: LocalFileStore, tmp_path: Path) -> None:
+    for path in ("m/1/x", "m/1/y", "m/2/x", "m/2/y"):
+        local.write(path, b"1")
+    local.delete_all(["m/1/x", "m/1/y", "m/2/x"])
+    assert sorted(path.name for path in (tmp_path / "root/m").iterdir()) == ["2"]
+
+
+def test_a_folder_that_is_removed_again_and_again_keeps_no_writer_from_its_file(
+    local: LocalFileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, left = local_module._make_directory, [3]
+
+    def made_and_removed(directory: Path) -> None:
+        make(directory)
+        if left[0]:
+            left[0] -= 1
+            directory.rmdir()
+
+    monkeypatch.setattr(local_module, "_make_directory", made_and_removed)
+    local.write("m/1/x", b"1")
+    assert local.read("m/1/x") == b"1"
+    assert left == [0]
 
 
 def test_every_new_folder_is_made_durable_before_the_write_returns(

@@ -34,6 +34,8 @@ USES: dict[str, Callable[[FileStore], Any]] = {
     "list": lambda store: store.list("a"),
     "move": lambda store: store.move("a/x", "b/x"),
     "delete": lambda store: store.delete("a/x"),
+    "delete_all": lambda store: store.delete_all(["a/x", "a/y"]),
+    "folders": lambda store: store.folders("a"),
 }
 every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
@@ -96,6 +98,15 @@ def complaint(use: Callable[[], Any]) -> str:
     assert not isinstance(raised.value, MissingFileError)
     assert SECRET not in "".join(traceback.format_exception(raised.value))
     return str(raised.value)
+
+
+def test_a_file_that_s3_refuses_to_delete_among_others_is_told(store: FileStore, proxy: Proxy) -> None:
+    root = store.url.removeprefix("s3://").partition("/")[2]
+    error = f"<Error><Key>{root}/a/x</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    answer = f"<DeleteResult>{error}</DeleteResult>".encode()
+    proxy.faults["POST"].append(lambda request: request.answer(200, [], answer))
+    assert f"{store.url}/a/x" in complaint(lambda: store.delete_all(["a/x", "a/y"]))
+    assert store.read("a/x") == b"old content"
 
 
 class TestConditionalPuts:
@@ -163,7 +174,7 @@ class TestTroubleThatPasses:
     def test_what_fails_a_few_times_is_tried_again(
         self, store: FileStore, proxy: Proxy, use: Callable[[FileStore], Any], fault: Fault
     ) -> None:
-        for method in ("GET", "HEAD", "PUT", "DELETE"):
+        for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
             proxy.faults[method].extend([fault, fault])
         use(store)
         assert len(proxy.seen) >= 3

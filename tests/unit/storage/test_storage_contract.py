@@ -176,6 +176,41 @@ def test_deleting_is_done_once_and_harmless_twice(store: FileStore) -> None:
     assert (store.size("a/b"), paths(store, "a")) == (None, [])
 
 
+def test_many_files_are_deleted_at_once_and_others_stay(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of S3, in several requests.
+    monkeypatch.setattr("statecore.storage.s3._KEYS_IN_REQUEST", 10)
+    names = [f"m/{number:04d}" for number in range(23)]
+    for name in (*names, "m/stays", "mm/stays", "top"):
+        store.write(name, b"")
+    store.delete_all(iter([*names, "never/was", "top"]))
+    assert paths(store, "m") == ["m/stays"]
+    assert paths(store, "mm") == ["mm/stays"]
+    assert store.size("top") is None
+    store.delete_all([])
+
+
+def test_deleting_many_refuses_a_path_that_leaves_the_root(store: FileStore) -> None:
+    store.write("a", b"1")
+    with pytest.raises(UnsafePathError):
+        store.delete_all(["../a"])
+    assert store.read("a") == b"1"
+
+
+def test_the_folders_below_a_folder_are_listed_without_their_files(store: FileStore) -> None:
+    for path in ("m/2/x", "m/1/deep/x", "m/file", "mm/3/x"):
+        store.write(path, b"")
+    assert store.folders("m") == ["m/1", "m/2"]
+    assert store.folders("m/1") == ["m/1/deep"]
+    assert store.folders("nothing") == []
+
+
+def test_sweeping_keeps_every_file(store: FileStore) -> None:
+    store.write("m/1/x", b"1")
+    store.sweep("m", 2**50)
+    store.sweep("nothing", 2**50)
+    assert store.read("m/1/x") == b"1"
+
+
 def test_moving_keeps_the_content_and_replaces_what_was_there(store: FileStore) -> None:
     store.write("staged/x", b"new")
     store.write("final/deep/x", b"old")

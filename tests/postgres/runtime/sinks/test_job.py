@@ -55,8 +55,7 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
     assert Counter(map(tuple, kept.select("k", "n", "seen").collect())) == expected
     # The sink that was killed after the call and before its marker is called again.
     assert (bench.output / "calls").read_text().split() == ["1-0", "1-1", "1-2", "1-3", "1-3", "1-4"]
-    epochs = [(JOB, "table", 1, epoch) for epoch in range(5)]
-    assert database("SELECT job, sink, lineage, epoch FROM statecore_published ORDER BY epoch") == epochs
+    assert database("SELECT job, sink, lineage, epoch FROM statecore_published") == [(JOB, "table", 1, 4)]
     assert bench.checkpoints.files.list("_staged") == []
     assert list((bench.output / "files" / "_staged").iterdir()) == []
 

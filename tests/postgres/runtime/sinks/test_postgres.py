@@ -69,7 +69,26 @@ class TestOnce:
         other = Epochs(type(epochs.store).at(str(tmp_path / "other")), job="returns")
         other.run(sink, [(5, "x")], 2, 6)
         assert rows(database) == [(number, "x") for number in range(6)]
-        assert len(remembered(database)) == 6
+        # Only the newest of each is remembered.
+        assert remembered(database) == [
+            ("orders", "late", 2, 6), ("orders", "seen", 2, 6), ("returns", "seen", 2, 6),
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize(("lineage", "epoch"), [(1, 9), (2, 5)])
+    def test_an_epoch_before_the_newest_is_refused_although_its_record_is_gone(
+        self, epochs: Epochs, sink: PostgresSink, database: Database, lineage: int, epoch: int
+    ) -> None:
+        """A frozen driver wakes up between its look at the job's marker and the insert."""
+        epochs.run(sink, [(1, "a")], lineage, epoch)
+        epochs.run(sink, [(2, "b")], 2, 6)
+        assert remembered(database) == [("orders", "seen", 2, 6)]
+        epochs.forget()
+        with pytest.raises(
+            SinkError, match=r"found epoch 6 of lineage 2 .*; expected epoch .* to be later; if another"
+        ):
+            epochs.run(sink, [(3, "c")], lineage, epoch)
+        assert rows(database) == [(1, "a"), (2, "b")]
+        assert remembered(database) == [("orders", "seen", 2, 6)]
 
     def test_several_files_of_an_epoch_go_in_together(
         self, epochs: Epochs, sink: PostgresSink, database: Database
@@ -276,6 +295,7 @@ class TestTable:
         clerk = f"{database.dsn} user=clerk_{database.name} password=clerk"
         epochs.run(PostgresSink(clerk, "seen"), [(2, "b")], epoch=6)
         assert rows(database) == [(1, "a"), (2, "b")]
+        assert [epoch for *_, epoch in remembered(database)] == [5, 6]
         with pytest.raises(
             SinkError, match=r"permission denied .*; expected .*; correct the table or the user's rights"
         ):
