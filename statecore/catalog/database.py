@@ -16,7 +16,8 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 from statecore.catalog import schema
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
-from statecore.storage.urls import without_credentials
+from statecore.private_files import append_private, make_private_folder
+from statecore.redaction import redacted
 
 _BUSY_TIMEOUT_S = 30
 # By default libpq waits many minutes for a server that vanished, and blocks its caller.
@@ -154,7 +155,7 @@ def _parse(url: str) -> URL:
     except (ArgumentError, ValueError) as error:
         # A port that is not a number is a ValueError. Even a URL that cannot be parsed may contain a password.
         raise ConfigurationError(
-            f"catalog URL {without_credentials(url)!r} is not a database URL; expected sqlite:///path/to/file or "
+            f"catalog URL {redacted(url)!r} is not a database URL; expected sqlite:///path/to/file or "
             "postgresql+driver://user@host/name; correct it"
         ) from error
     backend = parsed.get_backend_name()
@@ -181,7 +182,10 @@ def _engine(url: URL) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=patience)
         event.listen(engine, "connect", _on_postgres_connect)
         return engine
-    Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    file = Path(str(url.database))
+    make_private_folder(file.parent)
+    # SQLite would create it for everybody to read; the files beside it get its mode.
+    append_private(file).close()
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)

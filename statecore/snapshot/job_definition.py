@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from statecore.errors import ManifestError, MissingFileError
+from statecore.redaction import looks_secret
 from statecore.storage import FileStore
 
 _PATH = "job.json"
-# Spark's redaction rule for logs and pages, which checks names and values, plus other common names of secrets; last, a
-# user and a password in a URL.
-_SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|(access|api|private|account)[._-]?key|credential|dsn|//[^/\s]*@",
-    re.IGNORECASE,
-)
 
 
 class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,4 +69,4 @@ def read_definition(files: FileStore) -> JobDefinition:
 
 
 def _without_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if not (_SECRET.search(name) or _SECRET.search(value))}
+    return {name: value for name, value in values.items() if not (looks_secret(name) or looks_secret(value))}

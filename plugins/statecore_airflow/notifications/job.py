@@ -14,6 +14,7 @@ from airflow.sdk import BaseNotifier, Context
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from statecore.errors import ConfigurationError
+from statecore.redaction import redacted
 from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION, WebhookSettings
 from statecore_airflow.links.addresses import job_page, run_page
 
@@ -79,7 +80,7 @@ class JobNotifier(BaseNotifier):
         if self.event is Event.FAILED:
             of_job = "" if self.job is None else f" for job {self.job}"
             head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
-        text = f"{head} {details}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
+        text = f"{head} {redacted(details)}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
         return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"
 
     def _post(self, url: str, text: str) -> None:
