@@ -50,6 +50,7 @@ class Supervisor:
         clock: The same clock as the catalog's.
         poll_interval_s: Pause between two passes.
         names_file: File to write the names of all jobs to, for readers without access to the catalog.
+        job_files: Folders that job files of upgrades may come from; see ``JobFileChecks``.
 
     """
 
@@ -62,6 +63,7 @@ class Supervisor:
         clock: Clock | None = None,
         poll_interval_s: float = 1.0,
         names_file: Path | None = None,
+        job_files: Sequence[str] = (),
     ) -> None:
         self._catalog = catalog
         self._logs_dir = logs_dir.absolute()
@@ -73,7 +75,7 @@ class Supervisor:
         self._catalog_failed_ms: int | None = None
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
-        self._checks = JobFileChecks(catalog)
+        self._checks = JobFileChecks(catalog, job_files)
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -252,7 +254,12 @@ class Supervisor:
 
 
 def run_supervisor(
-    catalog_url: str, logs_dir: Path, *, entry_point: Path | None = None, poll_interval_s: float = 1.0
+    catalog_url: str,
+    logs_dir: Path,
+    *,
+    entry_point: Path | None = None,
+    poll_interval_s: float = 1.0,
+    job_files: Sequence[str] = (),
 ) -> None:
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
@@ -261,6 +268,7 @@ def run_supervisor(
         logs_dir: Directory for the drivers' output.
         entry_point: The driver's program; None for the default of ``SparkSubmit``.
         poll_interval_s: Pause between two passes.
+        job_files: Folders that job files of upgrades may come from; see ``JobFileChecks``.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database.
@@ -277,6 +285,7 @@ def run_supervisor(
             launch=SparkSubmit(entry_point),
             poll_interval_s=poll_interval_s,
             names_file=job_names_file(),
+            job_files=job_files,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())

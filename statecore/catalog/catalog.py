@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from statecore.catalog.audit import this_user
 from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
@@ -27,6 +28,7 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
         clock: The source of all times.
         liveness: How long a driver may be silent.
+        who: Author of the changes made through this object, for the audit; by default the process's user and host.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
@@ -36,8 +38,10 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
 
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> None:
-        super().__init__(Database(url), clock or SystemClock(), liveness or Liveness())
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None, who: str | None = None
+    ) -> None:
+        super().__init__(Database(url), clock or SystemClock(), liveness or Liveness(), who or this_user())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision, or create them in a new database.

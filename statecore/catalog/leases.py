@@ -28,7 +28,7 @@ class Leases(Queries):
             LeaseHeldError: Another owner holds it; the message names owner and expiry.
 
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._clock.now_ms()
             found = _get(connection, job)
             if found is not None and found.owner == owner:
@@ -39,6 +39,7 @@ class Leases(Queries):
                 _abandon(connection, found, now_ms, keep=owner)
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
+            self._record_change(connection, job, {"run": owner})
             return lease
 
     def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
@@ -63,7 +64,7 @@ class Leases(Queries):
             UnknownRecordError: The lease expired, and the job was already restored.
 
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._clock.now_ms()
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
             restore_job(connection, job, found.before, reason, now_ms)
@@ -90,7 +91,7 @@ class Leases(Queries):
         If the owner's run has already ended, done or rolled back, the job stays unchanged. Returns the expired lease,
         or None if it was renewed, released or replaced in the meantime.
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._clock.now_ms()
             found = _get(connection, job)
             if found is None or now_ms < found.expires_ms:

@@ -1,7 +1,7 @@
 """The tables of the catalog; ``records`` explains the columns.
 
-Every table that belongs to a job refers to ``jobs``: writers lock the job's row first, so that changes to one job are
-serialized on every database.
+Every table that belongs to a job refers to ``jobs``, except the audit: writers lock the job's row first, so that
+changes to one job are serialized on every database.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ jobs = Table(
     metadata,
     Column("name", String(200), primary_key=True),
     Column("artifact", Text, nullable=False),
+    Column("artifact_sha256", String(64)),
     Column("store", Text, nullable=False),
     Column("master_url", Text, nullable=False),
     Column("cluster", String(200), ForeignKey("clusters.name")),
@@ -93,6 +94,18 @@ jobs = Table(
     Column("start_after_generation", Integer, nullable=False, default=0),
     Column("claims_savepoint", Text),
     Column("updated_ms", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # No reference: its lines outlive the job.
+    Column("job", String(200), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("who", String(500), nullable=False),
+    Column("change", JSON, nullable=False),
+    Index(None, "job", "at_ms"),
 )
 
 generations = Table(

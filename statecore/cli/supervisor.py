@@ -15,9 +15,16 @@ from statecore.supervisor import run_supervisor
 def supervise(
     catalog: CatalogUrl,
     logs: Annotated[Path, typer.Option(help="Directory for the drivers' output.")],
+    job_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder, a path or a URL, that the DAG upgrade may take job files from; repeatable. Default: only "
+            "files that were registered for the job before."
+        ),
+    ] = None,
 ) -> None:
     """Launch and restart the drivers of jobs and resize their clusters, until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Alembic logs every new connection, which only hides the events of jobs.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    run_supervisor(catalog, logs)
+    run_supervisor(catalog, logs, job_files=job_files or ())

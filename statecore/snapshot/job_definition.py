@@ -17,7 +17,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A job as its driver last found it registered.
 
     Attributes:
-        artifact, store, master_url, cluster: As registered.
+        artifact, artifact_sha256, store, master_url, cluster: As registered.
         conf, settings: As registered, without entries whose name or value looks like a secret.
         withheld: The names of the omitted entries.
 
@@ -25,6 +25,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: str
     artifact: str
+    artifact_sha256: str | None = None
     store: str
     master_url: str
     cluster: str | None
