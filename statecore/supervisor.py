@@ -21,11 +21,11 @@ from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, J
 from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster import Cluster, cluster_for
 from statecore.cluster.processes import kill_session, spawn
-from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
 from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.restarts import HISTORY, next_start_ms
-from statecore.operations.submit import SparkSubmit
+from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
+from statecore.operations.submit import SparkSubmit, driver_environment
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,6 @@ P = ParamSpec("P")
 Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 """Returns the command that runs a generation of a job."""
 
-CATALOG_VARIABLE = "STATECORE_CATALOG"
 _OVERDUE_MS = 60_000
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
@@ -228,7 +227,7 @@ class Supervisor:
             return
         try:
             command = self._launch(job, claimed)
-            driver = spawn(command, environment=spark_environment(), log_path=Path(claimed.log_path))
+            driver = spawn(command, environment=driver_environment(), log_path=Path(claimed.log_path))
         except Exception as error:
             self._catalog.end_generation(job.name, claimed.generation, state="failed", error=str(error))
             log.error("job %r: generation %d cannot be started: %s", job.name, claimed.generation, error)

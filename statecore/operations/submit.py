@@ -6,14 +6,19 @@ supervisor sees it end. Only executors run elsewhere: on a standalone cluster, i
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.catalog import GenerationRecord, JobRecord
-from statecore.cluster.spark_home import spark_home
+from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ConfigurationError
 from statecore.extras import refuse_pyspark_client
 from statecore.private_files import make_private_folder, write_private
+
+CATALOG_VARIABLE = "STATECORE_CATALOG"
+DRIVER_CATALOG_VARIABLE = "STATECORE_DRIVER_CATALOG"
+"""Optional: the catalog's URL with the database role of drivers."""
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
@@ -23,6 +28,10 @@ _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enab
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
 """The programs that spark-submit starts; as files, because it takes no module."""
+
+
+# Job code runs on executors. Their workers' environment has no catalog, but with a local master that is the driver's.
+_NO_CATALOG = {f"spark.executorEnv.{CATALOG_VARIABLE}": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,12 @@ class SparkSubmit:
         properties = Path(generation.log_path).with_name(f"{job.name}.properties")
         arguments = ["--job", job.name, "--generation", str(generation.generation)]
         return submit_command(job, job.name, properties, entry_point, *arguments)
+
+
+def driver_environment() -> dict[str, str]:
+    """Return the environment of a driver: the only program on Spark that gets the catalog's URL."""
+    url = os.environ.get(DRIVER_CATALOG_VARIABLE) or os.environ.get(CATALOG_VARIABLE)
+    return spark_environment() | ({} if url is None else {CATALOG_VARIABLE: url})
 
 
 def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Path, *arguments: str) -> list[str]:
@@ -70,6 +85,7 @@ def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Pat
     conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
     if not job.master_url.startswith("local"):
         conf = _DRAIN | conf
+    conf |= _NO_CATALOG
     make_private_folder(properties.parent)
     write_private(properties, "".join(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in conf.items()))
     # With a file of its own, Spark would ignore conf/spark-defaults.conf.
