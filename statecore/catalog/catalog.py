@@ -55,6 +55,10 @@ class Catalog(Jobs, Generations, Requests, History, Metrics, Leases, Rescales, C
         """
         self._database.create_schema(only_if_new=only_if_new)
 
+    def grant_roles(self) -> list[str]:
+        """Grant the roles of supervisor, drivers and Airflow their rights; return those that exist in the database."""
+        return self._database.grant_roles()
+
     def revision(self) -> str | None:
         """Return the revision of the tables; None when there are none."""
         return self._database.revision()

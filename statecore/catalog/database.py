@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from statecore.catalog import schema
+from statecore.catalog import roles, schema
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
 from statecore.private_files import append_private, make_private_folder
@@ -85,6 +85,13 @@ class Database:
                 with self._writing.begin() as connection:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
                     schema.upgrade(connection)
+
+    def grant_roles(self) -> list[str]:
+        """Grant rights as ``roles`` says; SQLite has no roles."""
+        if self._engine.dialect.name == "sqlite":
+            return []
+        with self.write() as connection:
+            return roles.grant_roles(connection)
 
     def revision(self) -> str | None:
         """Return the revision of the tables; None when there are none."""

@@ -21,9 +21,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from statecore.catalog import Catalog
+from statecore.catalog.roles import AIRFLOW, DRIVER, SUPERVISOR
 from statecore.cli import app
 from statecore.cluster import cluster_for
 from statecore.cluster.standalone import StandaloneSettings
+from statecore.operations.submit import DRIVER_CATALOG_VARIABLE
 from statecore.storage import LocalFileStore, open_store
 from tests.support.compose import COMPOSE, OURS, RAW, SERVICES, commands
 from tests.support.paths import REPO
@@ -187,7 +189,7 @@ def test_storage_that_lets_two_drivers_commit_an_epoch_is_found_out(tmp_path: Pa
 def test_the_airflow_connections_are_json() -> None:
     environment = SERVICES["airflow-scheduler"]["environment"]
     catalog = json.loads(environment["AIRFLOW_CONN_STATECORE_CATALOG"])
-    assert catalog["extra"]["url"] == CATALOG_URL
+    assert catalog["extra"]["url"].rpartition("@")[2] == CATALOG_URL.rpartition("@")[2]
     assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])["conn_type"] == "spark"
 
 
@@ -199,6 +201,25 @@ def test_airflow_and_the_catalog_have_databases_of_their_own() -> None:
     assert len(set(names)) == 2
     for name in names:
         assert f"CREATE DATABASE {name} OWNER {name};" in script
+
+
+def test_supervisor_drivers_and_airflow_use_the_catalog_with_roles_of_their_own() -> None:
+    supervisor, airflow = SERVICES["supervisor"]["environment"], SERVICES["airflow-scheduler"]["environment"]
+    urls = {
+        SUPERVISOR: supervisor["STATECORE_CATALOG"],
+        DRIVER: supervisor[DRIVER_CATALOG_VARIABLE],
+        AIRFLOW: json.loads(airflow["AIRFLOW_CONN_STATECORE_CATALOG"])["extra"]["url"],
+    }
+    script = (REPO / "docker" / "postgres-init.sh").read_text()
+    for role, url in urls.items():
+        found = re.fullmatch(r"postgresql\+psycopg://(\w+):(\$\{\w+:\?[^}]+\})@postgres/catalog", url)
+        assert found is not None and REQUIRED.fullmatch(found[2])
+        assert f"CREATE ROLE {role};" in script
+        assert re.search(rf"CREATE ROLE {found[1]} LOGIN PASSWORD :'\w+' IN ROLE {role};", script)
+    # The owner makes the tables, and grants.
+    owner = SERVICES["catalog-init"]["environment"]["STATECORE_CATALOG"]
+    assert "//catalog:" in owner and "CREATE DATABASE catalog OWNER catalog;" in script
+    assert len({*urls.values(), owner}) == 4
 
 
 def test_the_lock_has_a_driver_for_the_databases() -> None:
