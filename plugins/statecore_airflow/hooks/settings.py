@@ -102,6 +102,11 @@ def logs_folder() -> Path:
     return Path(folder)
 
 
+def permissions_per_job() -> bool:
+    """Return ``[statecore] permissions_per_job``: whether a page of a job needs a permission on that job."""
+    return bool(conf.getboolean("statecore", "permissions_per_job", fallback=False))
+
+
 def lease_ttl_ms() -> int:
     """Return the lifetime of a lease without renewal: ``[statecore] lease_seconds``, 300 by default.
 

@@ -12,10 +12,9 @@ from statecore.catalog import GenerationRecord, SystemClock
 from statecore.errors import MissingFileError, StorageError, UnknownRecordError, UnsafePathError
 from statecore.redaction import redacted
 from statecore_airflow.hooks.settings import logs_folder
-from statecore_airflow.web.access import may_read_logs
+from statecore_airflow.web.access import JobName, may_read_logs
 from statecore_airflow.web.answers import LogAnswer
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.jobs import JobName
 
 router = APIRouter(dependencies=[Depends(may_read_logs)])
 

@@ -121,6 +121,33 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         assert visitor.get(path, role="viewer", **PARAMETERS).status_code == expected, path
 
 
+def test_with_permissions_per_job_a_user_sees_the_jobs_that_airflow_says(
+    airflow_app: Any, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def may(*, method: str, resource_name: str, user: Any) -> bool:
+        return (method, resource_name, user.username) == ("GET", f"Streaming job {FLIGHTS}", "a_user")
+
+    # The simple auth manager gives every view to everyone; others know roles of resources.
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_custom_view", may)
+    everything = {job["name"] for job in visitor.ask("jobs", role="user")["jobs"]}
+    monkeypatch.setenv("AIRFLOW__STATECORE__PERMISSIONS_PER_JOB", "True")
+    assert [job["name"] for job in visitor.ask("jobs", role="user")["jobs"]] == [FLIGHTS] and len(everything) > 1
+    assert visitor.ask("jobs", role="viewer")["jobs"] == []
+    of_one_job = [route for route in _routes(airflow_app) if "name" in {each.name for each in _query(route.dependant)}]
+    assert len(of_one_job) >= 5
+    for route in of_one_job:
+        assert visitor.get(_path(route), role="user", **PARAMETERS).status_code == 200, route.path
+        for other in everything - {FLIGHTS} | {"nobody's"}:
+            refused = visitor.get(_path(route), role="user", **{**PARAMETERS, "name": other})
+            assert refused.status_code == 403, (route.path, other)
+
+
+def _query(dependant: Any) -> list[Any]:
+    return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
+
+
 def test_no_route_changes_anything_so_no_other_site_can_have_a_browser_do_it(airflow_app: Any) -> None:
     assert {method for route in _routes(airflow_app) for method in route.methods} == {"GET"}
 
