@@ -1,6 +1,6 @@
 # One image for Airflow, Spark and the supervisor, so that all run the same packages and the same Spark.
 # Debian bookworm, because later releases have no OpenJDK 17.
-FROM python:3.11-slim-bookworm
+FROM python:3.11.14-slim-bookworm
 
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \

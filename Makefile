@@ -14,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes demo stop unit test e2e chaos bench docs lint invariants migration pictures clean
+.PHONY: help setup java classes demo stop unit test e2e chaos bench docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
+	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
 	@echo "make pictures        take the documentation's pictures of the pages in Airflow anew"
@@ -100,6 +101,17 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# In an environment of its own: the lock holds what is installed, not the tool that looks through it. Strict, because a
+# package that could not be looked up is not known to be free of them.
+AUDIT := .run/audit
+
+$(AUDIT)/bin/pip-audit:
+	@$(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet pip-audit==2.10.1
+
+audit: $(AUDIT)/bin/pip-audit
+	@$(AUDIT)/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --strict
 
 clean: stop
 	rm -rf .run

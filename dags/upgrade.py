@@ -35,8 +35,7 @@ with DAG(
             type="string",
             minLength=1,
             title="Job file",
-            description="The new job file, an absolute path or a URL. Give each version its own file name: a "
-            "rollback needs the old file.",
+            description="The new job file, an absolute path or a URL in one of the supervisor's folders of job files.",
         ),
         "reason": reason_param(),
     },

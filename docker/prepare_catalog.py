@@ -27,6 +27,7 @@ def main() -> None:
     }
     with Catalog(os.environ["STATECORE_CATALOG"]) as catalog:
         catalog.create_schema()
+        catalog.grant_roles()
         try:
             # Keep the size that a rescale has set.
             workers = catalog.cluster(arguments.cluster).desired_workers

@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +35,7 @@ from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.left_overs import LeftOvers
 from statecore.operations.monitoring import monitoring
 from statecore.operations.restarts import HISTORY, next_start_ms
+from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.operations.watch import Pass
 
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-CATALOG_VARIABLE = "STATECORE_CATALOG"
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
 # One connection to the catalog for each; SQLAlchemy opens at most 15.
@@ -61,6 +61,7 @@ class Supervisor:
         launch: Returns the command that runs a driver.
         poll_interval_s: Pause between two passes.
         names_file: File to write the names of all jobs to, for readers without access to the catalog.
+        job_files: Folders that job files of upgrades may come from; see ``JobFileChecks``.
 
     Attributes:
         last_pass: The last pass that reached the catalog; None before the first, and while another supervisor acts.
@@ -75,6 +76,7 @@ class Supervisor:
         launch: Launch,
         poll_interval_s: float = 1.0,
         names_file: Path | None = None,
+        job_files: Sequence[str] = (),
     ) -> None:
         self._catalog = catalog
         self._logs_dir = logs_dir.absolute()
@@ -89,7 +91,7 @@ class Supervisor:
         self._settled_ms = 0
         self._drivers = Drivers(catalog, logs_dir, launch)
         self._clusters = ClusterTending(catalog)
-        self._checks = JobFileChecks(catalog)
+        self._checks = JobFileChecks(catalog, job_files)
         self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
         self._left_overs = LeftOvers(catalog, self._logs_dir)
@@ -229,6 +231,7 @@ def run_supervisor(
     poll_interval_s: float = 1.0,
     metrics_host: str = "127.0.0.1",
     metrics_port: int | None = None,
+    job_files: Sequence[str] = (),
 ) -> None:
     """Run a supervisor in this process until SIGTERM or SIGINT; call from the main thread.
 
@@ -239,6 +242,7 @@ def run_supervisor(
         poll_interval_s: Pause between two passes.
         metrics_host: Address to serve metrics at.
         metrics_port: Port to serve metrics at; None to serve none.
+        job_files: Folders that job files of upgrades may come from; see ``JobFileChecks``.
 
     Raises:
         ConfigurationError: The metrics' address is taken; or the URL is not one of a supported database.
@@ -255,6 +259,7 @@ def run_supervisor(
             launch=SparkSubmit(entry_point),
             poll_interval_s=poll_interval_s,
             names_file=job_names_file(),
+            job_files=job_files,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())

@@ -261,7 +261,7 @@ class Stack:
             connections,
             self._jobs_file,
             database_url=self._airflow_database_url,
-            environment=self._airflow_environment,
+            environment={"AIRFLOW__STATECORE__LOGS_FOLDER": str(self.logs), **self._airflow_environment},
         )
 
     @staticmethod

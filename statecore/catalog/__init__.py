@@ -3,6 +3,7 @@
 from statecore.catalog.catalog import Catalog
 from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.records import (
+    AuditRecord,
     BacklogRecord,
     ClusterRecord,
     DecisionRecord,
@@ -33,6 +34,7 @@ from statecore.catalog.records import (
 )
 
 __all__ = [
+    "AuditRecord",
     "BacklogRecord",
     "Catalog",
     "Clock",

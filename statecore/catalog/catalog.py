@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from statecore.catalog.alerts import Alerts
+from statecore.catalog.audit import this_user
 from statecore.catalog.clock import Clock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
@@ -43,6 +44,7 @@ class Catalog(
         url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
         clock: The source of all times, for tests; None for the database's clock.
         liveness: How long a driver or a supervisor may be silent.
+        who: Author of the changes made through this object, for the audit; by default the process's user and host.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
@@ -52,8 +54,10 @@ class Catalog(
 
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> None:
-        super().__init__(Database(url), clock, liveness or Liveness())
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None, who: str | None = None
+    ) -> None:
+        super().__init__(Database(url), clock, liveness or Liveness(), who or this_user())
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision, or create them in a new database.
@@ -66,6 +70,10 @@ class Catalog(
 
         """
         self._database.create_schema(only_if_new=only_if_new)
+
+    def grant_roles(self) -> list[str]:
+        """Grant the roles of supervisor, drivers and Airflow their rights; return those that exist in the database."""
+        return self._database.grant_roles()
 
     def revision(self) -> str | None:
         """Return the revision of the tables; None when there are none."""

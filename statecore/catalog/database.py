@@ -14,11 +14,12 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, SQLA
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from statecore.catalog import schema
+from statecore.catalog import roles, schema
 from statecore.catalog.clock import SystemClock
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
-from statecore.storage.urls import without_credentials
+from statecore.private_files import append_private, make_private_folder
+from statecore.redaction import redacted
 
 _BUSY_TIMEOUT_S = 30
 # By default libpq waits many minutes for a server that vanished, and blocks its caller.
@@ -121,6 +122,13 @@ class Database:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
                     schema.upgrade(connection)
 
+    def grant_roles(self) -> list[str]:
+        """Grant rights as ``roles`` says; SQLite has no roles."""
+        if self._engine.dialect.name == "sqlite":
+            return []
+        with self.write() as connection:
+            return roles.grant_roles(connection)
+
     def revision(self) -> str | None:
         """Return the revision of the tables; None when there are none."""
         with self._named(), self._reading.begin() as connection:
@@ -190,7 +198,7 @@ def _parse(url: str) -> URL:
     except (ArgumentError, ValueError) as error:
         # A port that is not a number is a ValueError. Even a URL that cannot be parsed may contain a password.
         raise ConfigurationError(
-            f"catalog URL {without_credentials(url)!r} is not a database URL; expected sqlite:///path/to/file or "
+            f"catalog URL {redacted(url)!r} is not a database URL; expected sqlite:///path/to/file or "
             "postgresql+driver://user@host/name; correct it"
         ) from error
     backend = parsed.get_backend_name()
@@ -217,7 +225,10 @@ def _engine(url: URL) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=patience)
         event.listen(engine, "connect", _on_postgres_connect)
         return engine
-    Path(str(url.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    file = Path(str(url.database))
+    make_private_folder(file.parent)
+    # SQLite would create it for everybody to read; the files beside it get its mode.
+    append_private(file).close()
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)

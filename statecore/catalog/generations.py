@@ -112,7 +112,7 @@ class Generations(Queries):
         This finishes the request. Returns False and changes nothing when there is a higher generation, this one has
         ended, the job's desired state is stopped, or the request is already finished.
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             found, newest = _get(connection, job, generation), newest_generation(connection, job)
             jobs, requests = tables.jobs.c, tables.requests.c
             state = connection.execute(select(jobs.desired_state).where(jobs.name == job)).scalar_one()

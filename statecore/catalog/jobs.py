@@ -9,8 +9,9 @@ from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_job, lock_cluster
-from statecore.catalog.records import JobRecord, JobState
+from statecore.catalog.audit import difference
+from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_job, lock_cluster, one
+from statecore.catalog.records import AuditRecord, JobRecord, JobState
 from statecore.errors import ConfigurationError, MaxParallelismError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 
@@ -26,6 +27,7 @@ class Jobs(Queries):
         name: str,
         *,
         artifact: str,
+        artifact_sha256: str | None = None,
         store: str,
         master_url: str,
         cluster: str | None = None,
@@ -49,6 +51,7 @@ class Jobs(Queries):
         _check_parallelism(name, parallelism, max_parallelism)
         values: dict[str, Any] = {
             "artifact": artifact,
+            "artifact_sha256": artifact_sha256,
             "store": store,
             "master_url": master_url,
             "cluster": cluster,
@@ -62,20 +65,21 @@ class Jobs(Queries):
             if cluster is not None:
                 lock_cluster(connection, cluster)
                 _check_owner(connection, cluster, name)
-            found = connection.execute(
-                select(jobs.c.max_parallelism).where(jobs.c.name == name).with_for_update()
-            ).scalar()
-            if found is None:
+            connection.execute(select(jobs.c.name).where(jobs.c.name == name).with_for_update())
+            before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
+            if before is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
-            elif found != max_parallelism:
+            elif before.max_parallelism != max_parallelism:
                 raise MaxParallelismError(
-                    f"job {name!r} is registered with max parallelism {found}, found {max_parallelism}; expected the "
-                    "same, because it fixes the key group of every key; keep it, or rewrite the state with the "
-                    "method rewrite"
+                    f"job {name!r} is registered with max parallelism {before.max_parallelism}, "
+                    f"found {max_parallelism}; expected the same, because it fixes the key group of every key; "
+                    "keep it, or rewrite the state with the method rewrite"
                 )
             else:
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
-            return get_job(connection, name)
+            after = get_job(connection, name)
+            self._record_change(connection, name, difference(before, after))
+            return after
 
     def job(self, name: str) -> JobRecord:
         """Return a job."""
@@ -86,12 +90,22 @@ class Jobs(Queries):
         """Return all jobs by name."""
         return self._all(select(jobs).order_by(jobs.c.name), JobRecord)
 
+    def audit(self, job: str, *, limit: int | None = None) -> list[AuditRecord]:
+        """Return who changed what of a job, newest first."""
+        audit = tables.audit
+        return self._all(select(audit).where(audit.c.job == job).order_by(audit.c.id.desc()).limit(limit), AuditRecord)
+
+    def has_had_job_file(self, job: str, artifact_sha256: str) -> bool:
+        """Tell whether a job file with this SHA-256 was ever registered for the job."""
+        return any(each.change.get("artifact_sha256", [None])[-1] == artifact_sha256 for each in self.audit(job))
+
     def set_desired(
         self,
         job: str,
         *,
         state: JobState | None = None,
         artifact: str | None = None,
+        artifact_sha256: str | None = None,
         parallelism: int | None = None,
         max_parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
@@ -106,6 +120,7 @@ class Jobs(Queries):
             job: Name of the job.
             state: Whether a driver should run.
             artifact: Path or URL of the job file that the next generation runs.
+            artifact_sha256: SHA-256 of its copy in the job's store; set together with it.
             parallelism: Parallelism the next generation starts with.
             max_parallelism: Number of key groups of the savepoint to start from; only a rewritten one changes it.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
@@ -119,11 +134,13 @@ class Jobs(Queries):
             InvalidParallelismError: The parallelism is out of bounds.
 
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             found = get_job(connection, job)
             given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
             values["updated_ms"] = self._now_ms(connection)
+            if artifact is not None:
+                values["artifact_sha256"] = artifact_sha256
             if parallelism is not None or max_parallelism is not None:
                 values["parallelism"] = found.parallelism if parallelism is None else parallelism
                 values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
@@ -140,7 +157,7 @@ class Jobs(Queries):
 
     def clear_start(self, job: str, start_after_generation: int) -> None:
         """Clear the savepoint that a job has started from, unless another one has been requested meanwhile."""
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job, jobs.c.start_after_generation == start_after_generation)

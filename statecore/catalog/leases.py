@@ -28,7 +28,7 @@ class Leases(Queries):
             LeaseHeldError: Another owner holds it; the message names owner and expiry.
 
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is not None and found.owner == owner:
@@ -40,6 +40,7 @@ class Leases(Queries):
             connection.execute(delete(taken_back).where(taken_back.c.job == job))
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
+            self._record_change(connection, job, {"run": owner})
             return lease
 
     def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
@@ -64,7 +65,7 @@ class Leases(Queries):
             UnknownRecordError: The lease expired, and the job was already restored.
 
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._now_ms(connection)
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
             restore_job(connection, job, found.before, reason, now_ms)
@@ -97,7 +98,7 @@ class Leases(Queries):
         If the owner's run has already ended, done or rolled back, the job stays unchanged. Returns the expired lease,
         or None if it was renewed, released or replaced in the meantime.
         """
-        with self._write_job(job) as connection:
+        with self._change_job(job) as connection:
             now_ms = self._now_ms(connection)
             found = _get(connection, job)
             if found is None or now_ms < found.expires_ms:

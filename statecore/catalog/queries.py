@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from statecore.catalog import tables
+from statecore.catalog.audit import difference, record_change
 from statecore.catalog.clock import Clock
 from statecore.catalog.database import Database
 from statecore.catalog.records import ClusterRecord, GenerationRecord, JobRecord, Liveness, RequestKind
@@ -26,10 +27,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 class Queries:
     """A group of queries on one catalog; ``Catalog`` lists the errors that all of them raise."""
 
-    def __init__(self, database: Database, clock: Clock | None, liveness: Liveness) -> None:
+    def __init__(self, database: Database, clock: Clock | None, liveness: Liveness, who: str) -> None:
         self._database = database
         self._clock = clock
         self._liveness = liveness
+        self._who = who
 
     def now_ms(self) -> int:
         """Return the time that leases, heartbeats and every other record are measured by: the database's."""
@@ -50,6 +52,18 @@ class Queries:
             if connection.execute(lock).first() is None:
                 raise unknown_job(connection, job)
             yield connection
+
+    @contextmanager
+    def _change_job(self, job: str) -> Iterator[Connection]:
+        """Begin a write as ``_write_job`` does, and record in the audit what it changes of the job."""
+        with self._write_job(job) as connection:
+            before = get_job(connection, job)
+            yield connection
+            self._record_change(connection, job, difference(before, get_job(connection, job)))
+
+    def _record_change(self, connection: Connection, job: str, change: dict[str, Any]) -> None:
+        if change:
+            record_change(connection, job, change, self._who, self._now_ms(connection))
 
     def _all(self, query: Select[Any], kind: type[T]) -> list[T]:
         with self._database.read() as connection:

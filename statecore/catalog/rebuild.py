@@ -131,6 +131,7 @@ def _register(
     return catalog.register_job(
         definition.name,
         artifact=definition.artifact,
+        artifact_sha256=definition.artifact_sha256,
         store=store.files.url,
         master_url=definition.master_url,
         cluster=cluster,

@@ -27,6 +27,9 @@ class JobRecord:
     """A job and its desired state.
 
     Attributes:
+        artifact: Path or URL that the job file was registered from.
+        artifact_sha256: SHA-256 of the job file, whose copy in the store every driver runs; None for a job that a
+            program registered without a copy: its drivers run the file at ``artifact``.
         store: Root of the job's checkpoints.
         master_url: Spark master its driver connects to.
         cluster: Name of the cluster whose size belongs to the job, if any.
@@ -46,6 +49,7 @@ class JobRecord:
 
     name: str
     artifact: str
+    artifact_sha256: str | None
     store: str
     master_url: str
     cluster: str | None
@@ -60,6 +64,24 @@ class JobRecord:
     roll_back: bool
     allow_non_restored_state: bool
     updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A change of a job.
+
+    Attributes:
+        who: A user with the host, or Airflow's user; for a driver or supervisor, the user that it runs as.
+        change: ``{field: [before, after]}`` of the job's record; of ``conf`` and ``settings`` only the names that
+            changed; ``{"run": id}`` when a run takes the job's lease.
+
+    """
+
+    id: int
+    job: str
+    at_ms: int
+    who: str
+    change: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +373,7 @@ class JobBefore:
 
     desired_state: JobState
     artifact: str
+    artifact_sha256: str | None
     parallelism: int
     max_parallelism: int
     start_from: str | None

@@ -10,6 +10,7 @@ from statecore.catalog.records import GenerationRecord, JobBefore, JobRecord
 
 _CONFIGURED = (
     "artifact",
+    "artifact_sha256",
     "parallelism",
     "max_parallelism",
     "start_from",
@@ -73,6 +74,6 @@ def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
 
 def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
     """Tell whether the restored job file may leave state behind: it does not know state that another file added."""
-    if job.artifact == before.artifact:
+    if (job.artifact, job.artifact_sha256) == (before.artifact, before.artifact_sha256):
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))

@@ -1,7 +1,7 @@
 """The tables of the catalog; ``records`` explains the columns.
 
-Every table that belongs to a job refers to ``jobs``: writers lock the job's row first, so that changes to one job are
-serialized on every database.
+Every table that belongs to a job refers to ``jobs``, except the audit: writers lock the job's row first, so that
+changes to one job are serialized on every database.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -21,8 +22,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
+
+from statecore.redaction import redacted
 
 metadata = MetaData(
     naming_convention={
@@ -32,6 +36,17 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+class RedactedText(TypeDecorator[str]):
+    """An error's text without its secrets: whoever reads the catalog shows it, on pages, in chats and in tickets."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Redact the text before it is stored."""
+        return None if value is None else redacted(value)
 
 
 def _job(*, primary_key: bool = False) -> Column[str]:
@@ -55,7 +70,7 @@ clusters = Table(
     Column("settings", JSON, nullable=False),
     Column("desired_workers", Integer, nullable=False),
     Column("ready_workers", Integer, nullable=False),
-    Column("message", Text),
+    Column("message", RedactedText),
     Column("host", Text),
     Column("updated_ms", BigInteger, nullable=False),
 )
@@ -80,6 +95,7 @@ jobs = Table(
     metadata,
     Column("name", String(200), primary_key=True),
     Column("artifact", Text, nullable=False),
+    Column("artifact_sha256", String(64)),
     Column("store", Text, nullable=False),
     Column("master_url", Text, nullable=False),
     Column("cluster", String(200), ForeignKey("clusters.name")),
@@ -96,6 +112,18 @@ jobs = Table(
     Column("updated_ms", BigInteger, nullable=False),
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # No reference: its lines outlive the job.
+    Column("job", String(200), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("who", String(500), nullable=False),
+    Column("change", JSON, nullable=False),
+    Index(None, "job", "at_ms"),
+)
+
 generations = Table(
     "generations",
     metadata,
@@ -106,7 +134,7 @@ generations = Table(
     Column("started_ms", BigInteger, nullable=False),
     Column("heartbeat_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
-    Column("error", Text),
+    Column("error", RedactedText),
     Column("log_path", Text, nullable=False),
     Column("lineage", BigInteger),
     Column("epoch", BigInteger),
@@ -125,7 +153,7 @@ requests = Table(
     Column("idempotency_key", String(500), nullable=False),
     Column("state", String(20), nullable=False),
     Column("result", JSON(none_as_null=True)),
-    Column("error", Text),
+    Column("error", RedactedText),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     UniqueConstraint("idempotency_key"),
@@ -246,7 +274,7 @@ rescale_runs = Table(
     Column("savepoint", Text),
     Column("rescaled", Text),
     Column("steps", JSON, nullable=False),
-    Column("error", Text),
+    Column("error", RedactedText),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Index(None, "job", "created_ms"),
@@ -260,7 +288,7 @@ policies = Table(
     Column("settings", JSON, nullable=False),
     Column("memory", JSON, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("finding", Text),
+    Column("finding", RedactedText),
     Column("looked_ms", BigInteger),
     Column("updated_ms", BigInteger, nullable=False),
 )
@@ -280,7 +308,7 @@ decisions = Table(
     Column("figures", JSON, nullable=False),
     Column("state", String(20), nullable=False),
     Column("run_id", String(500)),
-    Column("outcome", Text),
+    Column("outcome", RedactedText),
     Column("announced_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Index(None, "job", "decided_ms"),

@@ -24,12 +24,16 @@ def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
         before = opened.revision()
         opened.create_schema()
         after = opened.revision()
+        roles = opened.grant_roles()
     if as_json:
         print_json({"from": before, "to": after})
-    elif before == after:
+        return
+    if before == after:
         print(f"the catalog is already at revision {after}")
     else:
         print(f"migrated the catalog from revision {before or 'none'} to {after}")
+    if roles:
+        print(f"granted the rights of {', '.join(roles)}")
 
 
 def rebuild_catalog(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
 from statecore.catalog import Catalog
+from statecore.catalog.audit import this_user
 from statecore.cli.options import unique_name
 from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
 
@@ -23,7 +22,7 @@ _RENEW_S = 10.0
 
 def shell_run() -> str:
     """Return an id for this command's change; it names the user and the host."""
-    return f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
+    return f"{unique_name('shell')}-{this_user()}"
 
 
 @contextmanager

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
 from statecore.operations.job_file_check import check_job_file
+from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import UpkeepSettings
+from statecore.storage import open_store
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
@@ -53,6 +55,7 @@ def register_job(
 ) -> None:
     """Check a job file and add the job to the catalog, or change its definition; omitted options keep their values.
 
+    The job file is copied into the job's store, and drivers run the copy: to change it, register it again.
     A running driver keeps the old definition; the next start uses the new one.
     """
     confs, settings = pairs("--conf", conf), pairs("--setting", setting)
@@ -69,24 +72,30 @@ def register_job(
         if name not in [known.name for known in opened.jobs()]:
             definition = _complete(name, given)
             UpkeepSettings.from_conf(_with({}, confs))
-            _check(definition["artifact"], _with({}, settings))
+            new = read_source(definition["artifact"])
+            _check(definition["artifact"], new, _with({}, settings))
             job = opened.register_job(
                 name,
                 **definition,
+                artifact_sha256=_kept(definition, new),
                 cluster=cluster or None,
                 conf=_with({}, confs),
                 settings=_with({}, settings),
             )
         else:
             known = opened.job(name)
+            source = _registered(known) if artifact is None else read_source(given["artifact"])
             if artifact is not None or settings:
-                _check(given.get("artifact", known.artifact), _with(known.settings, settings))
+                path = given.get("artifact", known.artifact)
+                _check(path, read_source(path) if source is None else source, _with(known.settings, settings))
             with alone(opened, name):
                 known = opened.job(name)
                 UpkeepSettings.from_conf(_with(known.conf, confs))
+                definition = {field: getattr(known, field) for field in asked} | given
                 job = opened.register_job(
                     name,
-                    **{field: getattr(known, field) for field in asked} | given,
+                    **definition,
+                    artifact_sha256=_kept(definition, source),
                     cluster=known.cluster if cluster is None else cluster or None,
                     conf=_with(known.conf, confs),
                     settings=_with(known.settings, settings),
@@ -109,10 +118,22 @@ def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return {"max_parallelism": default_max_parallelism(given["parallelism"]), **given}
 
 
-def _check(artifact: str, settings: Mapping[str, str]) -> None:
+def _registered(job: JobRecord) -> bytes | None:
+    """Return the job file as it was registered; None if a program registered the job without a copy of it."""
+    if job.artifact_sha256 is None:
+        return None
+    return read_job_file(open_store(job.store), job.artifact, job.artifact_sha256)
+
+
+def _kept(definition: Mapping[str, Any], source: bytes | None) -> str | None:
+    """Copy the job file into the job's store, and return its SHA-256."""
+    return None if source is None else keep_job_file(open_store(definition["store"]), definition["artifact"], source)
+
+
+def _check(artifact: str, source: bytes, settings: Mapping[str, str]) -> None:
     """Check a job file before it is registered; note what could not be checked here."""
     with spinner("checking the job file"):
-        unchecked = check_job_file(artifact, settings)
+        unchecked = check_job_file(artifact, source, settings)
     if unchecked is not None:
         note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from statecore.cli.audit import show_audit
 from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
 from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
@@ -55,6 +56,7 @@ _LOOK, _RUN, _RESCALE, _OPERATE = "Inspect jobs", "Run jobs", "Rescale and savep
 
 app.command("jobs", rich_help_panel=_LOOK)(list_jobs)
 app.command("status", rich_help_panel=_LOOK)(show_status)
+app.command("audit", rich_help_panel=_LOOK)(show_audit)
 app.command("register", rich_help_panel=_RUN)(register_job)
 app.command("start", rich_help_panel=_RUN)(start_job)
 app.command("stop", rich_help_panel=_RUN)(stop_job)

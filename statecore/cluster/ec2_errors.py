@@ -5,8 +5,8 @@ from __future__ import annotations
 from botocore.exceptions import BotoCoreError, ClientError
 
 from statecore.errors import ClusterBusyError, ClusterError
+from statecore.redaction import redacted
 from statecore.storage.s3_errors import NO_ANSWER, NO_CREDENTIALS, SET_CREDENTIALS, code_of
-from statecore.storage.urls import without_credentials
 
 _GRANT = (
     "grant these credentials autoscaling:DescribeAutoScalingGroups and autoscaling:DescribeScalingActivities, and "
@@ -59,7 +59,7 @@ def ec2_error(error: ClientError | BotoCoreError, what: str) -> ClusterError:
         )
     if isinstance(error, NO_ANSWER):
         return ClusterBusyError(
-            f"{what}: found no answer: {without_credentials(str(error))}; expected Auto Scaling at its endpoint; check "
+            f"{what}: found no answer: {redacted(str(error))}; expected Auto Scaling at its endpoint; check "
             "the network, endpoint_url and region; statecore retries"
         )
     code = code_of(error)

@@ -18,6 +18,7 @@ import psutil
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from statecore.errors import ClusterError
+from statecore.private_files import append_private, make_private_folder
 
 # The child writes its own pid before it execs the program, so killing the starter never loses a process.
 _WRITE_PID = 'echo $$ > "$0.new" && mv "$0.new" "$0" && exec "$@"'
@@ -30,9 +31,9 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def spawn(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> subprocess.Popen[bytes]:
-    """Start a program in its own session and append its output to the log."""
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("ab") as log:
+    """Start a program in its own session and append its output to the log, which only this user may read."""
+    make_private_folder(log_path.parent)
+    with append_private(log_path) as log:
         return subprocess.Popen(
             list(command),
             env=dict(environment),

@@ -31,10 +31,14 @@ def spark_home() -> Path:
     return home
 
 
+# What only statecore's own programs need: the catalog's address, and the secrets of Airflow's tasks.
+_OWN = ("STATECORE_CATALOG", "STATECORE_DRIVER_CATALOG", "AIRFLOW_")
+
+
 def spark_environment() -> dict[str, str]:
-    """Return this process's environment, extended so that Spark uses this Python."""
+    """Return this process's environment for Spark's programs: they use this Python, and get no catalog."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(_OWN)},
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -13,8 +13,8 @@ import psutil
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.cluster.processes import SessionLeader, spawn
-from statecore.cluster.spark_home import spark_environment
 from statecore.errors import GenerationClaimedError
+from statecore.operations.submit import driver_environment
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Drivers:
         number = claimed.generation
         try:
             command = self._launch(job, claimed)
-            driver = spawn(command, environment=spark_environment(), log_path=Path(claimed.log_path))
+            driver = spawn(command, environment=driver_environment(), log_path=Path(claimed.log_path))
         except Exception as error:
             self._catalog.end_generation(job.name, number, state="failed", error=str(error))
             log.error("job %r: generation %d cannot be started: %s", job.name, number, error)

@@ -10,11 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from statecore.cluster.processes import kill_session
-from statecore.errors import JobDefinitionError, MissingFileError
-from statecore.storage import open_store, split_url
+from statecore.errors import JobDefinitionError
 from statecore.storage.workspaces import workspace
 
 # Other variables may hold credentials, and a job file runs code.
@@ -26,20 +24,23 @@ _OWN = ("statecore", "pyspark")
 _TIMEOUT_S = 45.0
 
 
-def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
+def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str]) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
-    The file is fetched from a path or a URL, and runs in a child process without the environment's credentials.
+    A copy of it runs, as in a driver, in a child process without the environment's credentials.
+
+    Args:
+        artifact: Path or URL that it comes from, for messages.
+        source: The file.
+        settings: The job's.
 
     Returns:
         What could not be checked, because a package or a variable is missing here; None if everything was.
 
     Raises:
-        JobDefinitionError: The file is missing or wrong; the message has the line and the reason.
-        StorageError: The store of the file cannot be reached.
+        JobDefinitionError: The file is wrong; the message has the line and the reason.
 
     """
-    source, name = _source(artifact), artifact.rpartition("/")[2]
     try:
         compile(source, artifact, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -48,27 +49,10 @@ def check_job_file(artifact: str, settings: Mapping[str, str]) -> str | None:
         raise _wrong(f"{place}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed here, so only the syntax of the job file was checked"
-    if "://" not in artifact:
-        return _built(artifact, artifact, settings)
     with workspace("check") as directory:
-        copy = directory / name
+        copy = directory / artifact.rpartition("/")[2]
         copy.write_bytes(source)
         return _built(artifact, str(copy), settings)
-
-
-def _source(artifact: str) -> bytes:
-    missing = JobDefinitionError(
-        f"found no job file {artifact}; expected a Python file that defines build(job); correct the path"
-    )
-    if "://" not in artifact:
-        if not Path(artifact).is_file():
-            raise missing
-        return Path(artifact).read_bytes()
-    folder, name = split_url(artifact)
-    try:
-        return open_store(folder).read(name)
-    except MissingFileError:
-        raise missing from None
 
 
 def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:

@@ -1,23 +1,41 @@
-"""The supervisor checks job files on request, because its machine has the environment that drivers run in."""
+"""The supervisor checks job files on request, because its machine has the environment that drivers run in.
+
+Whoever may trigger an upgrade must not choose the code that runs: only files below configured folders are accepted, and
+those that were registered for the job before.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from statecore.catalog import Catalog, RequestRecord
-from statecore.errors import CatalogError, StatecoreError
+from statecore.catalog import Catalog, JobRecord, RequestRecord
+from statecore.errors import CatalogError, JobDefinitionError, StatecoreError
 from statecore.operations.job_file_check import check_job_file
+from statecore.snapshot.job_files import keep_job_file, read_source
+from statecore.storage import open_store
+from statecore.storage.urls import Place, parse_url
 
 log = logging.getLogger(__name__)
 
 
 class JobFileChecks:
-    """Answers requests to check job files, each in a thread: a check takes seconds, and drivers must not wait."""
+    """Answers requests to check job files, each in a thread: a check takes seconds, and drivers must not wait.
 
-    def __init__(self, catalog: Catalog) -> None:
+    A sound file is copied into the job's store; the answer has its SHA-256.
+
+    Args:
+        catalog: The requests.
+        roots: Folders, as paths or URLs, that new job files may come from.
+
+    """
+
+    def __init__(self, catalog: Catalog, roots: Sequence[str] = ()) -> None:
         self._catalog = catalog
+        self._roots = roots
         self._under_way: set[int] = set()
 
     def answer(self) -> None:
@@ -28,26 +46,62 @@ class JobFileChecks:
                 threading.Thread(target=self._answer, args=(request,), daemon=True).start()
 
     def _answer(self, request: RequestRecord) -> None:
+        artifact = request.arguments["artifact"]
+        digest, error = None, None
         try:
-            artifact = request.arguments["artifact"]
-            error = _wrong(artifact, self._catalog.job(request.job).settings)
-            self._catalog.finish_request(request.id, result={} if error is None else None, error=error)
-            log.info("job %r: checked %s: %s", request.job, artifact, error or "sound")
+            try:
+                digest = self._kept(artifact, self._catalog.job(request.job))
+            except CatalogError:
+                raise
+            except StatecoreError as refusal:
+                error = str(refusal)
+            except Exception as failure:
+                log.exception("the check of %s failed", artifact)
+                found = f"{type(failure).__name__}: {failure}"
+                error = f"found that the check of {artifact} failed: {found}; expected an answer"
+            result = None if digest is None else {"sha256": digest}
+            self._catalog.finish_request(request.id, result=result, error=error)
+            log.info("job %r: checked %s: %s", request.job, artifact, error or f"sound, SHA-256 {digest}")
         except CatalogError:
             # A later pass answers it, once the catalog can be reached.
             log.exception("request %d to check a job file could not be answered", request.id)
         finally:
             self._under_way.discard(request.id)
 
+    def _kept(self, artifact: str, job: JobRecord) -> str:
+        """Check a job file and copy it into the job's store; return its SHA-256."""
+        place = _resolved(artifact)
+        source = read_source(place.url)
+        is_known = self._catalog.has_had_job_file(job.name, hashlib.sha256(source).hexdigest())
+        if not is_known and not any(_is_below(place, _resolved(root)) for root in self._roots):
+            raise _foreign(artifact, self._roots)
+        _check(artifact, source, job.settings)
+        return keep_job_file(open_store(job.store), artifact, source)
 
-def _wrong(artifact: str, settings: Mapping[str, str]) -> str | None:
-    try:
-        unchecked = check_job_file(artifact, settings)
-    except StatecoreError as error:
-        return str(error)
-    except Exception as error:
-        log.exception("the check of %s failed", artifact)
-        return f"found that the check of {artifact} failed: {type(error).__name__}: {error}; expected an answer"
-    if unchecked is None or "environment variable" in unchecked:
-        return None
-    return f"found that {unchecked}; expected it where drivers run; install it on the supervisor's machine"
+
+def _resolved(url: str) -> Place:
+    """Return the place of a file or folder; of a local one, behind all links."""
+    place = parse_url(url)
+    return place if place.scheme == "s3" else parse_url(str(Path(f"/{place.path}").resolve()))
+
+
+def _is_below(place: Place, root: Place) -> bool:
+    is_there = (place.scheme, place.bucket) == (root.scheme, root.bucket)
+    return is_there and place.parts[: len(root.parts)] == root.parts and len(place.parts) > len(root.parts)
+
+
+def _foreign(artifact: str, roots: Sequence[str]) -> JobDefinitionError:
+    folders = f"it below {' or '.join(roots)}" if roots else "one that was registered for the job before"
+    return JobDefinitionError(
+        f"found the job file {artifact}; expected {folders}, because an upgrade must not bring code from anywhere; "
+        "register it with `statecore register`, or have the supervisor accept its folder: "
+        "`statecore supervisor --job-files FOLDER`"
+    )
+
+
+def _check(artifact: str, source: bytes, settings: Mapping[str, str]) -> None:
+    unchecked = check_job_file(artifact, source, settings)
+    if unchecked is not None and "environment variable" not in unchecked:
+        raise JobDefinitionError(
+            f"found that {unchecked}; expected it where drivers run; install it on the supervisor's machine"
+        )

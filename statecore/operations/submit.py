@@ -6,13 +6,19 @@ supervisor sees it end. Only executors run elsewhere: on a standalone cluster, i
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.catalog import GenerationRecord, JobRecord
-from statecore.cluster.spark_home import spark_home
+from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ConfigurationError
 from statecore.extras import refuse_pyspark_client
+from statecore.private_files import make_private_folder, write_private
+
+CATALOG_VARIABLE = "STATECORE_CATALOG"
+DRIVER_CATALOG_VARIABLE = "STATECORE_DRIVER_CATALOG"
+"""Optional: the catalog's URL with the database role of drivers."""
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
@@ -22,6 +28,10 @@ _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enab
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
 """The programs that spark-submit starts; as files, because it takes no module."""
+
+
+# Job code runs on executors. Their workers' environment has no catalog, but with a local master that is the driver's.
+_NO_CATALOG = {f"spark.executorEnv.{CATALOG_VARIABLE}": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +48,23 @@ class SparkSubmit:
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
         """Return the command; see ``submit_command``."""
         entry_point = self.entry_point or PROGRAMS / "stream.py"
-        return submit_command(job, job.name, entry_point, "--job", job.name, "--generation", str(generation.generation))
+        # One file a job, which its next driver replaces.
+        properties = Path(generation.log_path).with_name(f"{job.name}.properties")
+        arguments = ["--job", job.name, "--generation", str(generation.generation)]
+        return submit_command(job, job.name, properties, entry_point, *arguments)
 
 
-def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str) -> list[str]:
+def driver_environment() -> dict[str, str]:
+    """Return the environment of a driver: the only program on Spark that gets the catalog's URL."""
+    url = os.environ.get(DRIVER_CATALOG_VARIABLE) or os.environ.get(CATALOG_VARIABLE)
+    return spark_environment() | ({} if url is None else {CATALOG_VARIABLE: url})
+
+
+def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Path, *arguments: str) -> list[str]:
     """Return the command that runs a program on a job's Spark, with its configuration, as the application ``name``.
+
+    The configuration may hold secrets, and every user of the machine sees a command. So it goes into the file
+    ``properties``, which only this user may read; keep the file until the program has started.
 
     Raises:
         ConfigurationError: The job sets another deploy mode, Spark is missing, or pyspark-client is installed.
@@ -63,6 +85,19 @@ def submit_command(job: JobRecord, name: str, entry_point: Path, *arguments: str
     conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
     if not job.master_url.startswith("local"):
         conf = _DRAIN | conf
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
+    conf |= _NO_CATALOG
+    make_private_folder(properties.parent)
+    write_private(properties, "".join(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in conf.items()))
+    # With a file of its own, Spark would ignore conf/spark-defaults.conf.
+    command += ["--properties-file", str(properties), "--load-spark-defaults"]
     return [*command, str(entry_point), *arguments]
+
+
+def _escaped(text: str, special: str = "") -> str:
+    """Return a text as ``java.util.Properties`` reads it; UTF-16 units stand for all that it could misread."""
+    return "".join(each if " " <= each <= "~" and each not in "\\" + special else _units(each) for each in text)
+
+
+def _units(character: str) -> str:
+    encoded = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{encoded[at]:02x}{encoded[at + 1]:02x}" for at in range(0, len(encoded), 2))

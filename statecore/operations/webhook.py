@@ -8,6 +8,7 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from statecore.errors import ConfigurationError
+from statecore.redaction import redacted
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 3
@@ -30,7 +31,7 @@ class Webhook:
     remedy: str
 
     def post(self, text: str) -> None:
-        """Post a message; repeat it when the network fails.
+        """Post a message, without what looks like a secret; repeat it when the network fails.
 
         Raises:
             ConfigurationError: The webhook does not accept the message.
@@ -43,7 +44,7 @@ class Webhook:
             reraise=True,
         )
         try:
-            response = attempts(httpx.post, self.url, json={"text": text}, timeout=_TIMEOUT_S)
+            response = attempts(httpx.post, self.url, json={"text": redacted(text)}, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             # Leave out the error's message: it may contain the secret address.
             raise self._undelivered(type(error).__name__) from None

@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from statecore.errors import ConfigurationError, JobDefinitionError, MissingFileError
+from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.functions import UserFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
+from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
-from statecore.storage import open_store, split_url
+from statecore.storage import FileStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -446,24 +447,18 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
     parse_row(late.value_type)
 
 
-def fetch_artifact(artifact: str, directory: Path) -> Path:
-    """Return a local path of a job file; one from a store is copied into ``directory``.
+def fetch_artifact(artifact: str, sha256: str | None, files: FileStore, directory: Path) -> Path:
+    """Copy a job file into ``directory``, and return the path of the copy: later edits do not matter.
+
+    With the SHA-256 that it was registered with, it is the copy in the job's store, and no other bytes are accepted.
 
     Raises:
-        JobDefinitionError: The file does not exist.
+        JobDefinitionError: The file does not exist, or is not the registered one.
         StorageError: Its store cannot be reached.
 
     """
-    if "://" not in artifact:
-        return Path(artifact)
-    folder, name = split_url(artifact)
-    try:
-        data = open_store(folder).read(name)
-    except MissingFileError:
-        raise JobDefinitionError(
-            f"found no job file {artifact}; expected a Python file that defines build(job); register the job again"
-        ) from None
-    copy = directory / name
+    data = read_source(artifact) if sha256 is None else read_job_file(files, artifact, sha256)
+    copy = directory / artifact.rpartition("/")[2]
     copy.write_bytes(data)
     return copy
 

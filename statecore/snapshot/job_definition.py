@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from statecore.errors import ManifestError, MissingFileError
+from statecore.redaction import looks_secret
 from statecore.storage import FileStore
 
 _PATH = "job.json"
-# Spark's redaction rule for logs and pages, which checks names and values, plus other common names of secrets; last, a
-# user and a password in a URL.
-_SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|(access|api|private|account)[._-]?key|credential|dsn|//[^/\s]*@",
-    re.IGNORECASE,
-)
 
 
 class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job as its driver last found it registered.
 
     Attributes:
-        artifact, store, master_url, cluster: As registered.
+        artifact, artifact_sha256, store, master_url, cluster: As registered.
         conf, settings: As registered, without entries whose name or value looks like a secret.
         withheld: The names of the omitted entries.
 
@@ -31,6 +25,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: str
     artifact: str
+    artifact_sha256: str | None = None
     store: str
     master_url: str
     cluster: str | None
@@ -75,4 +70,4 @@ def read_definition(files: FileStore) -> JobDefinition:
 
 
 def _without_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if not (_SECRET.search(name) or _SECRET.search(value))}
+    return {name: value for name, value in values.items() if not (looks_secret(name) or looks_secret(value))}

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from statecore.errors import MissingFileError, StorageError
-from statecore.storage.urls import without_credentials
+from statecore.redaction import redacted
 
 
 class TornAnswerError(BotoCoreError):
@@ -80,8 +80,8 @@ def storage_error(error: ClientError | BotoCoreError, place: str) -> StorageErro
         )
     if isinstance(error, NO_ANSWER):
         return StorageError(
-            f"found no response for {place}: {without_credentials(str(error))}; expected S3 at its endpoint; "
+            f"found no response for {place}: {redacted(str(error))}; expected S3 at its endpoint; "
             "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, then retry"
         )
     remedy = _REMEDIES.get(code_of(error), "act on the message, then retry")
-    return StorageError(f"found {without_credentials(str(error))} at {place}; expected success; {remedy}")
+    return StorageError(f"found {redacted(str(error))} at {place}; expected success; {remedy}")

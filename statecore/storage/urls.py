@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from statecore.errors import ConfigurationError, UnsafePathError
+from statecore.redaction import redacted
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -63,7 +64,7 @@ def parse_url(url: str) -> Place:
         bucket, _, prefix = url[len("s3://") :].partition("/")
         return Place("s3", _bucket(bucket), _walk((), prefix.strip("/")))
     raise ConfigurationError(
-        f"found the URL {without_credentials(url)!r}; expected a path, file:///path or s3://bucket/prefix; "
+        f"found the URL {redacted(url)!r}; expected a path, file:///path or s3://bucket/prefix; "
         "use one of these, or copy or mount the files to such a place"
     )
 
@@ -73,7 +74,7 @@ def split_url(url: str) -> tuple[str, str]:
     place = parse_url(url)
     if not place.parts:
         raise ConfigurationError(
-            f"found {without_credentials(url)!r}, a root; expected a file or folder below a root; add its path"
+            f"found {redacted(url)!r}, a root; expected a file or folder below a root; add its path"
         )
     return Place(place.scheme, place.bucket, place.parts[:-1]).url, place.parts[-1]
 
@@ -82,11 +83,6 @@ def resolve_url(url: str, relative: str) -> str:
     """Return the URL of ``relative`` to the folder ``url``; ``..`` drops a name, even of a symbolic link."""
     place = parse_url(url)
     return Place(place.scheme, place.bucket, _walk(place.parts, relative)).url
-
-
-def without_credentials(text: str) -> str:
-    """Remove user and password from URLs in a text, because messages end up in logs and tickets."""
-    return re.sub(r"//[^/\s]*@", "//", text)
 
 
 def _walk(start: tuple[str, ...], relative: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.serde import deserialize, serialize
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
+USER = "ann"
 NAME = "manual__2026-01-02T03-04-05.678901-00-00"
 
 
@@ -31,7 +32,8 @@ def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", **params: A
 
 def context_of(run: str = RUN, dag: str = "rescale", **params: Any) -> Any:
     """Return what steps take from the context of a DAG run."""
-    return {"run_id": run, "dag": SimpleNamespace(dag_id=dag), "params": params}
+    by = SimpleNamespace(triggering_user_name=USER)
+    return {"run_id": run, "dag": SimpleNamespace(dag_id=dag), "dag_run": by, "params": params}
 
 
 def sent(trigger: Any) -> Any:

@@ -52,7 +52,7 @@ class ScriptedDriver:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._mine: GenerationRecord | None = None
-        self._checks = JobFileChecks(self._catalog)
+        self._checks = JobFileChecks(self._catalog, ["/"])
         self.fail_next: str | None = None
         self.fail_at: dict[int, str] = {}
         self.fail_once_at: dict[int, str] = {}

@@ -24,8 +24,7 @@ from examples.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.processes import session_members, spawn
-from statecore.cluster.spark_home import spark_environment
-from statecore.operations.submit import SparkSubmit
+from statecore.operations.submit import SparkSubmit, driver_environment
 from statecore.runtime.faults import FaultPoint
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
@@ -294,7 +293,7 @@ class World:
         """Start a supervisor; one at a time."""
         with self.environment():
             command = [sys.executable, "-m", "tests.chaos.supervise", f"{self.folder}/logs"]
-            environment = spark_environment()
+            environment = driver_environment()
             self._supervisor = spawn(command, environment=environment, log_path=self.folder / "logs/supervisor.log")
 
     def kill_supervisor(self) -> None:
@@ -308,7 +307,7 @@ class World:
         command = SparkSubmit(DRIVER)(self.catalog.job(JOB), generation)
         log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.manifests)}.log"
         with self.environment():
-            return spawn(command, environment=spark_environment(), log_path=log)
+            return spawn(command, environment=driver_environment(), log_path=log)
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Return the living processes that belong to the world, with these words in their command lines."""

@@ -21,8 +21,10 @@ from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.runtime import read_savepoint
 from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.job_files import keep_job_file, read_source
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.settings import UpkeepSettings
+from statecore.storage import open_store
 from tests.support.waiting import wait
 
 JOB = "totals"
@@ -55,6 +57,7 @@ class Bench:
         self.catalog.register_job(
             JOB,
             artifact=str(artifact),
+            artifact_sha256=keep_job_file(open_store(str(self.store)), str(artifact), read_source(str(artifact))),
             store=str(self.store),
             master_url=master,
             conf={

@@ -18,4 +18,4 @@ def command(
         job = catalog.register_job(
             "j", artifact="/a.py", store="/s", master_url=master_url, conf=conf, parallelism=2, max_parallelism=128
         )
-        return (submit or SparkSubmit())(job, catalog.claim_generation("j", log_path="/l"))
+        return (submit or SparkSubmit())(job, catalog.claim_generation("j", log_path=f"{tmp_path}/logs/1.log"))

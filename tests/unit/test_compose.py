@@ -21,9 +21,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from statecore.catalog import Catalog
+from statecore.catalog.roles import AIRFLOW, DRIVER, SUPERVISOR
 from statecore.cli import app
 from statecore.cluster import cluster_for
 from statecore.cluster.standalone import StandaloneSettings
+from statecore.operations.submit import DRIVER_CATALOG_VARIABLE
 from statecore.storage import LocalFileStore, open_store
 from tests.support.compose import COMPOSE, OURS, RAW, SERVICES, commands
 from tests.support.paths import REPO
@@ -101,6 +103,24 @@ def test_the_spark_master_is_in_the_installed_spark() -> None:
         assert f"{main_class.replace('.', '/')}.class" in jar.namelist()
 
 
+def test_all_processes_of_spark_share_a_secret_and_the_rest_interface_is_off() -> None:
+    (defaults,) = {
+        (mounted["source"], mounted["target"])
+        for service in SERVICES.values()
+        for mounted in service.get("configs", ())
+        if mounted["source"] != "seaweedfs-users"
+    }
+    content = COMPOSE["configs"][defaults[0]]["content"]
+    settings = dict(line.split() for line in content.splitlines() if not line.startswith("#"))
+    assert (settings["spark.master.rest.enabled"], settings["spark.authenticate"]) == ("false", "true")
+    # Steps of Airflow's scheduler submit rewrites.
+    for name in ("spark-master", "supervisor", "airflow-scheduler"):
+        service = SERVICES[name]
+        assert f"{service['environment']['SPARK_CONF_DIR']}/spark-defaults.conf" == defaults[1]
+        assert REQUIRED.fullmatch(service["environment"]["_SPARK_AUTH_SECRET"])
+        assert defaults[0] in [mounted["source"] for mounted in service["configs"]]
+
+
 def test_catalog_init_registers_a_cluster_that_reaches_the_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,16 +150,22 @@ def test_whoever_needs_a_store_finds_the_gateway_of_seaweedfs_and_nothing_else_o
     assert "ports" not in seaweedfs
     (mounted,) = seaweedfs["configs"]
     assert options["-s3.config"] == mounted["target"]
-    (user,) = json.loads(COMPOSE["configs"][mounted["source"]]["content"])["identities"]
-    (keys,) = user["credentials"]
-    assert all(REQUIRED.fullmatch(key) for key in keys.values())
+    users = {user["name"]: user for user in json.loads(COMPOSE["configs"][mounted["source"]]["content"])["identities"]}
+    keys = {name: tuple(user["credentials"][0].values()) for name, user in users.items()}
+    assert len({key for pair in keys.values() for key in pair if REQUIRED.fullmatch(key)}) == 4
+    # The user of jobs can do nothing outside their bucket, and change no bucket.
+    bucket = next(word for word in SERVICES["storage-init"]["command"] if word.startswith("--bucket=")).partition("=")[
+        2
+    ]
+    assert users["statecore"]["actions"] == [f"{right}:{bucket}" for right in ("Read", "Write", "List")]
     health = urlsplit(seaweedfs["healthcheck"]["test"][-1])
     readers = {name for name, service in SERVICES.items() if "data:/data" in service.get("volumes", ())}
     for name in {*readers, "storage-init"}:
         environment = SERVICES[name]["environment"]
         endpoint = urlsplit(environment["AWS_ENDPOINT_URL"])
         assert (endpoint.hostname, endpoint.port) == ("seaweedfs", health.port)
-        assert (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]) == tuple(keys.values())
+        used = (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
+        assert used == keys["admin" if name == "storage-init" else "statecore"]
 
 
 def test_storage_init_makes_a_bucket_and_tries_conditional_puts(s3_endpoint: str) -> None:
@@ -163,7 +189,7 @@ def test_storage_that_lets_two_drivers_commit_an_epoch_is_found_out(tmp_path: Pa
 def test_the_airflow_connections_are_json() -> None:
     environment = SERVICES["airflow-scheduler"]["environment"]
     catalog = json.loads(environment["AIRFLOW_CONN_STATECORE_CATALOG"])
-    assert catalog["extra"]["url"] == CATALOG_URL
+    assert catalog["extra"]["url"].rpartition("@")[2] == CATALOG_URL.rpartition("@")[2]
     assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])["conn_type"] == "spark"
 
 
@@ -175,6 +201,25 @@ def test_airflow_and_the_catalog_have_databases_of_their_own() -> None:
     assert len(set(names)) == 2
     for name in names:
         assert f"CREATE DATABASE {name} OWNER {name};" in script
+
+
+def test_supervisor_drivers_and_airflow_use_the_catalog_with_roles_of_their_own() -> None:
+    supervisor, airflow = SERVICES["supervisor"]["environment"], SERVICES["airflow-scheduler"]["environment"]
+    urls = {
+        SUPERVISOR: supervisor["STATECORE_CATALOG"],
+        DRIVER: supervisor[DRIVER_CATALOG_VARIABLE],
+        AIRFLOW: json.loads(airflow["AIRFLOW_CONN_STATECORE_CATALOG"])["extra"]["url"],
+    }
+    script = (REPO / "docker" / "postgres-init.sh").read_text()
+    for role, url in urls.items():
+        found = re.fullmatch(r"postgresql\+psycopg://(\w+):(\$\{\w+:\?[^}]+\})@postgres/catalog", url)
+        assert found is not None and REQUIRED.fullmatch(found[2])
+        assert f"CREATE ROLE {role};" in script
+        assert re.search(rf"CREATE ROLE {found[1]} LOGIN PASSWORD :'\w+' IN ROLE {role};", script)
+    # The owner makes the tables, and grants.
+    owner = SERVICES["catalog-init"]["environment"]["STATECORE_CATALOG"]
+    assert "//catalog:" in owner and "CREATE DATABASE catalog OWNER catalog;" in script
+    assert len({*urls.values(), owner}) == 4
 
 
 def test_the_lock_has_a_driver_for_the_databases() -> None:
@@ -223,8 +268,12 @@ def test_the_image_is_made_from_the_lock() -> None:
     for name in ("pyspark", "apache-airflow", "psycopg"):
         assert f"\n{name}=={metadata.version(name)} " in lock
         assert not re.search(rf"pip install[^\n]*\b{name}\b", dockerfile), "versions come from the lock alone"
-    images = {service["image"] for service in SERVICES.values()}
-    assert {image for image in images if not image.startswith("chrislusf/seaweedfs:4.")} == {OURS, "postgres:17"}
+    images = {service["image"] for service in SERVICES.values()} - {OURS}
+    based = re.findall(r"^FROM (\S+)$", dockerfile, re.M)
+    assert {image.partition(":")[0] for image in images} == {"chrislusf/seaweedfs", "postgres"} and len(based) == 1
+    # Down to the release: a rebuild does not bring another one.
+    assert all(re.search(r"^postgres:\d+\.\d+$|seaweedfs:\d+\.\d+$", image) for image in images)
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", based[0])
 
 
 def test_what_the_image_copies_is_let_into_the_build() -> None:
@@ -237,7 +286,7 @@ def test_what_the_image_copies_is_let_into_the_build() -> None:
 
 
 def test_the_image_has_a_python_that_the_project_supports() -> None:
-    (version,) = re.findall(r"^FROM python:(3\.\d+)-", (REPO / "Dockerfile").read_text(), re.M)
+    (version,) = re.findall(r"^FROM python:(3\.\d+)\.\d+-", (REPO / "Dockerfile").read_text(), re.M)
     assert version in {"3.11", "3.12", "3.13"}
 
 

@@ -30,7 +30,7 @@ class ApiServer:
 
     Args:
         home: Its folder.
-        catalog_url: SQLAlchemy URL of the catalog that its connection names.
+        catalog_url: SQLAlchemy URL of the catalog that its connection names; the drivers' logs are beside ``home``.
 
     """
 
@@ -100,6 +100,7 @@ class ApiServer:
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "AIRFLOW__STATECORE__LOGS_FOLDER": str(self._home.parent),
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self._home / "logs"),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }

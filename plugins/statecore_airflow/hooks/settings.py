@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.configuration import conf
@@ -82,6 +83,28 @@ class WebhookSettings:
                 "because it is a secret; set the password, or remove the connection"
             )
         return cls(connection.password)
+
+
+def logs_folder() -> Path:
+    """Return the folder of the supervisor's logs, ``[statecore] logs_folder``, the only one whose files pages show.
+
+    Raises:
+        ConfigurationError: It is not set.
+
+    """
+    folder = conf.get("statecore", "logs_folder", fallback="")
+    if not folder:
+        raise ConfigurationError(
+            "found no setting logs_folder in the section [statecore] of Airflow's configuration; expected the folder "
+            "of the supervisor's logs, because pages show no other files; set it, for example as "
+            "AIRFLOW__STATECORE__LOGS_FOLDER, to what the supervisor has as --logs"
+        )
+    return Path(folder)
+
+
+def permissions_per_job() -> bool:
+    """Return ``[statecore] permissions_per_job``: whether a page of a job needs a permission on that job."""
+    return bool(conf.getboolean("statecore", "permissions_per_job", fallback=False))
 
 
 def lease_ttl_ms() -> int:

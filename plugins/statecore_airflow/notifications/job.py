@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from airflow.sdk import BaseNotifier, Context
 
+from statecore.redaction import redacted
 from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION
 from statecore_airflow.links.addresses import job_page, run_page
 from statecore_airflow.notifications.webhook import webhook
@@ -73,5 +74,5 @@ class JobNotifier(BaseNotifier):
         if self.event is Event.FAILED:
             of_job = "" if self.job is None else f" for job {self.job}"
             head = f"Run of {task.dag_id}{of_job} failed at {task.task_id}."
-        text = f"{head} {details}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
+        text = f"{head} {redacted(details)}".rstrip() + f"\nRun: {run_page(task.dag_id, task.run_id)}"
         return text if self.job is None else f"{text}\nJob: {job_page(self.job)}"

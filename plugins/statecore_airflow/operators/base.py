@@ -110,16 +110,22 @@ class CatalogOperator(BaseOperator):
         self.log.info("%s: %s", finding.status, finding.message)
         finding.check()
 
-    def catalog(self) -> AbstractContextManager[Catalog]:
-        """Open the catalog; see ``open_catalog``."""
-        return open_catalog(self.conn_id)
+    def catalog(self, context: Context | None = None) -> AbstractContextManager[Catalog]:
+        """Open the catalog, for changes in the name of the user who triggered the run; see ``open_catalog``."""
+        return open_catalog(self.conn_id, None if context is None else _author(context))
 
 
 @contextmanager
-def open_catalog(conn_id: str) -> Iterator[Catalog]:
+def open_catalog(conn_id: str, who: str | None = None) -> Iterator[Catalog]:
     """Open the catalog of a connection; errors are converted by ``airflow_errors``."""
-    with airflow_errors(), Catalog(CatalogSettings.load(conn_id).url) as catalog:
+    with airflow_errors(), Catalog(CatalogSettings.load(conn_id).url, who=who) as catalog:
         yield catalog
+
+
+def _author(context: Context) -> str:
+    """Return the user who triggered a DAG run, or the DAG that Airflow started by itself."""
+    user = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return f"{user} (Airflow)" if user else f"DAG {context['dag'].dag_id} (Airflow)"
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class StepOperator(CatalogOperator):
 
     def execute(self, context: Context) -> str | None:
         """Begin the step, or resume where an earlier attempt left off."""
-        with self.catalog() as catalog:
+        with self.catalog(context) as catalog:
             step = self._made(catalog, context)
             with self._trying(context, step):
                 begun = step.begin()
@@ -49,7 +49,7 @@ class StepOperator(CatalogOperator):
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
         """Continue after the trigger has fired."""
-        with self.catalog() as catalog:
+        with self.catalog(context) as catalog:
             step = self._made(catalog, context)
             with self._trying(context, step):
                 self.judge(event_finding(event))

@@ -1,12 +1,16 @@
-"""Access control: Airflow's login and its permissions on the DAG ``rescale``."""
+"""Access control: Airflow's login, its permissions on the DAG ``rescale``, and on request those on each job."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request, status
+
+from statecore_airflow.hooks.settings import permissions_per_job
 
 DAG = "rescale"
 
@@ -25,3 +29,27 @@ def _is_rescaler(request: Request, user: GetUserDep) -> bool:
 
 
 IsRescaler = Annotated[bool, Depends(_is_rescaler)]
+
+
+def _readable(user: GetUserDep) -> Callable[[str], bool]:
+    """Return whether the user may read a job, given its name: all of them, unless permissions are per job."""
+    if not permissions_per_job():
+        return lambda _: True
+    manager = get_auth_manager()
+    return lambda job: manager.is_authorized_custom_view(method="GET", resource_name=f"Streaming job {job}", user=user)
+
+
+IsReadable = Annotated[Callable[[str], bool], Depends(_readable)]
+
+
+def _readable_job(
+    name: Annotated[str, Query(min_length=1, max_length=200, description="Name of the job.")], is_readable: IsReadable
+) -> str:
+    """Return the name of the job that a route is about, if the user may read it."""
+    if not is_readable(name):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
+    return name
+
+
+JobName = Annotated[str, Depends(_readable_job)]
+"""Every route about one job takes its name by this."""

@@ -17,7 +17,7 @@ from statecore.errors import (
     UnknownJobError,
     UnknownRecordError,
 )
-from statecore.storage.urls import without_credentials
+from statecore.redaction import redacted
 from statecore_airflow.web import charts, files, jobs, logs, plans
 from statecore_airflow.web.access import may_read
 
@@ -61,9 +61,9 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Answer with the error's message, without passwords in URLs."""
+    """Answer with the error's message, without secrets."""
     code = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), status.HTTP_409_CONFLICT)
-    return JSONResponse({"detail": without_credentials(str(error))}, status_code=code)
+    return JSONResponse({"detail": redacted(str(error))}, status_code=code)
 
 
 async def _not_logged_in(request: Request, error: Exception) -> Response:

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, SourceBacklog, SystemClock
+from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.jobs import JobName
 
 router = APIRouter()
 

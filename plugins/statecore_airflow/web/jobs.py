@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from statecore.operations.standing import standing
-from statecore_airflow.web.access import IsRescaler
+from statecore_airflow.web.access import IsReadable, IsRescaler, JobName
 from statecore_airflow.web.answers import (
     Backlog,
     Decision,
@@ -23,15 +21,13 @@ from statecore_airflow.web.overview import summaries, summary
 
 router = APIRouter()
 
-JobName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the job.")]
-
 _LISTED = 50
 
 
 @router.get("/api/jobs")
-def get_jobs(catalog: CatalogDep) -> JobsAnswer:
-    """Return all jobs."""
-    return JobsAnswer(now_ms=catalog.now_ms(), jobs=summaries(catalog))
+def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
+    """Return all jobs that the user may read."""
+    return JobsAnswer(now_ms=catalog.now_ms(), jobs=summaries(catalog, is_readable))
 
 
 @router.get("/api/job")

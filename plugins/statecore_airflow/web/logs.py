@@ -9,11 +9,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from statecore.catalog import GenerationRecord, SystemClock
-from statecore.errors import MissingFileError, StorageError, UnknownRecordError
-from statecore_airflow.web.access import may_read_logs
+from statecore.errors import MissingFileError, StorageError, UnknownRecordError, UnsafePathError
+from statecore.redaction import redacted
+from statecore_airflow.hooks.settings import logs_folder
+from statecore_airflow.web.access import JobName, may_read_logs
 from statecore_airflow.web.answers import LogAnswer
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.jobs import JobName
 
 router = APIRouter(dependencies=[Depends(may_read_logs)])
 
@@ -27,7 +28,7 @@ def get_log(
     catalog: CatalogDep,
     generation: Annotated[int | None, Query(ge=1, description="The newest by default.")] = None,
 ) -> LogAnswer:
-    """Return the end of a generation's driver log; only the catalog determines the path."""
+    """Return the end of a generation's driver log: the catalog names it, and it lies in the folder of the logs."""
     catalog.job(name)
     known = catalog.generations(name, limit=_LISTED)
     found = next((each for each in known if generation in (None, each.generation)), None)
@@ -50,7 +51,7 @@ def get_log(
         state=found.state,
         generations=[each.generation for each in known],
         path=str(path),
-        text=text,
+        text=redacted(text),
         missing_bytes=missing_bytes,
     )
 
@@ -59,7 +60,14 @@ def _path(generation: GenerationRecord) -> Path:
     path = Path(generation.log_path)
     # A generation without a driver process has a note here instead of a path.
     if path.is_absolute() and path.is_file():
-        return path
+        # Whoever may write to the catalog could name any file, or a link to it.
+        folder, path = logs_folder().resolve(), path.resolve()
+        if path.is_relative_to(folder):
+            return path
+        raise UnsafePathError(
+            f"found the log of generation {generation.generation} at {path}; expected it below {folder}; if it is a "
+            "log of the supervisor, correct logs_folder in the section [statecore] of Airflow's configuration"
+        )
     raise MissingFileError(
         f"found no file {generation.log_path!r} on this machine; expected the log of generation "
         f"{generation.generation}; look for it where the supervisor runs, or mount the supervisor's log folder here"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from statecore.catalog import Catalog
 from statecore.operations.advice import advice
 from statecore.operations.standing import DriverState, Standing, standing
@@ -27,9 +29,9 @@ _NOT_WANTED: dict[DriverState, Condition] = {
 }
 
 
-def summaries(catalog: Catalog) -> list[JobSummary]:
-    """Return all jobs, the most urgent first, then by name."""
-    made = [summary(standing(catalog, job)) for job in catalog.jobs()]
+def summaries(catalog: Catalog, is_shown: Callable[[str], bool] = lambda _: True) -> list[JobSummary]:
+    """Return the jobs whose names are to be shown, the most urgent first, then by name."""
+    made = [summary(standing(catalog, job)) for job in catalog.jobs() if is_shown(job.name)]
     return sorted(made, key=lambda each: (_ORDER[each.condition], each.name))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 
 from statecore.catalog import JobRecord
 from statecore.cluster.processes import kill_session
@@ -30,8 +32,7 @@ class Rewrite:
         self._job = job
         self._name = name
         arguments = ["--savepoint", savepoint, "--name", name]
-        arguments += ["--parallelism", str(parallelism), "--max-parallelism", str(max_parallelism)]
-        self._command = submit_command(job, name, PROGRAMS / "rewrite.py", *arguments)
+        self._arguments = [*arguments, "--parallelism", str(parallelism), "--max-parallelism", str(max_parallelism)]
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, timeout_s: float, change: Change) -> None:
@@ -42,10 +43,15 @@ class Rewrite:
             LeaseHeldError, UnknownRecordError: The lease is lost: another run has the job now.
 
         """
+        with tempfile.TemporaryDirectory(prefix="statecore-rewrite-") as folder:
+            properties, program = Path(folder) / "spark.properties", PROGRAMS / "rewrite.py"
+            self._run(submit_command(self._job, self._name, properties, program, *self._arguments), timeout_s, change)
+
+    def _run(self, command: list[str], timeout_s: float, change: Change) -> None:
         deadline = time.monotonic() + timeout_s
         output: deque[str] = deque(maxlen=_SHOWN_LINES)
         with subprocess.Popen(
-            self._command,
+            command,
             env=spark_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from statecore.catalog import RequestRecord
 from statecore.errors import ConfigurationError, JobDefinitionError
-from statecore.operations.rescaling.change import out_of_order
+from statecore.operations.rescaling.change import Change, out_of_order
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.lease import TakeLease
 from statecore.operations.rescaling.step import Step
@@ -67,8 +67,7 @@ class BeginUpgrade(TakeLease):
     def _check(self) -> RequestRecord:
         if self.request_id is not None:
             return self.change.catalog.get_request(self.request_id)
-        key = f"{self.change.run_id}/check_job_file"
-        request = self.change.catalog.request(self.change.job, "check_job_file", {"artifact": self.artifact}, key)
+        request = _check_of(self.change, self.artifact)
         self.request_id = request.id
         return request
 
@@ -86,7 +85,25 @@ class ReplaceArtifact(Step):
         run, catalog = self.required_run(), self.change.catalog
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
-        old = catalog.job(self.change.job).artifact
-        self.change.log.info("Job %s: %s replaces %s", self.change.job, self.artifact, old)
+        checked = _check_of(self.change, self.artifact).result
+        if checked is None:
+            raise out_of_order(run.run_id, "checked job file", BeginUpgrade.name)
+        old, digest = catalog.job(self.change.job), checked["sha256"]
+        self.change.log.info(
+            "Job %s: %s, SHA-256 %s, replaces %s, SHA-256 %s",
+            self.change.job,
+            self.artifact,
+            digest,
+            old.artifact,
+            old.artifact_sha256,
+        )
         # The permission to leave state behind was given to the old job file, perhaps by a rollback.
-        catalog.set_desired(self.change.job, artifact=self.artifact, allow_non_restored_state=False)
+        catalog.set_desired(
+            self.change.job, artifact=self.artifact, artifact_sha256=digest, allow_non_restored_state=False
+        )
+
+
+def _check_of(change: Change, artifact: str) -> RequestRecord:
+    """Return the request to the supervisor to check the job file; the same one, whoever asks again."""
+    key = f"{change.run_id}/check_job_file"
+    return change.catalog.request(change.job, "check_job_file", {"artifact": artifact}, key)

@@ -62,9 +62,9 @@ def resume(catalog: Catalog, job: JobRecord, generation: int, directory: Path, s
         StatecoreError: The job cannot run, or cannot resume from there.
 
     """
-    artifact = fetch_artifact(job.artifact, directory)
-    plan = load_job(artifact, job.settings)
     store = CheckpointStore.at(job.store)
+    artifact = fetch_artifact(job.artifact, job.artifact_sha256, store.files, directory)
+    plan = load_job(artifact, job.settings)
     write_definition(store.files, _definition(job))
     point = find_resume_point(store, job, generation)
     if point.manifest is not None and point.manifest.savepoint is None:
@@ -99,6 +99,7 @@ def _definition(job: JobRecord) -> JobDefinition:
     return JobDefinition(
         name=job.name,
         artifact=job.artifact,
+        artifact_sha256=job.artifact_sha256,
         store=job.store,
         master_url=job.master_url,
         cluster=job.cluster,

@@ -19,7 +19,8 @@ def main(settings: UpkeepSettings | None = None) -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    with Catalog(os.environ["STATECORE_CATALOG"]) as catalog:
+    # Job code runs in this process, and prints or sends its environment easily.
+    with Catalog(os.environ.pop("STATECORE_CATALOG")) as catalog:
         run_generation(catalog, arguments.job, arguments.generation, settings=settings)
 
 

@@ -93,7 +93,7 @@ def no_driver(world: World) -> None:
 def rewrites(world: World) -> None:
     """Stand in for Spark: write the savepoint that the rewrite would."""
 
-    def submit(job: Any, name: str, program: Path, *arguments: str) -> list[str]:
+    def submit(job: Any, name: str, properties: Path, program: Path, *arguments: str) -> list[str]:
         options = dict(zip(arguments[::2], arguments[1::2], strict=True))
         old = world.store.manifest(options["--savepoint"].removeprefix(world.store.describe("")))
         groups = int(options["--max-parallelism"])

@@ -37,6 +37,15 @@ def test_a_live_driver_keeps_its_job_until_its_heartbeat_is_too_old(
     assert f"no heartbeat for {limit_ms} ms" in str(lost.error)
 
 
+def test_the_reason_of_a_failure_holds_no_secret(catalog: Catalog, job: str) -> None:
+    catalog.claim_generation(job, log_path="/l")
+    ended = catalog.end_generation(
+        job, 1, state="failed", error="found postgresql://me:hun/ter2@h/db, password=hunter2"
+    )
+    assert ended.error == "found postgresql://h/db, password=***"
+    assert catalog.generations(job)[0].error == ended.error
+
+
 def test_a_driver_that_was_replaced_is_told_to_stop(catalog: Catalog, job: str, clock) -> None:
     catalog.claim_generation(job, log_path="/l")
     clock.advance(90_000)

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from statecore.catalog import Catalog, GenerationRecord, TakenBackRecord
+from statecore.catalog.audit import this_user
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 
@@ -231,3 +232,18 @@ def test_a_lease_of_a_run_that_had_ended_was_not_taken_back(catalog: Catalog, ru
     clock.advance(5_000)
     assert catalog.recover_expired_lease(running) is not None
     assert catalog.taken_back(running) is None
+
+
+def test_the_audit_has_each_change_with_its_author_the_rollback_too(catalog: Catalog, job: str) -> None:
+    first = len(catalog.audit(job))
+    catalog.acquire_lease(job, "upgrade:1", 60_000)
+    catalog.acquire_lease(job, "upgrade:1", 60_000)
+    old = catalog.job(job)
+    catalog.set_desired(job, artifact="/new.py", artifact_sha256="f" * 64)
+    assert catalog.has_had_job_file(job, "f" * 64) and not catalog.has_had_job_file(job, "e" * 64)
+    catalog.roll_back(job, "upgrade:1", 60_000, "it failed")
+    assert (catalog.job(job).artifact, catalog.job(job).artifact_sha256) == (old.artifact, old.artifact_sha256)
+    back, there, taken = catalog.audit(job, limit=len(catalog.audit(job)) - first)
+    assert taken.change == {"run": "upgrade:1"} and taken.who == this_user()
+    assert there.change == {"artifact": [old.artifact, "/new.py"], "artifact_sha256": [None, "f" * 64]}
+    assert back.change["artifact"] == ["/new.py", old.artifact]

@@ -16,6 +16,7 @@ from statecore.snapshot.job_definition import JobDefinition, write_definition
 from tests.support.handmade import manifest, written
 
 DEFINITION = JobDefinition(
+    artifact_sha256="ab" * 32,
     name="orders",
     artifact="/jobs/orders.py",
     store="/where/it/was",

@@ -21,6 +21,9 @@ DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabl
 ENVIRONMENT = {"HADOOP_CONF_DIR": "/etc/hadoop"}
 
 
+ODD = {"spark.x": r"a\b # !é: €😀" + "\nspark.y=1", "spark.k=:#!\\ é": "1", "spark.empty": ""}
+
+
 KUBERNETES = {"spark.kubernetes.container.image": "registry/statecore:1", "spark.driver.host": "10.0.0.7"}
 
 
@@ -28,6 +31,7 @@ KUBERNETES = {"spark.kubernetes.container.image": "registry/statecore:1", "spark
     ("master_url", "conf", "seen"),
     [
         ("local[2]", {"spark.x": "a=b c", "statecore.cleanup.grace": "2h"}, {"spark.x": "a=b c"}),
+        ("local[2]", ODD, ODD),
         ("spark://h:1", {"spark.cores.max": "2"}, {"spark.cores.max": "2", **DRAIN}),
         ("spark://h:1", {"spark.decommission.enabled": "false"}, {**DRAIN, "spark.decommission.enabled": "false"}),
         ("yarn", {"spark.yarn.queue": "billing"}, {"spark.yarn.queue": "billing", **DRAIN}),
@@ -48,3 +52,13 @@ def test_spark_reads_from_the_command_what_the_job_says(
     properties = read.sparkProperties()
     assert {key: properties.get(key).get() for key in seen} == seen
     assert not properties.contains("statecore.cleanup.grace")
+
+
+def test_the_defaults_of_the_installation_stay_and_a_job_overrides_them(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.x default\nspark.y default\n")
+    arguments = command(tmp_path, "local[2]", {"spark.x": "job"})[1:]
+    jvm = spark.sparkContext._jvm
+    to_scala = jvm.org.apache.spark.api.python.PythonUtils
+    environment = to_scala.toScalaMap({"SPARK_CONF_DIR": str(tmp_path)})
+    read = jvm.org.apache.spark.deploy.SparkSubmitArguments(to_scala.toSeq(arguments), environment).sparkProperties()
+    assert {key: read.get(key).get() for key in ("spark.x", "spark.y")} == {"spark.x": "job", "spark.y": "default"}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.catalog import Catalog
+from statecore.catalog.audit import this_user
+from statecore.snapshot.job_files import read_job_file
+from statecore.storage import open_store
 from tests.support.shell import Done, assert_refused, run
 
 
@@ -25,6 +30,7 @@ class TestJob:
         monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_: None)
 
     def register(self, tmp_path: Path, *more: str) -> Done:
+        (tmp_path / "job.py").write_text("1")
         return run(
             "register", "orders", "--catalog", f"sqlite:///{tmp_path}/catalog.db",
             "--artifact", tmp_path / "job.py", "--store", tmp_path / "store",
@@ -94,6 +100,7 @@ class TestJob:
             catalog.register_cluster("local", "standalone", {}, workers=1)
             catalog.register_job("orders", **{**definition(catalog), "cluster": "local"})
             before = definition(catalog)
+            (tmp_path / "new.py").write_text("2")
             done = run("register", "orders", "--catalog", url, "--artifact", tmp_path / "new.py")
             assert done == (0, "registered orders: parallelism 2, max parallelism 64\n", "")
             assert definition(catalog) == {**before, "artifact": str(tmp_path / "new.py")}
@@ -102,6 +109,36 @@ class TestJob:
             after = definition(catalog)
             assert (after["settings"], after["conf"]) == ({"c": "d", "e": "f"}, {"spark.x": "2"})
             assert after["cluster"] is None
+
+    def test_the_job_file_is_copied_and_edits_count_from_the_next_registration(self, tmp_path: Path) -> None:
+        url, path = f"sqlite:///{tmp_path}/catalog.db", tmp_path / "job.py"
+        self.register(tmp_path)
+        with Catalog(url) as catalog:
+            first = catalog.job("orders").artifact_sha256
+            assert first == sha256(b"1").hexdigest()
+            path.write_text("edited")
+            assert run("register", "orders", "--catalog", url, "--parallelism", "4").returncode == 0
+            assert catalog.job("orders").artifact_sha256 == first
+            assert read_job_file(open_store(f"{tmp_path}/store"), str(path), first) == b"1"
+            moved = tmp_path / "moved"
+            assert run("register", "orders", "--catalog", url, "--store", moved).returncode == 0
+            assert read_job_file(open_store(str(moved)), str(path), first) == b"1"
+            assert run("register", "orders", "--catalog", url, "--artifact", path).returncode == 0
+            assert catalog.job("orders").artifact_sha256 == sha256(b"edited").hexdigest()
+
+    def test_the_audit_says_who_changed_what_and_shows_no_value_that_may_be_secret(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/catalog.db"
+        self.register(tmp_path, "--setting", "dsn=hunter2", "--conf", "spark.x=hunter2")
+        run("start", "orders", "--catalog", url)
+        run("register", "orders", "--catalog", url, "--parallelism", "4")
+        shown = run("audit", "orders", "--catalog", url).stdout
+        newest, *_, first = [line for line in shown.splitlines() if "  run shell-" not in line]
+        assert newest.endswith(f"  {this_user()}  parallelism 2 → 4")
+        assert "desired_state stopped → running" in shown
+        assert f"artifact None → {tmp_path}/job.py; artifact_sha256 None → {sha256(b'1').hexdigest()}" in first
+        assert "conf spark.x; settings dsn" in first and "hunter2" not in shown
+        told = json.loads(run("audit", "orders", "--catalog", url, "--limit", "1", "--json").stdout)
+        assert [each["change"] for each in told] == [{"parallelism": [2, 4]}]
 
     def test_a_new_job_needs_all_that_it_cannot_do_without(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/catalog.db"
@@ -148,8 +185,9 @@ class TestCheck:
         if text is not None:
             path.write_text(text)
         return run(
-            "register", "orders", "--artifact", path, "--store", "/s", "--master", "m", "--parallelism", "1", *more
-        )
+            "register", "orders", "--artifact", path, "--store", tmp_path / "store",
+            "--master", "m", "--parallelism", "1", *more,
+        )  # fmt: skip
 
     @pytest.mark.usefixtures("url")
     def test_a_job_file_that_cannot_run_is_refused_and_not_registered(self, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     submit.write_text(
         f"""#!/bin/sh
         echo "$@" > {tmp_path}/arguments
+        for each; do case $each in *.properties) cp "$each" {tmp_path}/properties;; esac; done
         while [ "$1" != --savepoint ]; do shift; done
         mkdir {savepoints}/$4
         cp "$2" {savepoints}/$4/manifest.json
@@ -130,8 +131,10 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     assert store.describe(str(recorded.rescaled)) in [savepoint.path for savepoint in catalog.savepoints(sized)]
     arguments = (tmp_path / "arguments").read_text().split()
     program = next(index for index, each in enumerate(arguments) if each.endswith("programs/rewrite.py"))
-    options = dict(zip(arguments[:program:2], arguments[1:program:2], strict=True))
-    assert (options["--master"], options["--conf"]) == ("local[2]", "spark.cores.max=2")
+    assert arguments[program - 1] == "--load-spark-defaults"
+    options = dict(zip(arguments[: program - 1 : 2], arguments[1 : program - 1 : 2], strict=True))
+    assert options["--master"] == "local[2]" and not Path(options["--properties-file"]).exists()
+    assert (tmp_path / "properties").read_text().splitlines()[0] == "spark.cores.max=2"
     assert arguments[program + 1 : program + 3] == ["--savepoint", store.describe(recorded.savepoint)]
     assert arguments[program + 5 :] == ["--parallelism", "4", "--max-parallelism", "64"]
 

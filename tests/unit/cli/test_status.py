@@ -225,6 +225,7 @@ def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:
 BEFORE = JobBefore(
     "running",
     "/jobs/orders.py",
+    None,
     2,
     16,
     None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from statecore.operations import job_file_check
 from statecore.operations.job_file_check import check_job_file
 from statecore.operations.job_file_checks import JobFileChecks
 from statecore.runtime import job_file_check as child
+from statecore.snapshot.job_files import read_job_file, read_source
+from statecore.storage import open_store
 from tests.support.waiting import wait
 
 SOUND = """
@@ -35,7 +38,7 @@ def build(job):
 def check(tmp_path: Path, text: str, **settings: str) -> str | None:
     path = tmp_path / "orders.py"
     path.write_text(text)
-    return check_job_file(str(path), settings)
+    return check_job_file(str(path), path.read_bytes(), settings)
 
 
 def test_a_sound_job_file_is_built_with_its_settings(tmp_path: Path) -> None:
@@ -79,9 +82,9 @@ def test_one_in_a_store_is_fetched_first_and_named_by_its_url(tmp_path: Path) ->
     (tmp_path / "orders.py").write_text("x = 1\n")
     url = f"file://{tmp_path}/orders.py"
     with pytest.raises(JobDefinitionError, match=f"found no build.* in {url}"):
-        check_job_file(url, {})
+        check_job_file(url, read_source(url), {})
     with pytest.raises(JobDefinitionError, match="found no job file"):
-        check_job_file(f"file://{tmp_path}/typo.py", {})
+        read_source(f"file://{tmp_path}/typo.py")
 
 
 def test_without_pyspark_only_the_syntax_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,20 +95,20 @@ def test_without_pyspark_only_the_syntax_is_checked(tmp_path: Path, monkeypatch:
 
 
 @pytest.fixture
-def catalog(catalog_url: str) -> Iterator[Catalog]:
+def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
+    store, settings = str(tmp_path / "store"), {"name": "in"}
     with Catalog(catalog_url) as opened:
-        settings = {"name": "in"}
         opened.register_job(
-            "j", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1, settings=settings
+            "j", artifact="/a", store=store, master_url="m", parallelism=1, max_parallelism=1, settings=settings
         )
         yield opened
 
 
-def answer(catalog: Catalog, path: Path, key: str) -> RequestRecord:
+def answer(catalog: Catalog, path: Path | str, key: str, *roots: Path | str) -> RequestRecord:
     request = catalog.request("j", "check_job_file", {"artifact": str(path)}, key).id
     # It is the supervisor's; a driver would take what it does not know for a request to stop.
     assert catalog.next_request("j") is None
-    checks = JobFileChecks(catalog)
+    checks = JobFileChecks(catalog, [str(root) for root in roots])
 
     def is_answered() -> bool:
         checks.answer()
@@ -118,10 +121,45 @@ def answer(catalog: Catalog, path: Path, key: str) -> RequestRecord:
 def test_the_supervisor_checks_with_the_settings_of_the_job(catalog: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "new.py"
     path.write_text(SOUND)
-    assert answer(catalog, path, "1").state == "done"
+    assert answer(catalog, path, "1", tmp_path).state == "done"
     path.write_text("import not_installed_here\n")
-    refused = str(answer(catalog, path, "2").error)
+    refused = str(answer(catalog, path, "2", tmp_path).error)
     assert "new.py:1 imports not_installed_here" in refused and "install it on the supervisor's machine" in refused
+
+
+def test_the_supervisor_keeps_a_copy_of_a_sound_file_and_answers_with_its_digest(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    path, files = tmp_path / "new.py", open_store(str(tmp_path / "store"))
+    path.write_text(SOUND)
+    assert answer(catalog, path, "1", tmp_path).result == {"sha256": (digest := sha256(SOUND.encode()).hexdigest())}
+    path.write_text("x = 1\n")
+    assert read_job_file(files, str(path), digest) == SOUND.encode()
+    assert answer(catalog, path, "2", tmp_path).state == "failed" and len(list(files.list("job-files"))) == 1
+
+
+def test_a_file_outside_the_folders_of_job_files_is_refused_before_it_runs(catalog: Catalog, tmp_path: Path) -> None:
+    allowed, secret, ran = tmp_path / "allowed", tmp_path / "secret", tmp_path / "ran"
+    for folder in (allowed, secret):
+        folder.mkdir()
+    evil = secret / "evil.py"
+    evil.write_text(f"open({str(ran)!r}, 'w')\n{SOUND}")
+    (allowed / "link.py").symlink_to(evil)
+    asked: list[str] = [str(evil), str(allowed / "link.py"), f"{allowed}/../secret/evil.py", f"file://{evil}"]
+    for number, path in enumerate([*asked, f"{allowed}-too/evil.py"]):
+        refused = answer(catalog, path, str(number), allowed)
+        expected = f"expected it below {allowed}" if "-too" not in path else "found no job file"
+        assert refused.state == "failed" and expected in str(refused.error), path
+    assert "registered for the job before" in str(answer(catalog, evil, "none").error)
+    assert not ran.exists()
+
+
+def test_a_file_that_was_registered_before_is_accepted_from_anywhere(catalog: Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text(SOUND)
+    catalog.set_desired("j", artifact="/gone/old.py", artifact_sha256=sha256(SOUND.encode()).hexdigest())
+    catalog.set_desired("j", artifact="/new.py", artifact_sha256="0" * 64)
+    assert answer(catalog, path, "1").state == "done"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +175,7 @@ def test_a_child_that_does_not_answer_is_an_error_of_the_job_file(tmp_path: Path
     path = tmp_path / "job.py"
     path.write_text(content)
     with pytest.raises(JobDefinitionError, match=message):
-        check_job_file(str(path), {})
+        check_job_file(str(path), path.read_bytes(), {})
 
 
 def test_what_a_job_file_leaves_running_does_not_hold_the_check(
@@ -147,4 +185,4 @@ def test_what_a_job_file_leaves_running_does_not_hold_the_check(
     path.write_text("import subprocess\ndef build(job):\n    subprocess.Popen(['sleep', '300'])\n")
     monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 4.0)
     with pytest.raises(JobDefinitionError, match="did not return in time"):
-        check_job_file(str(path), {})
+        check_job_file(str(path), path.read_bytes(), {})

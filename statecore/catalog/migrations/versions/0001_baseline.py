@@ -68,6 +68,7 @@ sa.Table(
     metadata,
     sa.Column("name", sa.String(200), primary_key=True),
     sa.Column("artifact", sa.Text, nullable=False),
+    sa.Column("artifact_sha256", sa.String(64)),
     sa.Column("store", sa.Text, nullable=False),
     sa.Column("master_url", sa.Text, nullable=False),
     sa.Column("cluster", sa.String(200), sa.ForeignKey("clusters.name")),
@@ -82,6 +83,17 @@ sa.Table(
     sa.Column("start_after_generation", sa.Integer, nullable=False),
     sa.Column("claims_savepoint", sa.Text),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("job", sa.String(200), nullable=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("who", sa.String(500), nullable=False),
+    sa.Column("change", sa.JSON, nullable=False),
+    sa.Index(None, "job", "at_ms"),
 )
 
 sa.Table(

@@ -31,6 +31,13 @@ def test_a_failure_is_told_with_its_reason_and_where_to_look(webhook: Webhook) -
     ]
 
 
+def test_a_reason_is_told_without_its_secrets(webhook: Webhook) -> None:
+    from statecore_airflow.notifications.job import Event, JobNotifier
+
+    JobNotifier(Event.FAILED)(context(exception=RuntimeError("found password=hunter2 for //me:hun/ter2@db")))
+    assert "failed at restart. found password=*** for //db\n" in webhook.messages[0]["text"]
+
+
 def test_a_rollback_is_told_when_there_was_one_and_a_drained_backlog_in_any_case(webhook: Webhook) -> None:
     from statecore_airflow.notifications.job import Event, JobNotifier
 

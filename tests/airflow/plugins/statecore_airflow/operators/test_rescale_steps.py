@@ -284,7 +284,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
     savepoint = str(run_step(stop(job)))
     submitted: list[list[str]] = []
 
-    def submit(job_record: Any, name: str, entry_point: Path, *arguments: str) -> list[str]:
+    def submit(job_record: Any, name: str, properties: Path, entry_point: Path, *arguments: str) -> list[str]:
         submitted.append([job_record.master_url, entry_point.name, *arguments])
         import msgspec
 

@@ -76,6 +76,7 @@ def _login(role: str | None) -> dict[str, str]:
 @pytest.fixture
 def visitor(airflow_app: Any, told: Told, monkeypatch: pytest.MonkeyPatch) -> Visitor:
     _connect(monkeypatch, told.url)
+    monkeypatch.setenv("AIRFLOW__STATECORE__LOGS_FOLDER", str(told.folder))
     return Visitor(airflow_app)
 
 
@@ -120,6 +121,33 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         assert as_user.status_code == 200, (path, as_user.text)
         expected = 403 if path == "/statecore/api/plan" else 200
         assert visitor.get(path, role="viewer", **PARAMETERS).status_code == expected, path
+
+
+def test_with_permissions_per_job_a_user_sees_the_jobs_that_airflow_says(
+    airflow_app: Any, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def may(*, method: str, resource_name: str, user: Any) -> bool:
+        return (method, resource_name, user.username) == ("GET", f"Streaming job {FLIGHTS}", "a_user")
+
+    # The simple auth manager gives every view to everyone; others know roles of resources.
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_custom_view", may)
+    everything = {job["name"] for job in visitor.ask("jobs", role="user")["jobs"]}
+    monkeypatch.setenv("AIRFLOW__STATECORE__PERMISSIONS_PER_JOB", "True")
+    assert [job["name"] for job in visitor.ask("jobs", role="user")["jobs"]] == [FLIGHTS] and len(everything) > 1
+    assert visitor.ask("jobs", role="viewer")["jobs"] == []
+    of_one_job = [route for route in _routes(airflow_app) if "name" in {each.name for each in _query(route.dependant)}]
+    assert len(of_one_job) >= 5
+    for route in of_one_job:
+        assert visitor.get(_path(route), role="user", **PARAMETERS).status_code == 200, route.path
+        for other in everything - {FLIGHTS} | {"nobody's"}:
+            refused = visitor.get(_path(route), role="user", **{**PARAMETERS, "name": other})
+            assert refused.status_code == 403, (route.path, other)
+
+
+def _query(dependant: Any) -> list[Any]:
+    return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
 
 
 def test_no_route_changes_anything_so_no_other_site_can_have_a_browser_do_it(airflow_app: Any) -> None:
@@ -305,6 +333,42 @@ def test_a_log_is_the_one_that_the_catalog_names_whatever_is_asked_for(visitor: 
         assert visitor.get(path).status_code == 404
     unknown = visitor.get("/statecore/api/log", name=FLIGHTS, generation=9)
     assert unknown.status_code == 404 and "generation 9" in unknown.json()["detail"]
+
+
+def test_no_file_outside_the_folder_of_the_logs_is_shown_not_even_by_a_link(
+    visitor: Visitor, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, secret = tmp_path / "logs", tmp_path / "secret"
+    logs.mkdir()
+    secret.write_text("hunter2")
+    (logs / "link.log").symlink_to(secret)
+    (logs / "inside.log").write_text("inside")
+    monkeypatch.setenv("AIRFLOW__STATECORE__LOGS_FOLDER", str(logs))
+    _connect(monkeypatch, url := f"sqlite:///{tmp_path}/catalog.db")
+    with Catalog(url) as catalog:
+        catalog.create_schema()
+        catalog.register_job("o", artifact="/a", store="/s", master_url="local[2]", parallelism=1, max_parallelism=1)
+        for path in (secret, logs / "link.log", logs / ".." / "secret"):
+            generation = catalog.claim_generation("o", log_path=str(path)).generation
+            catalog.end_generation("o", generation, state="stopped")
+            refused = visitor.get("/statecore/api/log", name="o")
+            assert refused.status_code == 409 and "hunter2" not in refused.text, path
+            assert f"expected it below {logs.resolve()}" in refused.json()["detail"]
+        catalog.claim_generation("o", log_path=f"{logs}/inside.log")
+        assert visitor.ask("log", name="o")["text"] == "inside"
+    monkeypatch.delenv("AIRFLOW__STATECORE__LOGS_FOLDER")
+    unset = visitor.get("/statecore/api/log", name="o")
+    assert unset.status_code == 503 and "found no setting logs_folder" in unset.json()["detail"]
+
+
+def test_a_log_is_shown_without_its_secrets(visitor: Visitor, told: Told) -> None:
+    log = told.folder / f"{FLIGHTS}-2.log"
+    before = log.read_text()
+    try:
+        log.write_text("connecting to postgresql://me:hun/ter2@db/x\n")
+        assert visitor.ask("log", name=FLIGHTS)["text"] == "connecting to postgresql://db/x\n"
+    finally:
+        log.write_text(before)
 
 
 def test_of_a_long_log_the_last_whole_lines_are_shown(visitor: Visitor, told: Told, flights: Catalog) -> None:

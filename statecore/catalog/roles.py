@@ -1,0 +1,65 @@
+"""Database roles of supervisor, drivers and Airflow on PostgreSQL, each with the rights that its program needs.
+
+::
+
+                             supervisor   driver                 Airflow
+    jobs                     change       change, without code   change
+    clusters                 change       nothing                change the desired size
+    audit                    add          add                    add
+    epochs and other figures all          add, remove            read
+    generations, requests,
+    savepoints               all          all                    all
+    all else                 all          nothing                all
+
+None may register a job, or change its store, master, configuration or settings: shells do that as the owner of the
+tables. Nor may one change or remove a line of the audit. ``catalog upgrade`` grants the rights, since only the owner
+can, and since an upgrade may add tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, text
+
+from statecore.catalog.schema import VERSION_TABLE
+from statecore.catalog.tables import metadata
+
+SUPERVISOR, DRIVER, AIRFLOW = ROLES = ("statecore_supervisor", "statecore_driver", "statecore_airflow")
+
+_FIGURES = ("epochs", "subtasks", "key_groups", "backlogs")
+_OF_RUNS = ("generations", "requests", "savepoints")
+_STARTED = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
+_CHANGED = (*_STARTED, "artifact", "artifact_sha256", "desired_state", "allow_non_restored_state")
+_ALL = "SELECT, INSERT, UPDATE, DELETE"
+
+
+def grant_roles(connection: Connection) -> list[str]:
+    """Grant the rights to those of ``ROLES`` that exist, and withdraw all others; return these roles."""
+    found = connection.execute(text("SELECT rolname FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)})
+    roles = sorted(found.scalars())
+    for role in roles:
+        connection.execute(text(f"REVOKE ALL ON {', '.join([*metadata.tables, VERSION_TABLE])} FROM {role}"))
+        for right in _rights(role):
+            connection.execute(text(f"GRANT {right} TO {role}"))
+    return roles
+
+
+def _rights(role: str) -> Iterator[str]:
+    yield f"SELECT ON {VERSION_TABLE}"
+    # For the numbers of new rows.
+    yield "USAGE ON ALL SEQUENCES IN SCHEMA public"
+    yield "SELECT, INSERT ON audit"
+    yield f"SELECT, {_update(_STARTED if role == DRIVER else _CHANGED)} ON jobs"
+    yield f"{_ALL} ON {', '.join(_OF_RUNS)}"
+    if role == DRIVER:
+        yield f"SELECT, INSERT, DELETE ON {', '.join(_FIGURES)}"
+        return
+    others = set(metadata.tables) - {"jobs", "clusters", "audit", *_FIGURES, *_OF_RUNS}
+    yield f"{_ALL} ON {', '.join(sorted(others))}"
+    yield f"{_ALL if role == SUPERVISOR else 'SELECT'} ON {', '.join(_FIGURES)}"
+    yield f"SELECT, {'UPDATE' if role == SUPERVISOR else _update(('desired_workers',))} ON clusters"
+
+
+def _update(columns: Sequence[str]) -> str:
+    return f"UPDATE ({', '.join([*columns, 'updated_ms'])})"

@@ -1,0 +1,26 @@
+"""What looks like a secret, and texts without their secrets: messages end up on pages, in tickets and in chats."""
+
+from __future__ import annotations
+
+import re
+
+# Spark's redaction rule, plus other common names of secrets.
+_NAME = r"secret|passw(?:or)?d|passphrase|token|(?:access|api|private|account)[._-]?key|credential"
+# A password in a URL may hold a slash or an @ that should have been encoded: all up to the last @ may belong to it.
+# Everywhere the lengths are bounded, because a text may be a whole log.
+_USER = r"//(?:[^/\s:]{0,200}:\S{0,500}@|[^/\s]{0,200}@)"
+_SECRET = re.compile(rf"{_NAME}|dsn|{_USER}", re.IGNORECASE)
+_IN_URL = re.compile(_USER)
+_ASSIGNED = re.compile(
+    rf"""((?:{_NAME})[\w.-]{{0,40}}[\\"']{{0,2}}\s?(?:=>?|->|:)\s?)(?:\\?"[^"]*"|\\?'[^']*'|\S+)""", re.IGNORECASE
+)
+
+
+def looks_secret(text: str) -> bool:
+    """Tell whether a name is one of secrets, or a value holds one, such as a URL with a password."""
+    return _SECRET.search(text) is not None
+
+
+def redacted(text: str) -> str:
+    """Return a text without the user and password of URLs, and without values such as in ``password=…``."""
+    return _ASSIGNED.sub(r"\1***", _IN_URL.sub("//", text))

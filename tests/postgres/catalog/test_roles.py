@@ -1,0 +1,118 @@
+"""Each program does its work with the rights of its own database role, and no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from psycopg import sql
+from sqlalchemy import make_url
+
+from statecore.catalog import Catalog, SourceBacklog
+from statecore.catalog.roles import AIRFLOW, DRIVER, ROLES, SUPERVISOR
+from statecore.errors import CatalogError
+from tests.contracts.catalog.fixtures import ManualClock
+from tests.contracts.catalog.metrics import epoch
+from tests.support.postgres import PostgresServer
+
+As = Callable[[str], Catalog]
+
+
+@pytest.fixture
+def as_role(postgres_server: PostgresServer, catalog: Catalog, catalog_url: str, clock: ManualClock) -> Iterator[As]:
+    """Open the catalog as a login that has one of the roles."""
+    opened: list[Catalog] = []
+    with postgres_server.connect() as connection:
+        for role in ROLES:
+            if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone() is None:
+                connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
+                login = sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x' IN ROLE {}")
+                connection.execute(login.format(sql.Identifier(f"{role}_login"), sql.Identifier(role)))
+    assert catalog.grant_roles() == sorted(ROLES)
+
+    def open_as(role: str) -> Catalog:
+        url = make_url(catalog_url).set(username=f"{role}_login", password="x").render_as_string(hide_password=False)
+        opened.append(Catalog(url, clock=clock))
+        return opened[-1]
+
+    yield open_as
+    for each in opened:
+        each.close()
+
+
+def test_a_supervisor_a_driver_and_airflow_do_their_work(
+    as_role: As, catalog: Catalog, job: str, clock: ManualClock
+) -> None:
+    supervisor, driver, airflow = as_role(SUPERVISOR), as_role(DRIVER), as_role(AIRFLOW)
+    catalog.register_cluster("local", "standalone", {}, workers=1)
+    supervisor.create_schema(only_if_new=True)
+
+    airflow.acquire_lease(job, "run-1", 5_000)
+    airflow.start_rescale_run("run-1", job, from_parallelism=2, to_parallelism=4)
+    airflow.set_desired(job, state="running", parallelism=4, artifact="/new.py", artifact_sha256="f" * 64)
+    airflow.set_desired_workers("local", 2)
+    airflow.mark_step("run-1", "lease", started=True)
+    airflow.set_policy(job, {})
+    asked = airflow.request(job, "check_job_file", {"artifact": "/a.py"}, "check")
+
+    assert supervisor.requests_to_supervisor() == [asked]
+    supervisor.finish_request(asked.id, result={})
+    supervisor.report_cluster("local", ready_workers=2)
+    claimed = supervisor.claim_generation(job, log_path="/l", if_wanted=True).generation
+
+    assert driver.heartbeat(job, claimed, lineage=1, epoch=1)
+    driver.record_epoch(epoch(1, 200, generation=claimed))
+    driver.record_backlog(job, claimed, [SourceBacklog("in", 1)])
+    stop = airflow.request(job, "rescale", {"parallelism": 2}, "live")
+    assert driver.next_request(job) is not None
+    assert driver.apply_parallelism(job, claimed, 2, stop.id, {})
+    driver.record_savepoint("/sp", job=job, lineage=1, epoch=1, parallelism=2, reason="")
+    driver.set_desired(job, parallelism=2, max_parallelism=128)
+    driver.clear_start(job, 0)
+    driver.end_generation(job, claimed, state="failed", error="x")
+
+    assert airflow.savepoints(job) and airflow.epochs(job) and airflow.figures(job)
+    clock.advance(5_000)
+    assert supervisor.recover_expired_lease(job) is not None
+    assert supervisor.job(job).artifact == "/jobs/flights.py"
+    assert {each.who for each in catalog.audit(job)} and len(catalog.audit(job)) >= 5
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_none_of_them_registers_jobs_or_changes_where_they_run(as_role: As, job: str, role: str) -> None:
+    opened = as_role(role)
+    for statement in (
+        f"UPDATE jobs SET store = '/mine' WHERE name = '{job}'",
+        f"UPDATE jobs SET conf = '{{}}' WHERE name = '{job}'",
+        "DELETE FROM jobs",
+        "UPDATE audit SET who = 'nobody'",
+        "DELETE FROM audit",
+        "CREATE TABLE mine (n int)",
+        "DROP TABLE jobs",
+    ):
+        refused(opened, statement)
+    with pytest.raises(CatalogError, match="permission denied"):
+        opened.register_job("new", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1)
+
+
+def test_a_driver_neither_brings_code_nor_starts_jobs_nor_sees_leases(as_role: As, job: str) -> None:
+    driver = as_role(DRIVER)
+    with pytest.raises(CatalogError, match="permission denied"):
+        driver.set_desired(job, artifact="/evil.py", artifact_sha256="f" * 64)
+    with pytest.raises(CatalogError, match="permission denied"):
+        driver.set_desired(job, state="running")
+    for table in ("clusters", "leases", "policies", "decisions", "rescale_runs"):
+        refused(driver, f"SELECT 1 FROM {table}")
+
+
+def test_airflow_reports_no_figures(as_role: As) -> None:
+    refused(as_role(AIRFLOW), "DELETE FROM epochs")
+    refused(as_role(AIRFLOW), "UPDATE clusters SET settings = '{}'")
+
+
+def refused(catalog: Catalog, statement: str) -> None:
+    with (
+        pytest.raises(CatalogError, match=r"permission denied|must be owner"),
+        catalog._database.write() as connection,
+    ):
+        connection.exec_driver_sql(statement)

@@ -1,0 +1,73 @@
+"""The Spark of docker-compose.yaml: its settings, with a real master."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.cluster.spark_home import spark_environment, spark_home
+from tests.support.compose import COMPOSE
+from tests.support.waiting import wait
+
+COUNT = "from pyspark.sql import SparkSession\nprint(SparkSession.builder.getOrCreate().range(7).count(), 'counted')\n"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "spark-defaults.conf").write_text(COMPOSE["configs"]["spark-defaults"]["content"])
+    return {
+        **spark_environment(),
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "_SPARK_AUTH_SECRET": "s3cret",
+    }
+
+
+@pytest.fixture
+def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """The address of a master with one worker."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url, started = f"spark://127.0.0.1:{port}", []
+    script = str(spark_home() / "bin" / "spark-class")
+    at = ["--host", "127.0.0.1", "--webui-port", "0"]
+    programs = {
+        "master": ["org.apache.spark.deploy.master.Master", *at, "--port", str(port)],
+        "worker": ["org.apache.spark.deploy.worker.Worker", *at, "--work-dir", str(tmp_path / "work"), url],
+    }
+    try:
+        for name, arguments in programs.items():
+            log = tmp_path / f"{name}.log"
+            with log.open("w") as output:
+                started.append(
+                    subprocess.Popen([script, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT)
+                )
+            ready = "I have been elected leader" if name == "master" else "Successfully registered with master"
+            wait(lambda log=log, ready=ready: ready in log.read_text(), name)
+        assert "REST server" not in (tmp_path / "master.log").read_text()
+        yield url
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def submit(url: str, environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "count.py").write_text(COUNT)
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", url, "--conf", "spark.driver.host=127.0.0.1"]
+    command += ["--conf", "spark.executor.memory=500m", "--conf", "spark.ui.enabled=false", str(folder / "count.py")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
+
+
+def test_only_who_knows_the_secret_submits_an_application(
+    master: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = submit(master, environment, tmp_path)
+    assert "7 counted" in done.stdout, done.stderr
+    refused = submit(master, {**environment, "_SPARK_AUTH_SECRET": "guessed"}, tmp_path)
+    assert refused.returncode != 0 and "counted" not in refused.stdout

@@ -1,0 +1,53 @@
+"""Texts that people see hold no secrets, and lose nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.redaction import redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me:hunter2@host/db",
+        "postgresql://me:hun/ter2@host/db",
+        "postgresql://me:hun@ter2/x@host/db",
+        "redis://:hunter2/x@host",
+        "//hunter2@host",
+        "password=hunter2",
+        "PASSWORD = hunter2,x",
+        "password: hunter2",
+        "host=h password='hunter2 and more' dbname=d",
+        '{"db_password": "hunter2", "host": "h"}',
+        r"{\"password\": \"hunter2\"}",
+        "Map(fs.s3a.secret.key -> hunter2)",
+        "{'api_token': 'hunter2'}",
+        "AWS_SECRET_ACCESS_KEY=hunter2",
+        "https://h/x?access_token=hunter2&b=1",
+        "-Djavax.net.ssl.trustStorePassword=hunter2",
+    ],
+)
+def test_a_secret_is_left_out(text: str) -> None:
+    shown = redacted(f"found {text} in it; expected none")
+    assert "hunter2" not in shown and "ter2" not in shown
+    assert shown.startswith("found ") and shown.endswith(" in it; expected none")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "found no file s3://bucket/a@b/manifest.json; expected it",
+        "see http://localhost:8080/job?name=orders and write to me@example.org",
+        "password authentication failed for user 'me'",
+        "grant these credentials s3:GetObject and s3:PutObject",
+        "postgresql+psycopg://host:5432/catalog",
+    ],
+)
+def test_all_else_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_a_long_line_takes_no_time() -> None:
+    for unit in ("//a:", "token", "a.", "//", "password=x "):
+        redacted(unit * (256 * 1024 // len(unit)))
