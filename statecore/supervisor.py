@@ -17,13 +17,14 @@ from typing import ParamSpec
 
 import psutil
 
-from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, SystemClock
+from statecore.catalog import Catalog, Clock, ClusterRecord, GenerationRecord, JobRecord, LeaseRecord, SystemClock
 from statecore.catalog.job_names import job_names_file, write_job_names
-from statecore.cluster import Cluster, cluster_for
+from statecore.cluster import Cluster, ClusterSize, cluster_for
 from statecore.cluster.processes import kill_session, spawn
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CatalogError, ClusterError, GenerationClaimedError, StatecoreError
 from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.rescaling import Finisher
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import SparkSubmit
 
@@ -74,6 +75,7 @@ class Supervisor:
         self._drivers: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
         self._checks = JobFileChecks(catalog)
+        self._finisher = Finisher(catalog, self._clock)
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -108,7 +110,9 @@ class Supervisor:
             self._guarded(f"cluster {cluster.name!r}", self._tend_cluster, cluster)
         for lease in self._catalog.expired_leases():
             if not self._catalog_was_away():
-                self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease.job)
+                self._guarded(f"lease on {lease.job!r}", self._recover_lease, lease)
+        for name in self._finisher.jobs():
+            self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
         self._guarded("checks of job files", self._checks.answer)
         jobs = self._catalog.jobs()
         for job in jobs:
@@ -163,7 +167,7 @@ class Supervisor:
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
     def _tend_cluster(self, record: ClusterRecord) -> None:
-        ready, message = 0, None
+        size, message = ClusterSize(running=0, ready=0), None
         try:
             cluster = self._cluster(record)
             try:
@@ -171,14 +175,20 @@ class Supervisor:
             except (ClusterError, OSError) as error:
                 # Existing workers stay even if, for example, a quota prevents the resize.
                 message = str(error)
-            ready = cluster.size().ready
+            size = cluster.size()
         except (ClusterError, OSError) as error:
             message = message or str(error)
         if message is not None and message != record.message:
             log.error("cluster %r: %s", record.name, message)
-        if ready != record.ready_workers:
-            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
-        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
+        if size.ready != record.ready_workers:
+            log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
+        self._catalog.report_cluster(
+            record.name,
+            ready_workers=size.ready,
+            min_workers=size.smallest,
+            max_workers=size.largest,
+            message=message,
+        )
 
     def _cluster(self, record: ClusterRecord) -> Cluster:
         known = self._clusters.get(record.name)
@@ -190,10 +200,14 @@ class Supervisor:
         self._clusters[record.name] = (record, cluster)
         return cluster
 
-    def _recover_lease(self, job: str) -> None:
-        lease = self._catalog.recover_expired_lease(job)
+    def _recover_lease(self, expired: LeaseRecord) -> None:
+        if self._finisher.take_up(expired):
+            return
+        lease = self._catalog.recover_expired_lease(expired.job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; job rolled back to its state before the lease", job, lease.owner)
+            log.warning(
+                "job %r: lease of %r expired; job rolled back to its state before the lease", lease.job, lease.owner
+            )
 
     def _tend_job(self, job: JobRecord) -> None:
         history = self._catalog.generations(job.name, limit=HISTORY)

@@ -21,9 +21,14 @@ LEASE_TTL_MS = 60_000
 _RENEW_S = 10.0
 
 
+def shell_user() -> str:
+    """Return who runs this command, and where."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 def shell_run() -> str:
     """Return an id for this command's change; it names the user and the host."""
-    return f"{unique_name('shell')}-{getpass.getuser()}@{socket.gethostname()}"
+    return f"{unique_name('shell')}-{shell_user()}"
 
 
 @contextmanager

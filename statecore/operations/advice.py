@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from statecore.catalog import GenerationRecord
 from statecore.operations.restarts import HISTORY
 from statecore.operations.standing import Standing
+from statecore.policy import BLOCKS_AFTER, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 200
@@ -85,7 +86,12 @@ def _lease(found: Standing) -> Iterator[str]:
             f"newest epoch; if it does not, check that `{_SUPERVISOR}` runs"
         )
     else:
-        yield f"{lease.owner} is changing the job: leave it alone until that run has ended"
+        run, end = found.rescale, ""
+        if run is not None and (run.run_id, run.state) == (lease.owner, "running"):
+            end = f", or end and undo it with `statecore rescale {run.job} --abort`"
+            if run.aborted_by is not None:
+                end = f"; {run.aborted_by} has aborted it, and it is being rolled back"
+        yield f"{lease.owner} is changing the job: leave it alone until that run has ended{end}"
 
 
 def _cluster(found: Standing) -> Iterator[str]:
@@ -102,8 +108,13 @@ def _rescale(found: Standing) -> Iterator[str]:
 
 
 def _policy(found: Standing) -> Iterator[str]:
-    policy = found.policy
-    if policy is None or not policy.enabled or found.driver != "running":
+    policy, failed = found.policy, found.failed_rescales
+    if policy is None or not policy.enabled:
+        return
+    if len(failed) >= BLOCKS_AFTER:
+        reason = (failed[0].error or "").splitlines()[:1]
+        yield f"the policy is {blocked_words(policy.job, len(failed), ''.join(reason)[:_REASON])}"
+    if found.driver != "running":
         return
     idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if idle_ms > _POLICY_STALLED_MS:

@@ -21,6 +21,7 @@ from statecore.catalog import (
     SystemClock,
     over_all,
 )
+from statecore.operations.autoscaling import failed_rescales
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
@@ -34,7 +35,8 @@ _SETTLED_MS = 60_000
 class Standing:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
-    ``alive`` says whether the newest generation runs.
+    ``alive`` says whether the newest generation runs. ``failed_rescales`` are those of the policy in a row, newest
+    first.
     """
 
     job: JobRecord
@@ -46,6 +48,7 @@ class Standing:
     savepoint: SavepointRecord | None
     rescale: RescaleRunRecord | None
     policy: PolicyRecord | None
+    failed_rescales: Sequence[RescaleRunRecord]
     now_ms: int
 
     @property
@@ -138,7 +141,7 @@ class Summary:
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
-    generations = catalog.generations(job.name, limit=HISTORY)
+    generations, policy = catalog.generations(job.name, limit=HISTORY), catalog.policy(job.name)
     return Standing(
         job=job,
         generations=generations,
@@ -148,7 +151,8 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         lease=catalog.lease(job.name),
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
-        policy=catalog.policy(job.name),
+        policy=policy,
+        failed_rescales=() if policy is None else failed_rescales(catalog, policy),
         now_ms=SystemClock().now_ms(),
     )
 

@@ -16,8 +16,17 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, SystemClock
-from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, is_retryable, look_at_request
+from statecore.errors import CatalogError, LeaseHeldError, StatecoreError, UnknownRecordError
+from statecore.operations.rescaling import (
+    WAITING_STEPS,
+    Change,
+    Finding,
+    Status,
+    Step,
+    find_run,
+    is_retryable,
+    look_at_request,
+)
 from statecore_airflow.hooks.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
 log = logging.getLogger(__name__)
@@ -70,6 +79,17 @@ class CatalogTrigger(BaseTrigger):
     def look(self, catalog: Catalog) -> Finding:
         """Look once; runs in a thread."""
 
+    def renew(self, catalog: Catalog) -> Finding | None:
+        """Renew the lease; return a finding if there is nothing left to wait for. Runs in a thread.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease is lost.
+
+        """
+        if self.owner is not None:
+            catalog.renew_lease(self.job, self.owner, lease_ttl_ms())
+        return None
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until the wait is over or the deadline has passed."""
         catalog: Catalog | None = None
@@ -90,8 +110,10 @@ class CatalogTrigger(BaseTrigger):
         renewed_ms, message = 0, ""
         while True:
             try:
-                if self.owner is not None and SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
-                    await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, lease_ttl_ms())
+                if SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
+                    ended = await asyncio.to_thread(self.renew, catalog)
+                    if ended is not None:
+                        return ended
                     renewed_ms = SystemClock().now_ms()
                 finding = await asyncio.to_thread(self.look, catalog)
             except CatalogError as error:
@@ -156,6 +178,16 @@ class StepTrigger(CatalogTrigger):
             change = Change(catalog, self.job, self.run_id, lease_ttl_ms(), log)
             self._made = WAITING_STEPS[self.step](change=change, **self.fields)
         return self._made.observe()
+
+    def renew(self, catalog: Catalog) -> Finding | None:
+        """Renew the lease; after an outage of Airflow, the supervisor may have ended the run and given it back."""
+        try:
+            return super().renew(catalog)
+        except (LeaseHeldError, UnknownRecordError):
+            run = find_run(catalog, self.run_id)
+            if run is None or run.state != "done":
+                raise
+            return Finding(Status.DONE, f"rescale run {run.run_id} is done")
 
     def timed_out(self, last: Finding) -> Finding:
         """Return the finding for a step that still waits at the deadline."""

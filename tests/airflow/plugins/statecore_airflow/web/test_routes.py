@@ -18,6 +18,7 @@ from tests.support.paths import REPO
 from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
 
 HTML = {"Accept": "text/html"}
+ABORT = "/statecore/api/abort"
 PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
 
 
@@ -55,6 +56,9 @@ class Visitor:
 
     def get(self, route: str, role: str | None = "viewer", accept: dict[str, str] | None = None, **query: Any) -> Any:
         return self._http.get(route, params=query, headers={**(accept or {}), **_login(role)})
+
+    def post(self, route: str, role: str | None, body: bytes, **headers: str) -> Any:
+        return self._http.post(route, content=body, headers={**headers, **_login(role)})
 
     def ask(self, route: str, role: str | None = "viewer", **query: Any) -> Any:
         response = self.get(f"/statecore/api/{route}", role, **query)
@@ -110,6 +114,8 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         # A mounted app, such as one for static files, would bypass the permission check.
         assert isinstance(route, APIRoute), route
         path = _path(route)
+        if path == ABORT:
+            continue
         assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
         assert visitor.get(path, role="stranger", **PARAMETERS).status_code == 403, path
         sent = visitor.get(path, role=None, accept=HTML, **PARAMETERS)
@@ -120,8 +126,37 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         assert visitor.get(path, role="viewer", **PARAMETERS).status_code == expected, path
 
 
-def test_no_route_changes_anything_so_no_other_site_can_have_a_browser_do_it(airflow_app: Any) -> None:
-    assert {method for route in _routes(airflow_app) for method in route.methods} == {"GET"}
+def test_one_route_changes_something(airflow_app: Any) -> None:
+    changing = {(_path(route), *route.methods) for route in _routes(airflow_app) if route.methods != {"GET"}}
+    assert changing == {(ABORT, "POST")}
+
+
+def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(visitor: Visitor, flights: Catalog) -> None:
+    flights.acquire_lease(FLIGHTS, "manual__now", 60_000)
+    flights.start_rescale_run("manual__now", FLIGHTS, from_parallelism=4, to_parallelism=8)
+    body = json.dumps({"name": FLIGHTS, "run_id": "manual__now"}).encode()
+    stale = json.dumps({"name": FLIGHTS, "run_id": "manual__drain"}).encode()
+    json_type = {"Content-Type": "application/json"}
+    try:
+        for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
+            assert visitor.post(ABORT, role, body, **json_type).status_code == status, role
+        # What a form of another site can send.
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            assert visitor.post(ABORT, "user", body, **{"Content-Type": kind}).status_code == 415, kind
+        assert visitor.post(ABORT, "user", body).status_code == 415
+        for site in ("cross-site", "same-site"):
+            refused = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": site})
+            assert refused.status_code == 403 and "another site" in refused.json()["detail"]
+        refused = visitor.post(ABORT, "user", stale, **json_type)
+        assert refused.status_code == 404 and "found run 'manual__now' changing job" in refused.json()["detail"]
+        assert flights.rescale_run("manual__now").aborted_by is None
+        answer = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": "same-origin"})
+        assert (answer.status_code, answer.json()["aborted_by"]) == (200, "a_user"), answer.text
+        assert flights.rescale_run("manual__now").aborted_by == "a_user"
+        assert visitor.ask("job", name=FLIGHTS)["rescales"][0]["aborted_by"] == "a_user"
+    finally:
+        flights.finish_rescale_run("manual__now", error="aborted by a_user")
+        flights.release_lease(FLIGHTS, "manual__now")
 
 
 def test_every_answer_keeps_other_sites_and_their_scripts_out(airflow_app: Any, visitor: Visitor) -> None:
