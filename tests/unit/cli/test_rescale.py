@@ -216,8 +216,10 @@ def test_workers_are_given_back_once_the_job_is_verified_at_fewer_subtasks(
 
 
 def test_surplus_workers_that_do_not_go_are_told_and_the_rescale_stays_done(
-    catalog: Catalog, sized: str, running_job: Supervised
+    catalog: Catalog, sized: str, running_job: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The lease has been given back, and nothing is left to renew.
+    monkeypatch.setattr("statecore.cli.lease._RENEW_S", 0.05)
     catalog.set_desired_workers(CLUSTER, 2)
     wait(lambda: catalog.cluster(CLUSTER).ready_workers == 2, "two workers")
     running_job.stuck_workers = 2

@@ -200,7 +200,10 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
     advice = {job["name"]: job["advice"] for job in jobs}
     assert "db:5432 refusing" in jobs[0]["error"] and "if that one fails too, read" in advice["orders"][0]
     assert "no heartbeat" in jobs[1]["error"] and "supervisor" in advice["sessions"][0]
-    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that run has ended"
+    assert advice["payments"][-1] == (
+        "manual__payments is changing the job: leave it alone until that run has ended, or end and undo it with "
+        "`statecore rescale payments --abort`"
+    )
     assert jobs[2]["lease"]["page"] == "dags/rescale/runs/manual__payments"
     told = jobs[3]
     assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
@@ -217,7 +220,7 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     assert not found["is_rescaler"] and visitor.ask("job", role="user", name=FLIGHTS)["is_rescaler"]
     newest = found["rescales"][0]
     assert (newest["run_id"], newest["state"], newest["reason"]) == ("manual__drain", "done", REASON)
-    assert [step["name"] for step in newest["steps"]][:2] == ["stop_with_savepoint", "resize_cluster"]
+    assert [step["name"] for step in newest["steps"]][:2] == ["grow_cluster", "stop_with_savepoint"]
     assert found["rescales"][1]["error"].startswith("found parallelism 512")
     assert [each["generation"] for each in found["generations"]] == [2, 1]
     assert [each["name"] for each in found["sources"]] == ["flights"]
