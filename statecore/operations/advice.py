@@ -113,7 +113,7 @@ def _policy(found: Standing) -> Iterator[str]:
         return
     if len(failed) >= BLOCKS_AFTER:
         reason = (failed[0].error or "").splitlines()[:1]
-        yield f"the policy is {blocked_words(policy.job, len(failed), ''.join(reason)[:_REASON])}"
+        yield f"the policy is blocked: {blocked_words(policy.job, len(failed), ''.join(reason)[:_REASON])}"
     if found.driver != "running":
         return
     idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)

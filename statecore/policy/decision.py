@@ -75,7 +75,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance)
     if figures.failures >= BLOCKS_AFTER:
-        return _stay(figures, nothing, blocked_words(figures.job, figures.failures, figures.failure))
+        return _stay(figures, nothing, f"blocked: {blocked_words(figures.job, figures.failures, figures.failure)}")
     cooldown_s = _cooldown_s(figures, settings, memory)
     sizes = _sizes(figures, settings)
     if not sizes[0] <= figures.parallelism <= sizes[-1]:
@@ -110,7 +110,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
 def blocked_words(job: str, failures: int, failure: str) -> str:
     """Say why a policy decides nothing more, and what to do."""
     return (
-        f"blocked: the last {failures} rescales of this policy failed, the newest with: "
+        f"the last {failures} rescales of this policy failed, the newest with: "
         f"{failure or 'no reason given'}; remove the cause, then unblock the policy with "
         f"`statecore policy set {job} --on`"
     )

@@ -143,7 +143,7 @@ def test_a_dag_that_comes_back_and_ends_its_run_is_left_alone(world: World, capl
     world.passes(310)
     world.catalog.finish_rescale_run(RUN)
     world.catalog.release_lease(JOB, RUN)
-    world.catalog.acquire_lease(JOB, "manual__2", LEASE_MS)
+    world.catalog.acquire_lease(JOB, "manual__2", 10 * LEASE_MS)
     world.passes(400)
     assert world.state == ("done", 2, 3)
     assert "verification of" not in caplog.text
