@@ -36,6 +36,9 @@ SETTLE_S = 8.0
 """A trigger waits at least this long. Airflow takes a task for dead if it is queued again before the executor has seen
 its deferred process end, which takes seconds on a busy machine."""
 
+LATE_S = 30.0
+"""A trigger that begins after its deadline, because Airflow was down, still looks for this long."""
+
 
 class CatalogTrigger(BaseTrigger):
     """Base of all triggers: looks at the catalog every second, off the event loop.
@@ -107,7 +110,9 @@ class CatalogTrigger(BaseTrigger):
         yield TriggerEvent({"status": finding.status.value, "message": finding.message})
 
     async def _wait(self, catalog: Catalog) -> Finding:
-        renewed_ms, message = 0, ""
+        renewed_ms, message, begun_ms = 0, "", SystemClock().now_ms()
+        late_ms = int(LATE_S * 1000) if begun_ms >= self.deadline_ms else 0
+        deadline_ms = max(self.deadline_ms, begun_ms + late_ms)
         while True:
             try:
                 if SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
@@ -126,7 +131,7 @@ class CatalogTrigger(BaseTrigger):
             if finding.message != message:
                 message = finding.message
                 self.log.info("Waiting: %s", message)
-            if SystemClock().now_ms() >= self.deadline_ms:
+            if SystemClock().now_ms() >= deadline_ms:
                 return await asyncio.to_thread(self.timed_out, finding)
             await asyncio.sleep(POLL_S)
 

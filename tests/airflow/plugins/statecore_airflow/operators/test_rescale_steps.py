@@ -477,6 +477,22 @@ def test_a_run_that_the_supervisor_has_ended_during_an_outage_of_airflow_is_a_su
     assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is None
 
 
+def test_a_healthy_job_is_not_taken_back_because_airflow_was_down_until_the_deadline(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease(job)
+    for step in (stop(job), rescale(job), restart(job)):
+        run_step(step)
+    operator = verify(job)
+    with pytest.raises(TaskDeferred) as pending:
+        operator.execute(context_of())
+    trigger: Any = pending.value.trigger
+    trigger.deadline_ms = now_ms() - 60_000
+    # A new process has to see two heartbeats itself.
+    monkeypatch.setattr(triggers, "LATE_S", 60.0)
+    assert fire(pending.value)["status"] == "done"
+
+
 def end_as_the_supervisor(catalog: Catalog, job: str) -> None:
     catalog.finish_rescale_run(RUN)
     catalog.release_lease(job, RUN)
