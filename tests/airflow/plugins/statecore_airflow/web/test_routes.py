@@ -131,32 +131,34 @@ def test_one_route_changes_something(airflow_app: Any) -> None:
     assert changing == {(ABORT, "POST")}
 
 
-def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(visitor: Visitor, flights: Catalog) -> None:
-    flights.acquire_lease(FLIGHTS, "manual__now", 60_000)
-    flights.start_rescale_run("manual__now", FLIGHTS, from_parallelism=4, to_parallelism=8)
-    body = json.dumps({"name": FLIGHTS, "run_id": "manual__now"}).encode()
-    stale = json.dumps({"name": FLIGHTS, "run_id": "manual__drain"}).encode()
+def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(
+    airflow_app: Any, catalog: Catalog, job: str
+) -> None:
+    visitor = Visitor(airflow_app)
+    catalog.start_rescale_run("manual__before", job, from_parallelism=2, to_parallelism=4)
+    catalog.finish_rescale_run("manual__before")
+    catalog.acquire_lease(job, "manual__now", 60_000)
+    catalog.start_rescale_run("manual__now", job, from_parallelism=4, to_parallelism=8)
+    body = json.dumps({"name": job, "run_id": "manual__now"}).encode()
     json_type = {"Content-Type": "application/json"}
-    try:
-        for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
-            assert visitor.post(ABORT, role, body, **json_type).status_code == status, role
-        # What a form of another site can send.
-        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-            assert visitor.post(ABORT, "user", body, **{"Content-Type": kind}).status_code == 415, kind
-        assert visitor.post(ABORT, "user", body).status_code == 415
-        for site in ("cross-site", "same-site"):
-            refused = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": site})
-            assert refused.status_code == 403 and "another site" in refused.json()["detail"]
-        refused = visitor.post(ABORT, "user", stale, **json_type)
-        assert refused.status_code == 404 and "found run 'manual__now' changing job" in refused.json()["detail"]
-        assert flights.rescale_run("manual__now").aborted_by is None
-        answer = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": "same-origin"})
-        assert (answer.status_code, answer.json()["aborted_by"]) == (200, "a_user"), answer.text
-        assert flights.rescale_run("manual__now").aborted_by == "a_user"
-        assert visitor.ask("job", name=FLIGHTS)["rescales"][0]["aborted_by"] == "a_user"
-    finally:
-        flights.finish_rescale_run("manual__now", error="aborted by a_user")
-        flights.release_lease(FLIGHTS, "manual__now")
+    for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
+        assert visitor.post(ABORT, role, body, **json_type).status_code == status, role
+    # What a form of another site can send.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert visitor.post(ABORT, "user", body, **{"Content-Type": kind}).status_code == 415, kind
+    assert visitor.post(ABORT, "user", body).status_code == 415
+    for site in ("cross-site", "same-site"):
+        refused = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": site})
+        assert refused.status_code == 403 and "another site" in refused.json()["detail"]
+    # What the page showed before the run that changes the job now.
+    stale = json.dumps({"name": job, "run_id": "manual__before"}).encode()
+    refused = visitor.post(ABORT, "user", stale, **json_type)
+    assert refused.status_code == 404 and "found run 'manual__now' changing job" in refused.json()["detail"]
+    assert catalog.rescale_run("manual__now").aborted_by is None
+    answer = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": "same-origin"})
+    assert (answer.status_code, answer.json()["aborted_by"]) == (200, "a_user"), answer.text
+    assert catalog.rescale_run("manual__now").aborted_by == "a_user"
+    assert visitor.ask("job", name=job)["rescales"][0]["aborted_by"] == "a_user"
 
 
 def test_every_answer_keeps_other_sites_and_their_scripts_out(airflow_app: Any, visitor: Visitor) -> None:
