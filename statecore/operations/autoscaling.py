@@ -95,10 +95,13 @@ def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRe
 
     A rescale of the job that was done ends the row, and so does a person who sets the policy.
     """
+    since = takewhile(lambda run: run.state != "done", catalog.rescale_runs(policy.job, limit=_RUNS))
+    failed = [run for run in since if run.state == "failed"]
+    if not failed:
+        return []
     decisions = catalog.decisions(policy.job, limit=_RUNS, since_ms=policy.updated_ms)
     own = {decision.run_id for decision in decisions}
-    since = takewhile(lambda run: run.state != "done", catalog.rescale_runs(policy.job, limit=_RUNS))
-    return [run for run in since if run.state == "failed" and run.run_id in own]
+    return [run for run in failed if run.run_id in own]
 
 
 @dataclass(frozen=True, slots=True)
