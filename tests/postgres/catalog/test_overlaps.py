@@ -80,7 +80,7 @@ def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job:
 
 
 def test_a_run_is_either_aborted_or_done(catalog: Catalog, job: str, overlap) -> None:
-    sizes = {"from_parallelism": 2, "to_parallelism": 4}
+    sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4}
     catalog.start_rescale_run("r", job, **sizes)
     kept = overlap(lambda c: c.abort_rescale_run(job, "ann"), lambda c: c.finish_rescale_run("r"))
     assert (kept.state, kept.aborted_by) == ("running", "ann")
