@@ -5,15 +5,17 @@ the new subtasks, and starts the job again. `live` has the running driver adopt 
 `rewrite` has Spark rewrite all state in between; only it changes the max parallelism. `auto` is `live` if a driver
 runs, else `by_reference`.
 
-The cluster grows before the job does, and shrinks after it. One run at a time changes a job: a second one is refused
-with the first one's run id. A run that fails after it took the lease is rolled back: the job resumes at its old
-parallelism, on its old workers, from its newest committed epoch. A dry run shows the plan and changes nothing.
+The cluster grows before the job stops, and shrinks after the job was verified. One run at a time changes a job: a
+second one is refused with the first one's run id. A run that fails after it took the lease is rolled back: the job
+resumes at its old parallelism, on its old workers, from its newest committed epoch. A dry run shows the plan and
+changes nothing.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param, TriggerRule, chain
 from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
 from statecore_airflow.operators.lease import BeginRescaleOperator
@@ -21,6 +23,7 @@ from statecore_airflow.operators.plan import PlanOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
     RescaleStateOperator,
+    ResizeClusterOperator,
     RestartOperator,
     RollbackOperator,
     ShrinkClusterOperator,
@@ -32,6 +35,8 @@ from statecore_airflow.params.form import job_param, reason_param
 from statecore.operations.rescaling import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
+# Longer than instances take to start plus the cluster's `ready_timeout_s`, because the cluster's error says more.
+RESIZE = timedelta(minutes=15)
 # A step that the method does not need is skipped; later steps must still run.
 STEP = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
 
@@ -105,16 +110,17 @@ with DAG(
     )
     lease = BeginRescaleOperator(task_id="lease", method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **STEP)
     # The lease is a setup, so Airflow makes the task after it wait for its success.
-    stop = StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}")
-    # Longer than instances take to start plus the cluster's `ready_timeout_s`, because the cluster's error says more.
-    grow = GrowClusterOperator(task_id="resize_cluster", timeout=timedelta(minutes=15), **STEP)
+    grow = GrowClusterOperator(task_id="grow_cluster", job=JOB, timeout=RESIZE)
+    stop = StopWithSavepointOperator(task_id="stop_with_savepoint", reason="{{ params.reason }}", **STEP)
+    resize = ResizeClusterOperator(task_id="resize_cluster", timeout=RESIZE, **STEP)
     rescale = RescaleStateOperator(task_id="rescale_state", **STEP)
     restart = RestartOperator(task_id="restart", **STEP)
-    shrink = ShrinkClusterOperator(task_id="shrink_cluster", timeout=timedelta(minutes=15), **STEP)
     verify = VerifyOperator(task_id="verify", **STEP)
-    chain(plan, approval, lease, stop, grow, rescale, restart, shrink, verify)
+    shrink = ShrinkClusterOperator(task_id="shrink_cluster", timeout=RESIZE, **STEP)
+    rollback = RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True)
+    # `rollback` runs in any case; this task decides whether the run succeeds.
+    done = EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED)
+    chain(plan, approval, lease, grow, stop, resize, rescale, restart, verify, shrink, [rollback, done])
     # The lease skips needless steps at once. So each step also waits for the steps before those.
-    stop >> rescale
-    rescale >> [shrink, verify]
-    restart >> verify
-    verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)
+    stop >> rescale >> verify
+    verify >> [rollback, done]

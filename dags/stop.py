@@ -6,7 +6,8 @@ savepoint. A failed stop is rolled back: the job keeps running.
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, TriggerRule
 from statecore_airflow.operators.lease import LeaseOperator
 from statecore_airflow.operators.rescale import RollbackOperator, StopWithSavepointOperator
 from statecore_airflow.params.form import job_param, reason_param
@@ -29,4 +30,12 @@ with DAG(
     stop = StopWithSavepointOperator(
         task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}", for_good=True
     )
-    lease >> stop >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)
+    # `rollback` runs in any case; `done` decides whether the run succeeds.
+    (
+        lease
+        >> stop
+        >> [
+            RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True),
+            EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED),
+        ]
+    )

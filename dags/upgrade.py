@@ -6,7 +6,8 @@ is rolled back: the job resumes with its old file, from its newest committed epo
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param, chain
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Param, TriggerRule, chain
 from statecore_airflow.operators.lease import BeginUpgradeOperator
 from statecore_airflow.operators.rescale import (
     ReplaceArtifactOperator,
@@ -49,4 +50,8 @@ with DAG(
         RestartOperator(task_id="restart", job=JOB),
         verify,
     )
-    verify >> RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease)
+    # `rollback` runs in any case; `done` decides whether the run succeeds.
+    verify >> [
+        RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True),
+        EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED),
+    ]

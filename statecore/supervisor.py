@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec
 
-from statecore.catalog import Catalog, SupervisorRecord, SystemClock
+from statecore.catalog import Catalog, LeaseRecord, SupervisorRecord, SystemClock
 from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster.processes import is_running, started_ms
 from statecore.errors import CatalogError, StatecoreError
@@ -34,6 +34,7 @@ from statecore.operations.drivers import Drivers, Launch
 from statecore.operations.job_file_checks import JobFileChecks
 from statecore.operations.left_overs import LeftOvers
 from statecore.operations.monitoring import monitoring
+from statecore.operations.rescaling import Finisher
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
@@ -95,6 +96,7 @@ class Supervisor:
         self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
         self._left_overs = LeftOvers(catalog, self._logs_dir)
+        self._finisher = Finisher(catalog)
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -172,10 +174,10 @@ class Supervisor:
         for cluster in self._catalog.clusters():
             what = f"cluster {cluster.name!r}"
             self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster))
-        expired = {lease.job for lease in self._catalog.expired_leases()} if settled else set()
+        expired = {lease.job: lease for lease in self._catalog.expired_leases()} if settled else {}
         jobs = self._catalog.jobs()
         for job in jobs:
-            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, job.name in expired, settled)
+            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
         self._guarded("checks of job files", self._checks.answer)
         what = "left-overs"
@@ -185,10 +187,11 @@ class Supervisor:
         self._job_calls.wait(_PASS_S)
         self._cluster_calls.wait(_PASS_S)
 
-    def _tend_job(self, name: str, lease_expired: bool, settled: bool) -> None:
+    def _tend_job(self, name: str, expired: LeaseRecord | None, settled: bool) -> None:
         self._guarded(f"driver of {name!r}", self._drivers.collect, name)
-        if lease_expired:
-            self._recover_lease(name)
+        if expired is not None:
+            self._guarded(f"lease on {name!r}", self._recover_lease, expired)
+        self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
         history = self._catalog.generations(name, limit=HISTORY)
         if history and not history[0].ended:
             if not settled or self._catalog.is_alive(history[0]):
@@ -201,10 +204,14 @@ class Supervisor:
         if job.desired_state == "running" and now_ms >= next_start_ms(history):
             self._drivers.start(job)
 
-    def _recover_lease(self, job: str) -> None:
-        lease = self._catalog.recover_expired_lease(job)
+    def _recover_lease(self, expired: LeaseRecord) -> None:
+        if self._finisher.take_up(expired):
+            return
+        lease = self._catalog.recover_expired_lease(expired.job)
         if lease is not None:
-            log.warning("job %r: lease of %r expired; job rolled back to its state before the lease", job, lease.owner)
+            log.warning(
+                "job %r: lease of %r expired; job rolled back to its state before the lease", lease.job, lease.owner
+            )
 
     def _fail_lost(self, job: str) -> None:
         lost = self._catalog.fail_lost_generation(job)

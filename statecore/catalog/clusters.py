@@ -41,9 +41,18 @@ class Clusters(Queries):
         _check_workers(name, workers)
         return self._update(name, {"desired_workers": workers})
 
-    def report_cluster(self, name: str, *, ready_workers: int, message: str | None = None) -> ClusterRecord:
-        """Record the actual size, and what prevents the desired one."""
-        return self._update(name, {"ready_workers": ready_workers, "message": message})
+    def report_cluster(
+        self,
+        name: str,
+        *,
+        ready_workers: int,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        message: str | None = None,
+    ) -> ClusterRecord:
+        """Record the actual size, the limits of the size, and what prevents the desired one."""
+        seen = {"ready_workers": ready_workers, "min_workers": min_workers, "max_workers": max_workers}
+        return self._update(name, {**seen, "message": message})
 
     def claim_cluster(self, name: str, host: str) -> ClusterRecord:
         """Record that the workers are processes of a host, unless they already are of another one."""

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import LeaseRecord, TakenBackRecord
+from statecore.catalog.rescales import end_run
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
@@ -115,8 +116,8 @@ def _own(connection: Connection, job: str, owner: str, now_ms: int) -> LeaseReco
     found = _get(connection, job)
     if found is None:
         raise UnknownRecordError(
-            f"there is no lease on job {job!r}; expected one of {owner!r}; it expired and its change was rolled "
-            "back, so stop this run and start again"
+            f"there is no lease on job {job!r}; expected one of {owner!r}; it was never taken, or it expired and "
+            "its change was rolled back, so stop this run and start again"
         )
     if found.owner != owner:
         raise _held(found, now_ms)
@@ -142,14 +143,13 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
         made = TakenBackRecord(found.job, found.owner, now_ms)
         connection.execute(delete(taken_back).where(taken_back.c.job == found.job))
         connection.execute(insert(taken_back).values(**dataclasses.asdict(made)))
-    unfinished = select(runs.c.run_id, runs.c.error).where(
+    unfinished = select(runs.c.run_id, runs.c.error, runs.c.aborted_by).where(
         runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )
-    for run_id, error in connection.execute(unfinished).all():
-        text = reason if error is None else f"{error}; {reason}"
-        connection.execute(
-            update(runs).where(runs.c.run_id == run_id).values(state="failed", error=text, updated_ms=now_ms)
-        )
+    for run_id, error, user in connection.execute(unfinished).all():
+        known = error or (None if user is None else f"aborted by {user}")
+        text = reason if known is None else f"{known}; {reason}"
+        end_run(connection, run_id, text, now_ms)
 
 
 def _has_ended(connection: Connection, owner: str) -> bool:
@@ -161,6 +161,6 @@ def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:
     return LeaseHeldError(
         f"the lease on job {found.job!r} is held by {found.owner!r} and expires at {found.expires_ms} "
         f"(in {found.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
-        "lease has expired, or end it, which rolls it back: mark the run failed in Airflow, or press Ctrl-C in its "
-        "shell"
+        f"lease has expired, or end it, which rolls it back: `statecore rescale {found.job} --abort` for a rescale or "
+        "an upgrade; otherwise mark the run failed in Airflow, or press Ctrl-C in its shell"
     )

@@ -454,6 +454,8 @@ class RescaleRunRecord:
         savepoint: Path of the manifest the job was stopped with.
         rescaled: Path of the manifest at the new parallelism.
         steps: Times by name of step.
+        aborted_by: The user who asked for its end; None if nobody has.
+        ended_ms: When it was done, or rolled back; None while it runs.
 
     """
 
@@ -472,6 +474,8 @@ class RescaleRunRecord:
     error: str | None
     created_ms: int
     updated_ms: int
+    aborted_by: str | None = None
+    ended_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,6 +509,8 @@ class ClusterRecord:
     """A cluster, its desired size and the size last seen by the supervisor.
 
     Attributes:
+        min_workers: Smallest size that the cluster allows; None without such a limit, or while it is unknown.
+        max_workers: Largest size; None as above.
         host: Host that the workers are processes of, if they are; only a supervisor there can resize it.
 
     """
@@ -516,6 +522,8 @@ class ClusterRecord:
     ready_workers: int
     message: str | None
     updated_ms: int
+    min_workers: int | None = None
+    max_workers: int | None = None
     host: str | None = None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one
+from statecore.catalog.queries import Queries, one, records
 from statecore.catalog.records import RescaleMethod, RescaleRunRecord, RescaleState, StepTimes
 from statecore.errors import CatalogError, UnknownRecordError
 
@@ -84,7 +84,12 @@ class Rescales(Queries):
     ) -> RescaleRunRecord:
         """Update the manifests and the error of a running rescale; omitted arguments stay unchanged."""
         given = {"savepoint": savepoint, "rescaled": rescaled, "error": error}
-        return self._change(run_id, {name: value for name, value in given.items() if value is not None})
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        with self._database.write() as connection:
+            _get(connection, run_id, lock=True)
+            changes["updated_ms"] = self._now_ms(connection)
+            connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
+            return _get(connection, run_id)
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
         """Record that a step starts or ends now; a repeated step keeps its first start and end."""
@@ -100,18 +105,50 @@ class Rescales(Queries):
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(steps=steps, updated_ms=now_ms))
             return _get(connection, run_id)
 
-    def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
-        """Record the end of a run: done, or failed with an error; the first end stays."""
-        return self._change(run_id, {"state": "done" if error is None else "failed", "error": error}, only_running=True)
+    def abort_rescale_run(self, job: str, user: str, *, run_id: str | None = None) -> RescaleRunRecord:
+        """Record that a user wants the run that changes a job to end; the process that carries it out rolls it back.
 
-    def _change(self, run_id: str, values: dict[str, Any], *, only_running: bool = False) -> RescaleRunRecord:
+        The first user stays. With ``run_id``, only that run may be meant.
+
+        Raises:
+            UnknownRecordError: No such run changes the job now.
+
+        """
+        with self._write_job(job) as connection:
+            query = select(runs).where(runs.c.job == job, runs.c.state == "running").order_by(runs.c.created_ms.desc())
+            found = records(connection.execute(query.with_for_update()).all(), RescaleRunRecord)[:1]
+            if not found or run_id not in (None, found[0].run_id):
+                changing = f"run {found[0].run_id!r} changing" if found else "no run changing"
+                raise UnknownRecordError(
+                    f"found {changing} job {job!r}; expected {f'run {run_id!r}' if run_id else 'a run'} to abort; look "
+                    "at its state, it may have ended"
+                )
+            (run,) = found
+            if run.aborted_by is None:
+                now_ms = self._now_ms(connection)
+                connection.execute(
+                    update(runs).where(runs.c.run_id == run.run_id).values(aborted_by=user, updated_ms=now_ms)
+                )
+            return _get(connection, run.run_id)
+
+    def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
+        """Record the end of a run: done, or failed with an error; the first end stays.
+
+        A run that a user has aborted is not done any more: without an error it stays as it is.
+        """
         with self._database.write() as connection:
             run = _get(connection, run_id, lock=True)
-            if only_running and run.state != "running":
+            if run.state != "running" or (error is None and run.aborted_by is not None):
                 return run
-            changes = {**values, "updated_ms": self._now_ms(connection)}
-            connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
+            end_run(connection, run_id, error, self._now_ms(connection))
             return _get(connection, run_id)
+
+
+def end_run(connection: Connection, run_id: str, error: str | None, now_ms: int) -> None:
+    """Record that a run is done, or failed with an error."""
+    state = "done" if error is None else "failed"
+    values = {"state": state, "error": error, "updated_ms": now_ms, "ended_ms": now_ms}
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(**values))
 
 
 def _get(connection: Connection, run_id: str, *, lock: bool = False) -> RescaleRunRecord:

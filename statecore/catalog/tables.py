@@ -70,6 +70,8 @@ clusters = Table(
     Column("settings", JSON, nullable=False),
     Column("desired_workers", Integer, nullable=False),
     Column("ready_workers", Integer, nullable=False),
+    Column("min_workers", Integer),
+    Column("max_workers", Integer),
     Column("message", RedactedText),
     Column("host", Text),
     Column("updated_ms", BigInteger, nullable=False),
@@ -274,9 +276,11 @@ rescale_runs = Table(
     Column("savepoint", Text),
     Column("rescaled", Text),
     Column("steps", JSON, nullable=False),
+    Column("aborted_by", String(500)),
     Column("error", RedactedText),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
     Index(None, "job", "created_ms"),
 )
 

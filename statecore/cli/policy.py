@@ -13,9 +13,12 @@ from statecore.catalog import Catalog, DecisionRecord
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
-from statecore.policy import estimate_drain, policy_settings
+from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, policy_settings
 
-_OFF = "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. Initially on."
+_OFF = (
+    "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. On also unblocks a policy "
+    "whose rescales failed. Initially on."
+)
 
 
 def set_policy(
@@ -50,7 +53,8 @@ def set_policy(
         float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 600.")
     ] = None,
     cooldown: Annotated[
-        float | None, typer.Option(help="Seconds without a decision after a rescale. Initially 300.")
+        float | None,
+        typer.Option(help="Seconds without a decision after a rescale has ended; failures double it. Initially 300."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
@@ -92,13 +96,16 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
     if as_json:
-        print_json({"policy": policy, "drain": estimate})
+        blocked = figures.failures >= BLOCKS_AFTER
+        print_json({"policy": policy, "failures": figures.failures, "blocked": blocked, "drain": estimate})
         return
     made = facts()
     if policy is None:
         made.add_row("policy", f"none; set one with `statecore policy set {escape(name)} --max-parallelism …`")
     else:
         made.add_row("policy", "on" if policy.enabled else "off")
+        if figures.failures >= BLOCKS_AFTER:
+            made.add_row("", escape(f"blocked: {blocked_words(name, figures.failures, figures.failure)}"))
         for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
             made.add_row(key.removesuffix("_s").replace("_", " "), _setting(key, value))
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"

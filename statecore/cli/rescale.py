@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from statecore.catalog import Catalog
+from statecore.cli.abort import abort_rescale
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
@@ -33,7 +34,7 @@ class Method(StrEnum):
 def rescale(
     name: JobName,
     catalog: CatalogUrl,
-    parallelism: Annotated[int, typer.Option(min=1, help="Number of subtasks.")],
+    parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; required.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers; by default the cluster stays as it is.")
     ] = None,
@@ -56,6 +57,10 @@ def rescale(
             help="Seconds that each step may take; long epochs, a large backlog and a rewrite get more.",
         ),
     ] = 600.0,
+    abort: Annotated[
+        bool,
+        typer.Option("--abort", help="End the run that changes the job now, from Airflow or a shell; roll it back."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a running job another parallelism, and wait until it keeps up.
@@ -64,6 +69,13 @@ def rescale(
     If a step fails, the job returns to its old size and resumes from its newest epoch. Operators whose parallelism
     the job file fixes keep it. For a stopped job, use `start --parallelism`.
     """
+    if abort:
+        if parallelism is not None:
+            raise typer.BadParameter("found --abort with --parallelism; expected one of them")
+        abort_rescale(name, catalog, timeout_s, as_json=as_json)
+        return
+    if parallelism is None:
+        raise typer.BadParameter("found neither --parallelism nor --abort; expected one of them")
     if max_parallelism is not None and method is not Method.rewrite:
         raise typer.BadParameter(f"found --max-parallelism with the method {method}; it needs --method rewrite")
     request = RescaleRequest(

@@ -56,7 +56,7 @@ def start_job(
     with Catalog(catalog) as opened, alone(opened, name):
         job = opened.job(name)
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
-        check_workers(job, workers)
+        check_workers(opened, job, workers)
         UpkeepSettings.from_conf(job.conf)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)

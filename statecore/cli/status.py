@@ -144,7 +144,8 @@ def _rescale(found: Standing, run: RescaleRunRecord) -> str:
     if run.state == "running":
         how = f"under way{', at ' + under_way[-1] if under_way else ''}, started {_ago(found, run.created_ms)}"
     else:
-        how = f"{run.state} {_ago(found, run.updated_ms)}, after {span(run.updated_ms - run.created_ms)}"
+        ended_ms = run.updated_ms if run.ended_ms is None else run.ended_ms
+        how = f"{run.state} {_ago(found, ended_ms)}, after {span(ended_ms - run.created_ms)}"
     reason = f" ({run.reason})" if run.reason else ""
     error = f": {run.error}" if run.error else ""
     return f"{run.run_id}: {sizes}, {run.method}, {how}{reason}{error}"

@@ -115,12 +115,29 @@ class _Shell:
         deadline = time.monotonic() + max(self._timeout_s, step.patience_ms() / 1000)
         with self._spinner(step, f": waiting for {step.expected}"):
             while (finding := step.observe()).status is Status.WAITING:
-                self._renewal.check()
+                if step.holds_lease and self._is_over():
+                    return
                 if time.monotonic() > deadline:
                     finding = step.timed_out(finding)
                     break
                 time.sleep(POLL_S)
         finding.check()
+
+    def _is_over(self) -> bool:
+        """Tell whether the supervisor has ended the run, while this process slept past its lease.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease is lost, and the run was not done.
+
+        """
+        try:
+            self._renewal.check()
+        except StatecoreError:
+            run = self._change.run()
+            if run is None or run.state != "done":
+                raise
+            return True
+        return False
 
     def _spinner(self, step: Step, doing: str = "") -> AbstractContextManager[None]:
         return spinner(f"{self._change.job}: {step.name}{doing}")

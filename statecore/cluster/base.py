@@ -14,11 +14,15 @@ class ClusterSize:
     Attributes:
         running: All workers, including those starting or stopping.
         ready: Workers that the Spark master reports as alive.
+        smallest: Fewest workers that the cluster allows; None without such a limit.
+        largest: Most workers; None without such a limit.
 
     """
 
     running: int
     ready: int
+    smallest: int | None = None
+    largest: int | None = None
 
 
 class Cluster(Protocol):

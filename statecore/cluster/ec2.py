@@ -80,9 +80,10 @@ class Ec2Cluster:
         self._past: _Activity | None = None
 
     def size(self) -> ClusterSize:
-        """Return the number of instances, and of workers that the master reports as alive."""
+        """Return the number of instances, of workers that the master reports as alive, and the group's limits."""
         ready = read_master_page(self._settings.master_web_url).ready_workers
-        return ClusterSize(running=len(self._group().instances), ready=ready)
+        group = self._group()
+        return ClusterSize(len(group.instances), ready, smallest=group.min_size, largest=group.max_size)
 
     def resize(self, workers: int) -> None:
         """Set the group's desired capacity if it differs, then check launches and registrations.

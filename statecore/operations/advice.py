@@ -9,6 +9,7 @@ from enum import StrEnum
 from statecore.catalog import GenerationRecord
 from statecore.operations.restarts import HISTORY
 from statecore.operations.standing import Standing
+from statecore.policy import BLOCKS_AFTER, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 200
@@ -36,6 +37,7 @@ class Alert(StrEnum):
     WORKERS_MISSING = "workers_missing"
     MEMORY_FULL = "memory_full"
     POLICY_IDLE = "policy_idle"
+    POLICY_BLOCKED = "policy_blocked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,12 @@ def _lease(found: Standing) -> Iterator[Finding]:
             f"`{_SUPERVISOR}` runs",
         )
     else:
-        yield Finding(f"{lease.owner} is changing the job", "leave it alone until that run has ended")
+        run, end = found.rescale, ""
+        if run is not None and (run.run_id, run.state) == (lease.owner, "running"):
+            end = f", or end and undo it with `statecore rescale {run.job} --abort`"
+            if run.aborted_by is not None:
+                end = f"; {run.aborted_by} has aborted it, and it is being rolled back"
+        yield Finding(f"{lease.owner} is changing the job", f"leave it alone until that run has ended{end}")
 
 
 def _cluster(found: Standing) -> Iterator[Finding]:
@@ -217,8 +224,15 @@ def _rescale(found: Standing) -> Iterator[Finding]:
 
 
 def _policy(found: Standing) -> Iterator[Finding]:
-    policy = found.policy
-    if policy is None or not policy.enabled or found.driver != "running":
+    policy, failed = found.policy, found.failed_rescales
+    if policy is None or not policy.enabled:
+        return
+    if len(failed) >= BLOCKS_AFTER:
+        reason = (failed[0].error or "").splitlines()[:1]
+        # The words end with what to do.
+        why, _, todo = blocked_words(policy.job, len(failed), "".join(reason)[:_REASON]).rpartition("; ")
+        yield Finding(f"the policy is blocked: {why}", todo, Alert.POLICY_BLOCKED)
+    if found.driver != "running":
         return
     idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if idle_ms > _POLICY_STALLED_MS:

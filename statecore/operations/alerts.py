@@ -40,6 +40,7 @@ SEVERITY = {
     Alert.WORKERS_MISSING: Severity.WARNING,
     Alert.MEMORY_FULL: Severity.WARNING,
     Alert.POLICY_IDLE: Severity.WARNING,
+    Alert.POLICY_BLOCKED: Severity.WARNING,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,7 @@ from statecore.catalog import (
     EpochRecord,
     JobRecord,
     PolicyRecord,
+    RescaleRunRecord,
     over_all,
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
@@ -56,10 +58,13 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
 
     """
     found = catalog.job(job)
+    cluster = None if found.cluster is None else catalog.cluster(found.cluster)
     epochs = catalog.epochs(job, limit=_EPOCHS)
     backlogs = catalog.backlogs(job, since_ms=max(epochs[0].committed_ms, now_ms - WINDOW_MS)) if epochs else []
     per_file = rows_per_file(epochs)
     newest = catalog.figures(job)
+    policy = catalog.policy(job)
+    failed = [] if policy is None else failed_rescales(catalog, policy)
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
     costs = [EpochCost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS)]
@@ -68,7 +73,8 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         at_ms=now_ms,
         parallelism=epochs[-1].parallelism if epochs else found.parallelism,
         max_parallelism=found.max_parallelism,
-        workers=None if found.cluster is None else catalog.cluster(found.cluster).desired_workers,
+        workers=None if cluster is None else cluster.desired_workers,
+        max_workers=None if cluster is None else cluster.max_workers,
         hindrance=_hindrance(catalog, found, epochs, now_ms),
         settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
@@ -78,7 +84,24 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         lag_ms=over_all(sources).event_time_lag_ms,
         busy=_busy(epochs, now_ms),
         rescale_ms=_rescale_ms(catalog, job),
+        ended_ms=next((run.ended_ms for run in catalog.rescale_runs(job, limit=1)), None),
+        failures=len(failed),
+        failure=str(failed[0].error) if failed else "",
     )
+
+
+def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRecord]:
+    """Return the rescales of a policy that failed in a row, newest first.
+
+    A rescale of the job that was done ends the row, and so does a person who sets the policy.
+    """
+    since = takewhile(lambda run: run.state != "done", catalog.rescale_runs(policy.job, limit=_RUNS))
+    failed = [run for run in since if run.state == "failed"]
+    if not failed:
+        return []
+    decisions = catalog.decisions(policy.job, limit=_RUNS, since_ms=policy.updated_ms)
+    own = {decision.run_id for decision in decisions}
+    return [run for run in failed if run.run_id in own]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +239,9 @@ def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
 
 
 def _rescale_ms(catalog: Catalog, job: str) -> int | None:
-    done = [run for run in catalog.rescale_runs(job, limit=_RUNS) if run.state == "done"][:_RESCALES]
-    return int(median(run.updated_ms - run.created_ms for run in done)) if done else None
+    runs = catalog.rescale_runs(job, limit=_RUNS)
+    took_ms = [run.ended_ms - run.created_ms for run in runs if run.state == "done" and run.ended_ms is not None]
+    return int(median(took_ms[:_RESCALES])) if took_ms else None
 
 
 def _summary(figures: Figures) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import socket
 import time
 
 from statecore.catalog import Catalog, ClusterRecord
-from statecore.cluster import Cluster, cluster_for
+from statecore.cluster import Cluster, ClusterSize, cluster_for
 from statecore.errors import ClusterBusyError, ClusterError
 
 log = logging.getLogger(__name__)
@@ -27,18 +27,31 @@ class ClusterTending:
 
     def tend(self, record: ClusterRecord) -> None:
         """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
-        ready, trouble = self._step(record)
+        size, trouble = self._step(record)
         message = self._told(record, trouble)
-        if ready is None:
-            ready = record.ready_workers if message is None else 0
+        if size is None:
+            # Trouble that may pass leaves the known size as it is.
+            known = message is None
+            size = ClusterSize(
+                running=record.desired_workers,
+                ready=record.ready_workers if known else 0,
+                smallest=record.min_workers if known else None,
+                largest=record.max_workers if known else None,
+            )
         if message is not None and message != record.message:
             log.error("cluster %r: %s", record.name, message)
-        if ready != record.ready_workers:
-            log.info("cluster %r: %d of %d workers ready", record.name, ready, record.desired_workers)
-        self._catalog.report_cluster(record.name, ready_workers=ready, message=message)
+        if size.ready != record.ready_workers:
+            log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
+        self._catalog.report_cluster(
+            record.name,
+            ready_workers=size.ready,
+            min_workers=size.smallest,
+            max_workers=size.largest,
+            message=message,
+        )
 
-    def _step(self, record: ClusterRecord) -> tuple[int | None, ClusterError | OSError | None]:
-        """Resize a cluster; return its ready workers, None when unknown, and the first error."""
+    def _step(self, record: ClusterRecord) -> tuple[ClusterSize | None, ClusterError | OSError | None]:
+        """Resize a cluster; return its size, None when unknown, and the first error."""
         trouble: ClusterError | OSError | None = None
         try:
             cluster = self._cluster(record)
@@ -49,7 +62,7 @@ class ClusterTending:
             except (ClusterError, OSError) as error:
                 # Existing workers stay even if, for example, a quota prevents the resize.
                 trouble = error
-            return cluster.size().ready, trouble
+            return cluster.size(), trouble
         except (ClusterError, OSError) as error:
             return None, trouble or error
 

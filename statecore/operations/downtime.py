@@ -24,8 +24,8 @@ class Downtime:
 def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -> Downtime | None:
     """Return the downtime of earlier rescales by this method; None without one.
 
-    Downtime lasts from the start of the stop to the end of the restart, waits for workers included. A live rescale has
-    neither step, and no downtime.
+    Downtime lasts from the start of the stop to the end of the restart; the cluster has grown before. A live rescale
+    has neither step, and no downtime.
     """
     taken = []
     for run in runs:

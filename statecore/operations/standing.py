@@ -22,6 +22,7 @@ from statecore.catalog import (
     TakenBackRecord,
     over_all,
 )
+from statecore.operations.autoscaling import failed_rescales
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
@@ -36,6 +37,7 @@ class Standing:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
     ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
+    ``failed_rescales`` are those of the policy in a row, newest first.
     """
 
     job: JobRecord
@@ -50,6 +52,7 @@ class Standing:
     policy: PolicyRecord | None
     supervisor: SupervisorRecord | None
     supervised: bool
+    failed_rescales: Sequence[RescaleRunRecord]
     now_ms: int
 
     @property
@@ -142,7 +145,7 @@ class Summary:
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
-    generations = catalog.generations(job.name, limit=HISTORY)
+    generations, policy = catalog.generations(job.name, limit=HISTORY), catalog.policy(job.name)
     supervisor = catalog.supervisor()
     return Standing(
         job=job,
@@ -154,9 +157,10 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         taken_back=catalog.taken_back(job.name),
         savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
         rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
-        policy=catalog.policy(job.name),
+        policy=policy,
         supervisor=supervisor,
         supervised=catalog.is_supervised(supervisor),
+        failed_rescales=() if policy is None else failed_rescales(catalog, policy),
         now_ms=catalog.now_ms(),
     )
 

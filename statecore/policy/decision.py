@@ -8,6 +8,9 @@ The throughput that a job needs is the larger of
 The target is the smallest size with that throughput. The policy scales out when the need exceeds the present throughput
 by the hysteresis, for ``scale_out_after_s``. It scales in when a smaller size suffices by the hysteresis for
 ``scale_in_after_s`` and the backlog is nearly gone; a cluster halved at half a backlog would never drain the rest.
+
+It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
+after ``BLOCKS_AFTER`` in a row the policy waits for a person.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from statecore.policy.throughput import Throughput, throughput
 
 Action = Literal["out", "in", "stay"]
 
+BLOCKS_AFTER = 3
+"""A policy is blocked when this number of its rescales have failed in a row."""
+# Shortest cooldown to double after a failure.
+_AFTER_FAILURE_S = 60.0
 # With high fixed costs, a size a fifth smaller may have nearly the throughput of the largest; it is then the limit.
 _NEARLY, _FEWER = 0.95, 0.8
 # Smallest gain in throughput that is worth the interruption of a rescale.
@@ -67,12 +74,16 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     nothing = PolicyMemory(decided_ms=memory.decided_ms, parallelism=figures.parallelism)
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance)
+    if figures.failures >= BLOCKS_AFTER:
+        return _stay(figures, nothing, f"blocked: {blocked_words(figures.job, figures.failures, figures.failure)}")
     cooldown_s = _cooldown_s(figures, settings, memory)
-    sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
+    sizes = _sizes(figures, settings)
     if not sizes[0] <= figures.parallelism <= sizes[-1]:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
         why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
-        return _stay(figures, nothing, _later(why, cooldown_s)) if cooldown_s else _go(figures, settings, allowed, why)
+        if cooldown_s:
+            return _stay(figures, nothing, _later(figures, why, cooldown_s))
+        return _go(figures, settings, allowed, why)
     measured = throughput(figures)
     if measured is None or figures.arriving is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet")
@@ -91,7 +102,27 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         return _stay(figures, memory, f"{why}, but a larger cluster would not help")
     if held_s < hold_s:
         return _stay(figures, memory, f"{why} of {hold_s:.0f} s")
-    return _stay(figures, memory, _later(why, cooldown_s)) if cooldown_s else _go(figures, settings, target, why)
+    if cooldown_s:
+        return _stay(figures, memory, _later(figures, why, cooldown_s))
+    return _go(figures, settings, target, why)
+
+
+def blocked_words(job: str, failures: int, failure: str) -> str:
+    """Say why a policy decides nothing more, and what to do."""
+    return (
+        f"the last {failures} rescales of this policy failed, the newest with: "
+        f"{failure or 'no reason given'}; remove the cause, then unblock the policy with "
+        f"`statecore policy set {job} --on`"
+    )
+
+
+def _sizes(figures: Figures, settings: PolicySettings) -> list[int]:
+    """Return the allowed sizes, without larger ones than now that the cluster cannot have."""
+    sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
+    if figures.workers is None or figures.max_workers is None:
+        return sizes
+    most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)
+    return [size for size in sizes if size <= most] or sizes[:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +229,19 @@ def _remember(figures: Figures, memory: PolicyMemory, grown: int, shrunk: int) -
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
     """Return the rest of the cooldown in seconds."""
-    changed_ms = [each for each in (memory.decided_ms, figures.settled_ms) if each is not None]
+    known_ms = (memory.decided_ms, figures.settled_ms, figures.ended_ms)
+    changed_ms = [each for each in known_ms if each is not None]
     if not changed_ms:
         return 0.0
-    return max(0.0, settings.cooldown_s - (figures.at_ms - max(changed_ms)) / 1000)
+    cooldown_s = settings.cooldown_s
+    if figures.failures:
+        cooldown_s = max(cooldown_s, _AFTER_FAILURE_S) * 2**figures.failures
+    return max(0.0, cooldown_s - (figures.at_ms - max(changed_ms)) / 1000)
 
 
-def _later(why: str, cooldown_s: float) -> str:
-    return f"{why}; cooling down for another {cooldown_s:.0f} s"
+def _later(figures: Figures, why: str, cooldown_s: float) -> str:
+    after = f" after failures in a row: {figures.failures}" if figures.failures else ""
+    return f"{why}; cooling down for another {cooldown_s:.0f} s{after}"
 
 
 def _stay(figures: Figures, memory: PolicyMemory, why: str) -> Decision:
@@ -213,6 +249,10 @@ def _stay(figures: Figures, memory: PolicyMemory, why: str) -> Decision:
 
 
 def _go(figures: Figures, settings: PolicySettings, parallelism: int, why: str) -> Decision:
-    workers = None if figures.workers is None else settings.workers_for(parallelism)
     action: Action = "out" if parallelism > figures.parallelism else "in"
+    workers = None
+    if figures.workers is not None:
+        # A job may run with more subtasks on a worker than the settings say, or with fewer.
+        toward = max if action == "out" else min
+        workers = toward(figures.workers, settings.workers_for(parallelism))
     return Decision(action, parallelism, workers, why, PolicyMemory(figures.at_ms, figures.parallelism))

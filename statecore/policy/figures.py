@@ -25,6 +25,7 @@ class Figures:
         parallelism: The job's parallelism.
         max_parallelism: The job's number of key groups.
         workers: Desired size of its cluster; None for a job without a resizable cluster.
+        max_workers: Most workers that the cluster allows; None without such a limit.
         hindrance: Why the policy may not decide now, such as the lease of a run; None when it may.
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
@@ -34,6 +35,9 @@ class Figures:
         lag_ms: Event-time lag, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier rescales.
+        ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
+        failures: Rescales of this policy that failed in a row.
+        failure: Why the newest of them failed.
 
     """
 
@@ -42,6 +46,7 @@ class Figures:
     parallelism: int
     max_parallelism: int
     workers: int | None = None
+    max_workers: int | None = None
     hindrance: str | None = None
     settled_ms: int | None = None
     epochs: tuple[EpochCost, ...] = ()
@@ -51,3 +56,6 @@ class Figures:
     lag_ms: int | None = None
     busy: float | None = None
     rescale_ms: int | None = None
+    ended_ms: int | None = None
+    failures: int = 0
+    failure: str = ""

@@ -26,7 +26,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         hysteresis: Margin, as a fraction, by which a need must exceed the present throughput.
         scale_out_after_s: Time for which a larger size must have been needed.
         scale_in_after_s: Time for which a smaller size must have been enough.
-        cooldown_s: Pause after a decision, or after any other rescale of the job.
+        cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method.
 
     """

@@ -100,6 +100,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait in triggers at once, as a step does that takes long; ``test_rescale_dag`` waits in the worker."""
     monkeypatch.setattr("statecore_airflow.operators.base.CatalogOperator.wait_here_ms", 0)
     monkeypatch.setattr("statecore_airflow.triggers.catalog.SETTLE_S", 0.0)
+    monkeypatch.setattr("statecore_airflow.triggers.catalog.LATE_S", 0.0)
     monkeypatch.setattr("statecore_airflow.triggers.catalog.POLL_S", 0.05)
 
 

@@ -36,9 +36,12 @@ class ScriptedDriver:
         fail_at: By parallelism, the error with which every generation fails that starts at it.
         fail_once_at: By parallelism, the error with which one generation fails that starts at it.
         complaint: Why the cluster cannot grow.
+        present: Workers that a cluster has which cannot grow.
+        limits: Fewest and most workers that the cluster allows.
         idle: Commit no epochs.
         refuse: Error with which every request is answered.
         deaf: Answer no request.
+        abort_at: A step; when it has begun, the user ``ann`` aborts the run.
         resize: Whether to bring the cluster to the size wanted.
         waiting: Records that wait; None when that is unknown.
         epoch_ms: How long an epoch takes, for its 10 rows.
@@ -57,11 +60,14 @@ class ScriptedDriver:
         self.fail_at: dict[int, str] = {}
         self.fail_once_at: dict[int, str] = {}
         self.complaint: str | None = None
+        self.present = 1
+        self.limits: tuple[int | None, int | None] = (None, None)
         self._dead = threading.Event()
         self._buried = threading.Event()
         self.idle = False
         self.refuse: str | None = None
         self.deaf = False
+        self.abort_at: str | None = None
         self.resize = True
         self.waiting: int | None = 0
         self.epoch_ms = 100
@@ -99,17 +105,25 @@ class ScriptedDriver:
                 continue
             supervise(self._catalog)
             self._checks.answer()
+            self._abort()
             if self.resize:
-                cluster = self._catalog.cluster("local")
-                grows = cluster.desired_workers > cluster.ready_workers
-                if self.complaint is not None and grows:
-                    self._catalog.report_cluster("local", ready_workers=1, message=self.complaint)
-                else:
-                    self._catalog.report_cluster("local", ready_workers=cluster.desired_workers)
+                self._resize()
             if self._mine is not None:
                 self._drive(self._mine)
             elif self._catalog.job(self._job).desired_state == "running":
                 self._launch()
+
+    def _abort(self) -> None:
+        runs = self._catalog.rescale_runs(self._job, limit=1)
+        if runs and self.abort_at in runs[0].steps:
+            self._catalog.abort_rescale_run(self._job, "ann")
+            self.abort_at = None
+
+    def _resize(self) -> None:
+        wanted, (least, most) = self._catalog.cluster("local").desired_workers, self.limits
+        message = self.complaint if wanted > self.present else None
+        ready = wanted if message is None else self.present
+        self._catalog.report_cluster("local", ready_workers=ready, min_workers=least, max_workers=most, message=message)
 
     def _launch(self) -> None:
         claimed = self._catalog.claim_generation(self._job, log_path="driver-{generation}.log")

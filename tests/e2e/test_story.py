@@ -24,6 +24,7 @@ POLICY = {
 FAILURES = [
     ("plan@begun", {**LARGE, "method": "live"}),
     ("lease@begun", {**LARGE, "method": "live"}),
+    ("grow_cluster@ended", {**LARGE, "method": "by_reference"}),
     ("resize_cluster@ended", {"parallelism": 2, "workers": 2, "method": "live"}),
     ("rescale_state@begun", {"parallelism": 4, "method": "live"}),
     ("verify@begun", {"parallelism": 2, "workers": 2, "method": "live"}),
@@ -149,11 +150,26 @@ def test_a_failure_at_each_step_is_rolled_back_and_the_job_goes_on(
     world.check(SMALL)
 
 
-def test_a_failure_while_the_cluster_shrinks_gives_its_workers_back(world: World) -> None:
+def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified(world: World) -> None:
     world.catalog.set_desired_workers(world.stack.cluster, 2)
-    fail(world, "shrink_cluster@ended", {**SMALL, "method": "live"})
-    world.check({"parallelism": 2, "workers": 2})
-    world.catalog.set_desired_workers(world.stack.cluster, 1)
+    world.arm("shrink_cluster@begun")
+    run = world.trigger("rescale", "fails-at-shrink_cluster", **SMALL, method="live")
+    ended = world.end_of("rescale", run)
+    assert (ended.state, [task.task_id for task in ended.failed_tasks]) == ("failed", ["shrink_cluster"])
+    assert world.catalog.rescale_run(run).state == "done"
+    world.check(SMALL)
+
+
+def test_a_user_aborts_a_rescale_on_the_page_of_the_job(world: World, page: Page) -> None:
+    world.feed(2)
+    run = world.trigger("rescale", "aborted", **LARGE, method="by_reference")
+    world.wait(lambda: run in [each.run_id for each in world.catalog.rescale_runs(JOB)], lambda: "the run to begin")
+    page.goto(f"{world.url}/statecore/job?name={JOB}")
+    page.get_by_role("button", name="Abort…").click()
+    page.get_by_role("button", name="Abort and roll back").click()
+    ended = world.end_of("rescale", run)
+    assert ended.state == "failed" and "aborted by admin" in world.airflow.failure(ended)
+    assert "aborted by admin at step " in str(world.catalog.rescale_run(run).error)
     world.check(SMALL)
 
 

@@ -26,6 +26,8 @@ class Supervised:
         fail_at: Parallelism at which every driver fails while it starts.
         deaf: Whether a driver answers no requests.
         cluster_error: Why the cluster cannot be resized.
+        limits: Fewest and most workers that the cluster allows.
+        stuck_workers: Fewest workers that are left when the cluster shrinks.
         waiting: Rows that wait; no epoch is committed, so a job for which some wait does not keep up.
         sizes: Workers and parallelism of the job, each time one of them changed.
 
@@ -41,6 +43,8 @@ class Supervised:
         self.fail_at: int | None = None
         self.deaf = False
         self.cluster_error: str | None = None
+        self.limits: tuple[int | None, int | None] = (None, None)
+        self.stuck_workers = 0
         self.waiting = 0
         self.sizes: list[tuple[int, int]] = []
 
@@ -86,7 +90,9 @@ class Supervised:
         if self.cluster_error is not None and workers > 1:
             self._catalog.report_cluster(CLUSTER, ready_workers=1, message=self.cluster_error)
         else:
-            self._catalog.report_cluster(CLUSTER, ready_workers=workers)
+            least, most = self.limits
+            ready = max(workers, self.stuck_workers)
+            self._catalog.report_cluster(CLUSTER, ready_workers=ready, min_workers=least, max_workers=most)
         newest = self._catalog.newest_generation(self._job)
         size = (workers, 0 if newest is None else newest.parallelism)
         if not self.sizes or self.sizes[-1] != size:

@@ -404,7 +404,7 @@ class FakeCluster:
     def size(self) -> ClusterSize:
         if self.workers > 3:
             raise ClusterError("no master")
-        return ClusterSize(running=self.workers, ready=self.workers)
+        return ClusterSize(running=self.workers, ready=self.workers, smallest=1, largest=8)
 
     def close(self) -> None:
         pass
@@ -417,7 +417,8 @@ def test_clusters_get_the_size_wanted_and_report_the_size_seen(
     catalog.register_cluster("c", "standalone", {}, 1)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
     supervisor.step()
-    assert catalog.cluster("c").ready_workers == 1
+    found = catalog.cluster("c")
+    assert (found.ready_workers, found.min_workers, found.max_workers) == (1, 1, 8)
     catalog.set_desired_workers("c", 2)
     supervisor.step()
     assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, None)

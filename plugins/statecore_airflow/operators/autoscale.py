@@ -85,7 +85,8 @@ class CarryOutOperator(TriggerRescaleOperator):
         """
         with open_catalog(self.conn_id) as catalog:
             record = find_run(catalog, run_id)
-            if state == DagRunState.SUCCESS:
+            # A run also fails when surplus workers do not go; the rescale itself is done then.
+            if state == DagRunState.SUCCESS or (record is not None and record.state == "done"):
                 catalog.end_decision(self.decision["decision"], "done")
             elif record is None:
                 outcome = f"run {run_id} was refused before it changed anything; see its log"

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
 from statecore.operations.rescaling import Finding, Status, is_retryable, now_ms
-from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms, lease_ttl_ms
+from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms
 from statecore_airflow.links.job import LINKS, show_links
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.triggers.catalog import POLL_S, CatalogTrigger
@@ -95,8 +95,11 @@ class CatalogOperator(BaseOperator):
                 self.defer(trigger=waiting, method_name="execute_complete")
             time.sleep(POLL_S)
             # Before the next look: a worker that slept past its lease, perhaps with its machine, must stop here.
-            if owner is not None and now_ms() - renewed_ms >= lease_renewal_ms():
-                catalog.renew_lease(self.job, owner, lease_ttl_ms())
+            if now_ms() - renewed_ms >= lease_renewal_ms():
+                ended = waiting.renew(catalog)
+                if ended is not None:
+                    finding = ended
+                    break
                 renewed_ms = now_ms()
         self.judge(finding)
 

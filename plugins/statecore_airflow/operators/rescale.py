@@ -6,11 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.state import TaskInstanceState
 
 from statecore.operations.rescaling import (
     GrowCluster,
     ReplaceArtifact,
     RescaleState,
+    ResizeCluster,
     Restart,
     Rollback,
     ShrinkCluster,
@@ -20,6 +23,9 @@ from statecore.operations.rescaling import (
 )
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.step import StepOperator
+
+DONE = "done"
+"""Id of the task by which a run with a rollback succeeds."""
 
 
 class StopWithSavepointOperator(StepOperator):
@@ -46,9 +52,15 @@ class StopWithSavepointOperator(StepOperator):
 
 
 class GrowClusterOperator(StepOperator):
-    """Adds workers before the job needs them; skipped if the run adds none."""
+    """Adds workers before the job stops, and waits for them; skipped if the job keeps running, or needs fewer."""
 
     kind = GrowCluster
+
+
+class ResizeClusterOperator(StepOperator):
+    """Waits for added workers that are missing; skipped if the run adds none."""
+
+    kind = ResizeCluster
 
 
 class RescaleStateOperator(StepOperator):
@@ -77,13 +89,13 @@ class RestartOperator(StepOperator):
 
 
 class ShrinkClusterOperator(StepOperator):
-    """Removes workers that the job no longer needs; skipped if the run removes none."""
+    """Waits until the workers are gone that the job no longer needs; skipped if the run removes none."""
 
     kind = ShrinkCluster
 
 
 class VerifyOperator(StepOperator):
-    """Waits until the job is healthy, then ends the run and gives the lease back."""
+    """Waits until the job is healthy, then gives surplus workers and the lease back and ends the run."""
 
     kind = Verify
 
@@ -111,8 +123,11 @@ class StartOperator(StepOperator):
 class RollbackOperator(StepOperator):
     """Restores the job as it was when its lease was taken, from its newest epoch; a teardown of the lease.
 
-    Airflow runs it whether or not the steps in between succeed, and also when a person marks the run failed. Returns
-    what failed and what was done about it.
+    Airflow runs it whether or not the steps in between succeed, and also when a person marks the run failed or
+    successful. Returns what failed and what was done about it.
+
+    Wire it with ``on_failure_fail_dagrun``, and beside it the task ``done``, by which the run succeeds. If that task
+    has not failed although the job was rolled back, this one fails, so that no such run looks successful.
     """
 
     kind = Rollback
@@ -121,6 +136,26 @@ class RollbackOperator(StepOperator):
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         kwargs.setdefault("on_success_callback", JobNotifier(Event.ROLLED_BACK, job=job))
         super().__init__(job=job, **kwargs)
+
+    def execute(self, context: Context) -> str | None:
+        """Roll back, if the run still has its lease."""
+        return self._told(context, super().execute(context))
+
+    def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
+        """Continue after the restored driver was found."""
+        return self._told(context, super().execute_complete(context, event))
+
+    def _told(self, context: Context, said: str | None) -> str | None:
+        ti, run = context.get("ti"), context["run_id"]
+        if said is None or ti is None:
+            return said
+        states = ti.get_task_states(dag_id=self.dag_id, task_ids=[DONE], run_ids=[run])
+        if states.get(run, {}).get(DONE) in (TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED):
+            return said
+        raise AirflowFailException(
+            f"found the job rolled back though no step has failed: {said}; expected each step to do its work, but a "
+            "person marked the run, or a step that had not, by hand; trigger a new run"
+        )
 
     def given_up(self, step: Rollback, error: Exception) -> None:
         """Leave the job to the supervisor, which keeps trying to start it."""

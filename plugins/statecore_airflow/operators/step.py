@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from statecore.catalog import Catalog
-from statecore.errors import StatecoreError
+from statecore.catalog import Catalog, StepTimes
+from statecore.errors import ConfigurationError, StatecoreError
 from statecore.operations.rescaling import Change, Status, Step, is_retryable
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.hooks.settings import lease_ttl_ms
@@ -36,6 +36,7 @@ class StepOperator(CatalogOperator):
         with self.catalog(context) as catalog:
             step = self._made(catalog, context)
             with self._trying(context, step):
+                self._require_earlier(step)
                 begun = step.begin()
                 if begun is None:
                     fault_point(step.name, Place.BEGUN)
@@ -53,8 +54,9 @@ class StepOperator(CatalogOperator):
             step = self._made(catalog, context)
             with self._trying(context, step):
                 self.judge(event_finding(event))
-                step.hold_lease()
-                return self._end(step)
+                # Another process may have ended the run meanwhile.
+                begun = step.begin()
+                return self._end(step) if begun is None else begun.result
 
     def given_up(self, step: Any, error: Exception) -> None:
         """Do what remains to be done after a failure that is not retried."""
@@ -63,6 +65,26 @@ class StepOperator(CatalogOperator):
         """Cancel what the step has started."""
         if self._step is not None:
             self._step.cancel()
+
+    def _require_earlier(self, step: Step) -> None:
+        """Refuse to go on after a step that a person has marked as successful although it has not done its work.
+
+        Raises:
+            ConfigurationError: There is one.
+
+        """
+        run = step.change.run()
+        if run is None or run.state != "running" or self.is_teardown or not self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
+            return
+        for task in self.get_flat_relatives(upstream=True):
+            if not isinstance(task, StepOperator) or not task.kind.is_needed(run):
+                continue
+            if run.steps.get(task.kind.name, StepTimes()).ended_ms is None:
+                raise ConfigurationError(
+                    f"found that step {task.task_id} of run {run.run_id!r} has not done its work, and that Airflow has "
+                    "it as successful: a person has marked it; expected no step to be marked by hand; the run is "
+                    "rolled back, so trigger a new one"
+                )
 
     def _made(self, catalog: Catalog, context: Context) -> Step:
         change = Change(catalog, self.job, change_id(context), lease_ttl_ms(), self.log)

@@ -16,8 +16,17 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, SystemClock
-from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.rescaling import WAITING_STEPS, Change, Finding, Status, Step, is_retryable, look_at_request
+from statecore.errors import CatalogError, LeaseHeldError, StatecoreError, UnknownRecordError
+from statecore.operations.rescaling import (
+    WAITING_STEPS,
+    Change,
+    Finding,
+    Status,
+    Step,
+    find_run,
+    is_retryable,
+    look_at_request,
+)
 from statecore_airflow.hooks.settings import CatalogSettings, lease_renewal_ms, lease_ttl_ms
 
 log = logging.getLogger(__name__)
@@ -26,6 +35,9 @@ POLL_S = 1.0
 SETTLE_S = 8.0
 """A trigger waits at least this long. Airflow takes a task for dead if it is queued again before the executor has seen
 its deferred process end, which takes seconds on a busy machine."""
+
+LATE_S = 30.0
+"""A trigger that begins after its deadline, because Airflow was down, still looks for this long."""
 
 
 class CatalogTrigger(BaseTrigger):
@@ -70,6 +82,17 @@ class CatalogTrigger(BaseTrigger):
     def look(self, catalog: Catalog) -> Finding:
         """Look once; runs in a thread."""
 
+    def renew(self, catalog: Catalog) -> Finding | None:
+        """Renew the lease; return a finding if there is nothing left to wait for. Runs in a thread.
+
+        Raises:
+            LeaseHeldError, UnknownRecordError: The lease is lost.
+
+        """
+        if self.owner is not None:
+            catalog.renew_lease(self.job, self.owner, lease_ttl_ms())
+        return None
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until the wait is over or the deadline has passed."""
         catalog: Catalog | None = None
@@ -87,11 +110,15 @@ class CatalogTrigger(BaseTrigger):
         yield TriggerEvent({"status": finding.status.value, "message": finding.message})
 
     async def _wait(self, catalog: Catalog) -> Finding:
-        renewed_ms, message = 0, ""
+        renewed_ms, message, begun_ms = 0, "", SystemClock().now_ms()
+        late_ms = int(LATE_S * 1000) if begun_ms >= self.deadline_ms else 0
+        deadline_ms = max(self.deadline_ms, begun_ms + late_ms)
         while True:
             try:
-                if self.owner is not None and SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
-                    await asyncio.to_thread(catalog.renew_lease, self.job, self.owner, lease_ttl_ms())
+                if SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
+                    ended = await asyncio.to_thread(self.renew, catalog)
+                    if ended is not None:
+                        return ended
                     renewed_ms = SystemClock().now_ms()
                 finding = await asyncio.to_thread(self.look, catalog)
             except CatalogError as error:
@@ -104,7 +131,7 @@ class CatalogTrigger(BaseTrigger):
             if finding.message != message:
                 message = finding.message
                 self.log.info("Waiting: %s", message)
-            if SystemClock().now_ms() >= self.deadline_ms:
+            if SystemClock().now_ms() >= deadline_ms:
                 return await asyncio.to_thread(self.timed_out, finding)
             await asyncio.sleep(POLL_S)
 
@@ -156,6 +183,16 @@ class StepTrigger(CatalogTrigger):
             change = Change(catalog, self.job, self.run_id, lease_ttl_ms(), log)
             self._made = WAITING_STEPS[self.step](change=change, **self.fields)
         return self._made.observe()
+
+    def renew(self, catalog: Catalog) -> Finding | None:
+        """Renew the lease; after an outage of Airflow, the supervisor may have ended the run and given it back."""
+        try:
+            return super().renew(catalog)
+        except (LeaseHeldError, UnknownRecordError):
+            run = find_run(catalog, self.run_id)
+            if run is None or run.state != "done":
+                raise
+            return Finding(Status.DONE, f"rescale run {run.run_id} is done")
 
     def timed_out(self, last: Finding) -> Finding:
         """Return the finding for a step that still waits at the deadline."""

@@ -1,4 +1,4 @@
-"""Access control: Airflow's login, its permissions on the DAG ``rescale``, and on request those on each job."""
+"""Access control: Airflow's login and permissions, and no request of another site."""
 
 from __future__ import annotations
 
@@ -53,3 +53,22 @@ def _readable_job(
 
 JobName = Annotated[str, Depends(_readable_job)]
 """Every route about one job takes its name by this."""
+
+
+def from_these_pages(request: Request) -> None:
+    """Refuse a request that changes something unless a script of these pages, or a program, has sent it.
+
+    Airflow's cookie is ``SameSite=Lax``, so that browsers do not send it along with another site's POST. This does not
+    rely on it: browsers say where a request comes from, and let no other site send JSON unless Airflow permits it.
+
+    Raises:
+        HTTPException: Another site may have sent it.
+
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "found a request of another site; expected one of this page")
+    kind, _, _ = request.headers.get("content-type", "").partition(";")
+    if kind.strip().lower() != "application/json":
+        raise HTTPException(
+            status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, f"found content of the type {kind!r}; expected application/json"
+        )

@@ -1,4 +1,7 @@
-"""Answers of the JSON routes. Times are milliseconds since 1970-01-01 UTC; None means unknown, never zero."""
+"""Answers of the JSON routes, and one request.
+
+Times are milliseconds since 1970-01-01 UTC; None means unknown, never zero.
+"""
 
 from __future__ import annotations
 
@@ -141,6 +144,7 @@ class RescaleRun(Change):
     """A rescale run, with its steps in order of their start."""
 
     state: RescaleState
+    aborted_by: str | None
     error: str | None
     created_ms: int
     updated_ms: int
@@ -151,6 +155,15 @@ class RescaleRun(Change):
     def _by_start(cls, steps: Mapping[str, StepTimes]) -> list[Step]:
         made = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in steps.items()]
         return sorted(made, key=lambda step: (step.started_ms is None, step.started_ms))
+
+
+class AbortRequest(BaseModel):
+    """Which run to abort: the one that the user has seen, and no other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    run_id: str
 
 
 class Generation(Answer):

@@ -1,15 +1,16 @@
-"""The saga of a rescale: plan, lease, stop, resize, rescale state, restart, verify; and rollback.
+"""The saga of a rescale: plan, lease, grow, stop, resize, rescale state, restart, verify, shrink; and rollback.
 
 Airflow's operators and the shell run the same steps. They differ in how they wait, log and show.
 """
 
 from statecore.operations.rescaling.change import Change, find_run, now_ms, require_free, savepoint_name
 from statecore.operations.rescaling.finding import Finding, Status, is_retryable, look_at_request
+from statecore.operations.rescaling.finishing import Finisher
 from statecore.operations.rescaling.lease import BeginRescale, TakeLease
 from statecore.operations.rescaling.planning import Plan, plan
 from statecore.operations.rescaling.request import RescaleRequest, WantedMethod
 from statecore.operations.rescaling.rescale_state import REWRITE_TIMEOUT_S, RescaleState
-from statecore.operations.rescaling.resize_cluster import GrowCluster, ShrinkCluster
+from statecore.operations.rescaling.resize_cluster import GrowCluster, ResizeCluster, ShrinkCluster
 from statecore.operations.rescaling.restart import Restart
 from statecore.operations.rescaling.rollback import Rollback
 from statecore.operations.rescaling.saga import RETRIES, RETRY_DELAY, WAITING_STEPS, rescale_steps
@@ -28,11 +29,13 @@ __all__ = [
     "BeginUpgrade",
     "Change",
     "Finding",
+    "Finisher",
     "GrowCluster",
     "Plan",
     "ReplaceArtifact",
     "RescaleRequest",
     "RescaleState",
+    "ResizeCluster",
     "Restart",
     "Rollback",
     "ShrinkCluster",

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from statecore.catalog import Catalog, RescaleRunRecord, SystemClock
-from statecore.errors import CatalogError, ConfigurationError, LeaseHeldError, StatecoreError, UnknownRecordError
+from statecore.errors import (
+    CatalogError,
+    ConfigurationError,
+    LeaseHeldError,
+    StatecoreError,
+    StepFailedError,
+    UnknownRecordError,
+)
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 
@@ -68,15 +75,28 @@ class Change:
         """
         self.catalog.renew_lease(self.job, self.run_id, self.lease_ttl_ms)
 
+    def check_aborted(self) -> None:
+        """Do nothing unless a user has aborted the run.
+
+        Raises:
+            StepFailedError: A user has; the rollback follows.
+
+        """
+        run = self.run()
+        if run is not None and run.aborted_by is not None:
+            raise StepFailedError(f"aborted by {run.aborted_by}", is_retryable=False)
+
     def keep_lease(self) -> None:
         """Renew the lease while a step works; an unreachable catalog may be back at the next renewal.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost.
+            StepFailedError: A user has aborted the run.
 
         """
         try:
             self.renew_lease()
+            self.check_aborted()
         except CatalogError as error:
             if type(error) is not CatalogError:
                 raise
@@ -109,7 +129,10 @@ class Change:
             with suppress(StatecoreError):
                 run = self.run()
                 if run is not None and run.state == "running":
-                    self.catalog.update_rescale_run(self.run_id, error=f"step {step} failed: {error}")
+                    why = f"step {step} failed: {error}"
+                    if run.aborted_by is not None:
+                        why = f"aborted by {run.aborted_by} at step {step}"
+                    self.catalog.update_rescale_run(self.run_id, error=why)
             raise
 
 
@@ -136,7 +159,8 @@ def require_free(catalog: Catalog, job: str, run_id: str) -> None:
     if lease is not None and lease.owner != run_id and catalog.now_ms() < lease.expires_ms:
         raise LeaseHeldError(
             f"found run {lease.owner!r} changing job {job!r}; expected no other run; wait until that run has ended, or "
-            "end it, which rolls it back: mark the run failed in Airflow, or press Ctrl-C in its shell"
+            f"end it, which rolls it back: `statecore rescale {job} --abort` for a rescale or an upgrade; otherwise "
+            "mark the run failed in Airflow, or press Ctrl-C in its shell"
         )
 
 

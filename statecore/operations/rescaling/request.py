@@ -56,6 +56,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """
         job = catalog.job(self.job)
         self._check_sizes(job)
+        check_workers(catalog, job, self.workers)
         if job.desired_state != "running":
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it at "
@@ -90,4 +91,3 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ConfigurationError(
                 f"found {self.workers} workers for job {job.name!r}; expected at least 1; without workers nothing runs"
             )
-        check_workers(job, self.workers)

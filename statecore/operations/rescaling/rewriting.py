@@ -19,6 +19,8 @@ from statecore.operations.submit import PROGRAMS, submit_command
 
 _SHOWN_LINES = 20
 _END_S = 10.0
+# Also how long a user who aborts the run waits for the program to end.
+_LONGEST_POLL_S = 1.0
 
 
 class Rewrite:
@@ -39,7 +41,7 @@ class Rewrite:
         """Run the rewrite to its end, log its output, and renew the change's lease meanwhile.
 
         Raises:
-            StepFailedError: It failed, or took longer than ``timeout_s``.
+            StepFailedError: It failed, took longer than ``timeout_s``, or a user has aborted the run.
             LeaseHeldError, UnknownRecordError: The lease is lost: another run has the job now.
 
         """
@@ -48,6 +50,7 @@ class Rewrite:
             self._run(submit_command(self._job, self._name, properties, program, *self._arguments), timeout_s, change)
 
     def _run(self, command: list[str], timeout_s: float, change: Change) -> None:
+        poll_s = min(_LONGEST_POLL_S, change.lease_ttl_ms / 10_000)
         deadline = time.monotonic() + timeout_s
         output: deque[str] = deque(maxlen=_SHOWN_LINES)
         with subprocess.Popen(
@@ -64,7 +67,7 @@ class Rewrite:
             reader = threading.Thread(target=_read, args=(process, output, change), daemon=True)
             reader.start()
             try:
-                while (exit_code := _wait(process, change.lease_ttl_ms / 10_000)) is None:
+                while (exit_code := _wait(process, poll_s)) is None:
                     change.keep_lease()
                     if time.monotonic() > deadline:
                         raise StepFailedError(

@@ -27,6 +27,7 @@ class Rollback(Step):
     """
 
     name = "rollback"
+    is_abortable = False
     expected = "the supervisor to launch a driver that runs"
 
     after: int | None = None
@@ -119,6 +120,8 @@ class Rollback(Step):
 
 def _failure(run: RescaleRunRecord | None) -> str:
     """Return the last error of a run."""
-    if run is None or not run.error:
-        return "the run was ended before its last step"
-    return run.error
+    if run is not None and run.error:
+        return run.error
+    if run is not None and run.aborted_by is not None:
+        return f"aborted by {run.aborted_by}"
+    return "the run was ended before its last step"

@@ -9,7 +9,7 @@ from statecore.operations.rescaling.change import Change
 from statecore.operations.rescaling.lease import BeginRescale
 from statecore.operations.rescaling.request import RescaleRequest
 from statecore.operations.rescaling.rescale_state import RescaleState
-from statecore.operations.rescaling.resize_cluster import GrowCluster, ShrinkCluster
+from statecore.operations.rescaling.resize_cluster import GrowCluster, ResizeCluster, ShrinkCluster
 from statecore.operations.rescaling.restart import Restart
 from statecore.operations.rescaling.rollback import Rollback
 from statecore.operations.rescaling.start import StartJob
@@ -26,12 +26,13 @@ WAITING_STEPS: Mapping[str, type[Step]] = {
     kind.__name__: kind
     for kind in (
         BeginUpgrade,
-        StopWithSavepoint,
         GrowCluster,
+        StopWithSavepoint,
+        ResizeCluster,
         RescaleState,
         Restart,
-        ShrinkCluster,
         Verify,
+        ShrinkCluster,
         Rollback,
         StartJob,
     )
@@ -44,10 +45,11 @@ def rescale_steps(change: Change, request: RescaleRequest, rewrite_timeout_s: fl
     groups = request.max_parallelism
     return [
         BeginRescale(change=change, request=request),
-        StopWithSavepoint(change=change, reason=request.reason),
         GrowCluster(change=change),
+        StopWithSavepoint(change=change, reason=request.reason),
+        ResizeCluster(change=change),
         RescaleState(change=change, max_parallelism=groups, rewrite_timeout_s=rewrite_timeout_s),
         Restart(change=change, max_parallelism=groups),
-        ShrinkCluster(change=change),
         Verify(change=change),
+        ShrinkCluster(change=change),
     ]

@@ -73,7 +73,7 @@ class StartJob(Step):
             )
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
-        check_workers(job, self.workers)
+        check_workers(self.change.catalog, job, self.workers)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.set_desired_workers(job.cluster, self.workers)
         if job.desired_state == "stopped":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from statecore.catalog import RescaleMethod, RescaleRunRecord
-from statecore.errors import CatalogError
+from statecore.errors import CatalogError, StepFailedError
 from statecore.operations.rescaling.change import Change
 from statecore.operations.rescaling.finding import Finding, Status
 
@@ -26,6 +26,7 @@ class Step:
         name: Name in the recorded run, and id of Airflow's task.
         methods: The rescale methods that need this step; others skip it.
         holds_lease: Whether the change keeps its lease while it waits.
+        is_abortable: Whether a user may end the wait.
         expected: What the step waits for, for an error message.
         change: The change that the step belongs to.
 
@@ -34,6 +35,7 @@ class Step:
     name: ClassVar[str]
     methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite", "live"})
     holds_lease: ClassVar[bool] = True
+    is_abortable: ClassVar[bool] = True
     expected: ClassVar[str] = "the step to be done"
 
     change: Change
@@ -52,6 +54,7 @@ class Step:
             self.change.catalog.release_lease(self.change.job, self.change.run_id)
             return Finding(Status.DONE, f"rescale run {run.run_id} is done", self.recorded(run))
         self.hold_lease()
+        self.change.check_aborted()
         self.change.mark(self.name, started=True)
         return None
 
@@ -63,9 +66,13 @@ class Step:
         return Finding(Status.DONE, "nothing to wait for")
 
     def observe(self) -> Finding:
-        """Look once; keep waiting if the catalog cannot be reached now."""
+        """Look once, also whether a user has aborted the run; keep waiting if the catalog cannot be reached now."""
         try:
+            if self.is_abortable:
+                self.change.check_aborted()
             return self.look()
+        except StepFailedError as error:
+            return Finding(Status.FAILED if error.is_retryable else Status.REFUSED, str(error))
         except CatalogError as error:
             if type(error) is not CatalogError:
                 raise

@@ -1,4 +1,4 @@
-"""The last step of a change: wait until the job is healthy."""
+"""The step that ends a change: wait until the job is healthy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from statecore.errors import UnhealthyJobError
 from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.resize_cluster import give_back_workers
 from statecore.operations.rescaling.step import Step
 from statecore.operations.verification import Verification, patience_ms
 
@@ -37,10 +38,16 @@ class Verify(Step):
         return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
 
     def end(self) -> None:
-        """End the run."""
-        change = self.change
+        """Give back what the job no longer needs, and end the run."""
+        change, run = self.change, self.required_run()
+        if run.state == "done":
+            # The supervisor has ended it.
+            return
+        give_back_workers(change, run)
         change.mark(self.name, ended=True)
-        change.catalog.finish_rescale_run(change.run_id)
+        if change.catalog.finish_rescale_run(change.run_id).state != "done":
+            # A user was quicker. The rollback restores what was given back.
+            change.check_aborted()
         change.catalog.release_lease(change.job, change.run_id)
 
     def patience_ms(self) -> int:

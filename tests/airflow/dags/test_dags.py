@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pytest
 from airflow.sdk.definitions.mappedoperator import MappedOperator
@@ -20,6 +20,13 @@ from statecore.operations.submit import PROGRAMS
 from tests.support.paths import REPO
 
 DAGS = REPO / "dags"
+
+
+class Told(NamedTuple):
+    """What Airflow asks of a task instance when it decides about its run."""
+
+    task_id: str
+    state: str | None
 
 
 @pytest.fixture
@@ -56,17 +63,17 @@ def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
     ("workers", "needless"),
     [
         ((1, 2), {"shrink_cluster"}),
-        ((2, 1), {"resize_cluster"}),
+        ((2, 1), {"grow_cluster", "resize_cluster"}),
         ((1, 1), {"resize_cluster", "shrink_cluster"}),
-        ((None, None), {"resize_cluster", "shrink_cluster"}),
+        ((None, None), {"grow_cluster", "resize_cluster", "shrink_cluster"}),
     ],
 )
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
-        ("by_reference", ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "shrink_cluster"]),
-        ("rewrite", ["stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "shrink_cluster"]),
-        ("live", ["resize_cluster", "rescale_state", "shrink_cluster"]),
+        ("by_reference", ["grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]),
+        ("rewrite", ["grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]),
+        ("live", ["resize_cluster", "rescale_state"]),
     ],
 )
 def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in_between(
@@ -74,19 +81,20 @@ def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in
 ) -> None:
     tasks = dags["rescale"].task_dict
     run = SimpleNamespace(method=method, from_workers=workers[0], to_workers=workers[1])
-    needed = [step for step in steps if step not in needless]
+    needed = [step for step in [*steps, "verify", "shrink_cluster"] if step not in needless]
     found = [name for name in dags["rescale"].task_ids if isinstance(tasks[name], StepOperator)]
-    assert {name for name in found if tasks[name].kind.is_needed(run)} == {"lease", *needed, "verify", "rollback"}
+    assert {name for name in found if tasks[name].kind.is_needed(run)} == {"lease", *needed, "rollback"}
     assert tasks["lease"].upstream_task_ids == {"approval"} and tasks["approval"].upstream_task_ids == {"plan"}
     # The lease skips the others at once, so that nothing can be left to wait for them.
-    for before, after in itertools.pairwise([*needed, "verify"]):
+    for before, after in itertools.pairwise(needed):
         assert before in tasks[after].upstream_task_ids
 
 
 def test_a_cluster_that_does_not_get_ready_says_so_before_the_step_is_tired_of_waiting(dags: dict[str, Any]) -> None:
     own = Ec2Settings(group="g", region="r", master_web_url="http://m:8080").ready_timeout_s
     # It counts from when the instances are in service, which takes minutes, too.
-    assert dags["rescale"].task_dict["resize_cluster"].timeout.total_seconds() >= own + 300
+    for step in ("grow_cluster", "resize_cluster"):
+        assert dags["rescale"].task_dict[step].timeout.total_seconds() >= own + 300
 
 
 @pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])
@@ -94,9 +102,22 @@ def test_whatever_follows_the_lease_is_followed_by_a_rollback(dags: dict[str, An
     tasks = dags[dag].task_dict
     assert [task.task_id for task in tasks.values() if task.is_setup] == ["lease"]
     assert [task.task_id for task in tasks.values() if task.is_teardown] == ["rollback"]
-    assert tasks["rollback"].get_flat_relative_ids(upstream=True) == set(tasks) - {"rollback"}
+    assert tasks["rollback"].get_flat_relative_ids(upstream=True) == set(tasks) - {"rollback", "done"}
     # Also the one that asks: its worker may die, too.
     assert {task.retries for task in tasks.values()} == {2}
+
+
+@pytest.mark.parametrize("dag", ["rescale", "stop", "upgrade"])
+def test_a_run_succeeds_by_its_last_step_and_not_if_it_was_rolled_back(dags: dict[str, Any], dag: str) -> None:
+    from airflow.models.dagrun import DagRun
+
+    tasks = dags[dag].task_dict
+    # As Airflow chooses the tasks that decide: whatever else a person marks as successful, the rollback has its say.
+    told = [Told(name, None) for name in tasks]
+    deciding: Any = DagRun._tis_for_dagrun_state(cast(Any, None), dag=dags[dag], tis=told)
+    assert {each.task_id for each in deciding} == {"rollback", "done"}
+    last = {"rescale": {"verify", "shrink_cluster"}, "stop": {"stop_with_savepoint"}, "upgrade": {"verify"}}[dag]
+    assert tasks["done"].upstream_task_ids == last and tasks["done"].trigger_rule == "none_failed"
 
 
 def test_runs_wait_for_no_other_run_and_the_lease_decides(dags: dict[str, Any]) -> None:
@@ -130,8 +151,8 @@ def test_catch_up_goes_back_whatever_happened_and_only_a_drained_backlog_is_a_su
 
 def test_every_task_links_to_its_job_and_tells_when_it_fails_for_good(dags: dict[str, Any]) -> None:
     of_no_single_job = {"alerts.tell", "autoscale.take_decisions", "savepoints.jobs", "rewrite.rewrite"}
-    # It does nothing that could fail: a run whose backlog is drained succeeds by it.
-    idle = {"catch_up.drained"}
+    # They do nothing that could fail: a run succeeds by them.
+    idle = {"catch_up.drained", "rescale.done", "stop.done", "upgrade.done"}
     without_links, without_message = set(), set()
     for dag in dags.values():
         for task in dag.tasks:

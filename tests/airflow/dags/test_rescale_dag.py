@@ -56,16 +56,44 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     record = catalog.rescale_run(run.run_id)
     assert (record.state, record.reason) == ("done", "drain the backlog")
     assert list(record.steps) == [
-        "lease", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify",
+        "lease", "grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify",
     ]  # fmt: skip
     assert store.manifest(str(record.rescaled)).parallelism == 4
     newest = catalog.newest_generation(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
     assert catalog.cluster("local").ready_workers == 2
     assert catalog.lease(job) is None
-    steps = {task for task, state in states(run).items() if state == "success"}
+    steps = {task for task, state in states(run).items() if state == "success"} - {"done"}
     assert links(run, "Job") == dict.fromkeys(steps, f"/plugin/statecore/statecore/job?name={job}")
     assert links(run, "Driver log") == dict.fromkeys(steps, f"/plugin/statecore/statecore/log?name={job}")
+
+
+@pytest.mark.parametrize(
+    ("step", "stopped_by"),
+    [
+        ("grow_cluster", "stop_with_savepoint"),
+        ("stop_with_savepoint", "resize_cluster"),
+        ("resize_cluster", "rescale_state"),
+        ("rescale_state", "restart"),
+        ("restart", "verify"),
+        ("verify", "rollback"),
+    ],
+)
+def test_a_step_that_a_person_marks_as_successful_does_not_make_a_run_look_successful(
+    dag: Any, catalog: Catalog, job: str, driver: ScriptedDriver, step: str, stopped_by: str
+) -> None:
+    conf = {"job": job, "parallelism": 4, "workers": 2, "method": "by_reference"}
+    run = dag.test(run_conf=conf, mark_success_pattern=f"^{step}$")
+    assert run.state == "failed"
+    found = states(run)
+    assert (found[step], found[stopped_by]) == ("success", "failed")
+    assert found["rollback"] == ("failed" if step == "verify" else "success")
+    record = catalog.rescale_run(run.run_id)
+    assert record.state == "failed" and "rolled back to parallelism 2 and 1 workers" in str(record.error)
+    if step != "verify":
+        assert f"step {stopped_by} failed: found that step {step} of run" in str(record.error)
+        assert "a person has marked it" in str(record.error)
+    assert (catalog.job(job).parallelism, catalog.cluster("local").desired_workers, catalog.lease(job)) == (2, 1, None)
 
 
 def test_a_dry_run_shows_the_plan_and_skips_all_that_changes_something(dag: Any, catalog: Catalog, job: str) -> None:

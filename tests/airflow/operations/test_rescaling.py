@@ -15,6 +15,7 @@ from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
     RescaleStateOperator,
+    ResizeClusterOperator,
     RestartOperator,
     RollbackOperator,
     ShrinkClusterOperator,
@@ -34,14 +35,15 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 STEPS = {
     "lease": BeginRescaleOperator,
+    "grow_cluster": GrowClusterOperator,
     "stop_with_savepoint": StopWithSavepointOperator,
-    "resize_cluster": GrowClusterOperator,
+    "resize_cluster": ResizeClusterOperator,
     "rescale_state": RescaleStateOperator,
     "restart": RestartOperator,
-    "shrink_cluster": ShrinkClusterOperator,
     "verify": VerifyOperator,
+    "shrink_cluster": ShrinkClusterOperator,
 }
-STOPPED = ["lease", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]
+STOPPED = ["lease", "grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Scenario:
         state: Of the recorded run; None if it was refused before it began.
         method: The recorded method.
         steps: The recorded steps, ``verify`` left out.
+        is_stopped: Whether the driver of before has ended.
         size: Parallelism and workers in the end.
         max_parallelism: The job's in the end.
         error: Part of the error.
@@ -77,6 +80,7 @@ class Scenario:
     state: str | None = "done"
     method: str = "live"
     steps: tuple[str, ...] = ("lease", "resize_cluster", "rescale_state")
+    is_stopped: bool = False
     size: tuple[int, int] = (4, 2)
     max_parallelism: int = 16
     error: str = ""
@@ -116,8 +120,39 @@ def cannot_grow(world: World) -> None:
     world.driver.complaint = "no quota for 2 workers"
 
 
+def has_limits(world: World) -> None:
+    world.driver.limits = (1, 1)
+    wait(lambda: world.catalog.cluster("local").max_workers, "the limits to be reported")
+
+
+def has_two_workers(world: World) -> None:
+    world.catalog.set_desired_workers("local", 2)
+    wait(lambda: world.catalog.cluster("local").ready_workers == 2, "two workers")
+
+
+def loses_a_worker(world: World) -> None:
+    """Two workers should be there, and one of them cannot come back."""
+    has_two_workers(world)
+    world.driver.complaint, world.driver.present = "no quota for 2 workers", 1
+    wait(lambda: world.catalog.cluster("local").ready_workers == 1, "one worker")
+
+
 def does_not_keep_up(world: World) -> None:
     world.driver.waiting, world.driver.idle = 500, True
+
+
+def waits_for_workers_and_is_aborted(world: World) -> None:
+    world.driver.resize, world.driver.abort_at = False, "grow_cluster"
+
+
+def rewrites_for_long_and_is_aborted(world: World) -> None:
+    world.monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", lambda *_: ["sleep", "600"])
+    world.driver.abort_at = "rescale_state"
+
+
+def is_verified_and_aborted(world: World) -> None:
+    does_not_keep_up(world)
+    world.driver.abort_at = "verify"
 
 
 def by_reference(**more: Any) -> dict[str, Any]:
@@ -129,14 +164,24 @@ REFUSED: dict[str, Any] = {"state": None, "size": (2, 1), "steps": ()}
 SCENARIOS: dict[str, Scenario] = {
     "auto is live while a driver runs": Scenario(),
     "auto is by_reference without a driver, and the savepoint is the newest epoch": Scenario(
-        no_driver, method="by_reference", steps=tuple(STOPPED)
+        no_driver, method="by_reference", steps=tuple(STOPPED), is_stopped=True
     ),
-    "by_reference stops and starts": Scenario(request=by_reference(), method="by_reference", steps=tuple(STOPPED)),
+    "by_reference stops and starts": Scenario(
+        request=by_reference(), method="by_reference", steps=tuple(STOPPED), is_stopped=True
+    ),
     "the cluster stays": Scenario(request={"workers": None}, steps=("lease", "rescale_state"), size=(4, 1)),
     "scale in shrinks last": Scenario(
-        lambda world: world.catalog.set_desired_workers("local", 2),
+        has_two_workers,
         request={"parallelism": 1, "workers": 1},
         steps=("lease", "rescale_state", "shrink_cluster"),
+        size=(1, 1),
+    ),
+    "scale in by reference shrinks last": Scenario(
+        has_two_workers,
+        request=by_reference(parallelism=1, workers=1),
+        method="by_reference",
+        steps=("lease", "stop_with_savepoint", "rescale_state", "restart", "shrink_cluster"),
+        is_stopped=True,
         size=(1, 1),
     ),
     "a rewrite changes max parallelism": Scenario(
@@ -144,6 +189,7 @@ SCENARIOS: dict[str, Scenario] = {
         request={"method": "rewrite", "max_parallelism": 32},
         method="rewrite",
         steps=tuple(STOPPED),
+        is_stopped=True,
         max_parallelism=32,
     ),
     "a driver that fails once is retried": Scenario(
@@ -151,12 +197,14 @@ SCENARIOS: dict[str, Scenario] = {
         request=by_reference(),
         method="by_reference",
         steps=tuple(STOPPED),
+        is_stopped=True,
     ),
     "drivers that fail at the new size": Scenario(
         lambda world: setattr(world.driver, "fail_at", {4: "out of memory"}),
         request=by_reference(),
         method="by_reference",
         steps=tuple(STOPPED),
+        is_stopped=True,
         error="out of memory",
         **BACK,
     ),
@@ -167,7 +215,7 @@ SCENARIOS: dict[str, Scenario] = {
         lambda world: setattr(world.driver, "refuse", "storage is away"),
         request=by_reference(),
         method="by_reference",
-        steps=("lease", "stop_with_savepoint"),
+        steps=tuple(STOPPED[:3]),
         error="storage is away",
         **BACK,
     ),
@@ -175,12 +223,68 @@ SCENARIOS: dict[str, Scenario] = {
         lose_a_file,
         request=by_reference(),
         method="by_reference",
-        steps=tuple(STOPPED[:4]),
+        steps=tuple(STOPPED[:5]),
+        is_stopped=True,
         error="found no file",
         **BACK,
     ),
     "a cluster that cannot grow": Scenario(cannot_grow, steps=("lease", "resize_cluster"), error="no quota", **BACK),
-    "a job that does not keep up": Scenario(does_not_keep_up, error="500 records wait", timeout_s=2, **BACK),
+    "a cluster that cannot grow stops no job": Scenario(
+        cannot_grow,
+        request=by_reference(),
+        method="by_reference",
+        steps=("lease", "grow_cluster"),
+        error="no quota",
+        **BACK,
+    ),
+    "a cluster that cannot grow stops no job for a rewrite": Scenario(
+        cannot_grow,
+        request={"method": "rewrite", "max_parallelism": 32},
+        method="rewrite",
+        steps=("lease", "grow_cluster"),
+        error="no quota",
+        **BACK,
+    ),
+    "a cluster that lacks a worker stops no job": Scenario(
+        loses_a_worker,
+        request=by_reference(),
+        method="by_reference",
+        steps=("lease", "grow_cluster"),
+        error="no quota",
+        **{**BACK, "size": (2, 2)},
+    ),
+    "a size beyond the cluster's limits": Scenario(
+        has_limits, request=by_reference(), error="expected 1 to 1, the limits of cluster 'local'", **REFUSED
+    ),
+    "a job that does not keep up": Scenario(
+        does_not_keep_up, is_stopped=True, error="500 records wait", timeout_s=2, **BACK
+    ),
+    "aborted while workers are awaited": Scenario(
+        waits_for_workers_and_is_aborted,
+        request=by_reference(),
+        method="by_reference",
+        steps=("lease", "grow_cluster"),
+        error="aborted by ann",
+        **BACK,
+    ),
+    "aborted while Spark rewrites the state": Scenario(
+        rewrites_for_long_and_is_aborted,
+        request={"method": "rewrite", "max_parallelism": 32},
+        method="rewrite",
+        steps=tuple(STOPPED[:5]),
+        is_stopped=True,
+        error="aborted by ann",
+        **BACK,
+    ),
+    "aborted while the job is verified": Scenario(
+        is_verified_and_aborted,
+        request=by_reference(),
+        method="by_reference",
+        steps=tuple(STOPPED),
+        is_stopped=True,
+        error="aborted by ann",
+        **BACK,
+    ),
     "more than max parallelism": Scenario(request={"parallelism": 17}, error="1 to its max parallelism", **REFUSED),
     "a job that is stopped": Scenario(
         lambda world: world.catalog.set_desired(world.job, state="stopped"),
@@ -271,3 +375,5 @@ def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
         assert found.desired_state == "running"
         wait(lambda: runs_at(catalog, job, found.parallelism), "a live driver at the job's parallelism")
     assert catalog.lease(job) == held
+    first = catalog.generations(job)[-1]
+    assert (first.state != "running") == scenario.is_stopped

@@ -77,6 +77,43 @@ def test_the_first_end_of_a_rescale_run_stays(catalog: Catalog, job: str, error:
     assert catalog.rescale_runs(job) == [ended]
 
 
+def test_a_run_that_a_user_aborts_can_no_longer_be_done_and_the_first_user_stays(
+    catalog: Catalog, job: str, clock
+) -> None:
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    for user in ("ann", "bob"):
+        assert catalog.abort_rescale_run(job, user).aborted_by == "ann"
+    assert catalog.finish_rescale_run("r").state == "running"
+    clock.advance(5)
+    ended = catalog.finish_rescale_run("r", error="aborted by ann; rolled back")
+    assert (ended.state, ended.ended_ms) == ("failed", clock.now_ms())
+
+
+def test_only_the_run_that_changes_a_job_now_can_be_aborted(catalog: Catalog, job: str) -> None:
+    with pytest.raises(UnknownRecordError, match="found no run changing job 'flights'"):
+        catalog.abort_rescale_run(job, "ann")
+    catalog.start_rescale_run("old", job, from_parallelism=2, to_parallelism=4)
+    done = catalog.finish_rescale_run("old")
+    with pytest.raises(UnknownRecordError, match="no run changing"):
+        catalog.abort_rescale_run(job, "ann")
+    catalog.start_rescale_run("new", job, from_parallelism=4, to_parallelism=2)
+    with pytest.raises(UnknownRecordError, match="found run 'new' changing job 'flights'; expected run 'old' to abort"):
+        catalog.abort_rescale_run(job, "ann", run_id="old")
+    assert catalog.abort_rescale_run(job, "ann", run_id="new").aborted_by == "ann"
+    assert catalog.rescale_run("old") == done
+
+
+def test_an_aborted_run_whose_process_has_died_says_so_when_its_lease_expires(
+    catalog: Catalog, job: str, clock
+) -> None:
+    catalog.acquire_lease(job, "r", 5_000)
+    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    catalog.abort_rescale_run(job, "ann")
+    clock.advance(5_000)
+    catalog.recover_expired_lease(job)
+    assert catalog.rescale_run("r").error == "aborted by ann; lease expired (owner r)"
+
+
 def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) -> None:
     register(catalog, "other")
     catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection
 
 from statecore.catalog import Catalog, EpochRecord
-from statecore.errors import GenerationClaimedError, LeaseHeldError
+from statecore.errors import GenerationClaimedError, LeaseHeldError, UnknownRecordError
 from tests.support.postgres import Database
 
 Change = Callable[[Catalog], Any]
@@ -77,6 +77,18 @@ def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job:
     recovered = overlap(lambda c: c.renew_lease(job, "run-1", 5_000), lambda c: c.recover_expired_lease(job))
     assert recovered is None
     assert catalog.job(job).desired_state == "stopped"
+
+
+def test_a_run_is_either_aborted_or_done(catalog: Catalog, job: str, overlap) -> None:
+    sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4}
+    catalog.start_rescale_run("r", job, **sizes)
+    kept = overlap(lambda c: c.abort_rescale_run(job, "ann"), lambda c: c.finish_rescale_run("r"))
+    assert (kept.state, kept.aborted_by) == ("running", "ann")
+    catalog.finish_rescale_run("r", error="aborted by ann")
+    catalog.start_rescale_run("s", job, **sizes)
+    with pytest.raises(UnknownRecordError, match="no run changing"):
+        overlap(lambda c: c.finish_rescale_run("s"), lambda c: c.abort_rescale_run(job, "ann"))
+    assert catalog.rescale_run("s").state == "done"
 
 
 def test_a_parallelism_is_not_applied_to_a_job_that_was_stopped_meanwhile(catalog: Catalog, job: str, overlap) -> None:

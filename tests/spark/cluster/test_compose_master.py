@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from tests.support.compose import COMPOSE
 from tests.support.waiting import wait
 
 COUNT = "from pyspark.sql import SparkSession\nprint(SparkSession.builder.getOrCreate().range(7).count(), 'counted')\n"
+
+
+def _says(log: Path, text: str) -> bool:
+    return text in log.read_text()
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
                     subprocess.Popen([script, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT)
                 )
             ready = "I have been elected leader" if name == "master" else "Successfully registered with master"
-            wait(lambda log=log, ready=ready: ready in log.read_text(), name)
+            wait(partial(_says, log, ready), name)
         assert "REST server" not in (tmp_path / "master.log").read_text()
         yield url
     finally:

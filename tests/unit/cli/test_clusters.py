@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from statecore.catalog import Catalog
 from statecore.cluster import StandaloneCluster, cluster_for
@@ -16,7 +17,7 @@ SETTINGS = {
 }
 
 
-def register(*more: object, name: str = "big", **settings: object) -> Done:
+def register(*more: str | Path | float, name: str = "big", **settings: object) -> Done:
     pairs = [word for key, value in {**SETTINGS, **settings}.items() for word in ("--setting", f"{key}={value}")]
     return run("cluster", "register", name, "--kind", "standalone", "--workers", 2, *pairs, *more)
 

@@ -50,6 +50,33 @@ def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> Non
     assert (told["policy"]["finding"], told["drain"]["seconds"]) == ("40 rows wait [x]", None)
 
 
+def test_a_policy_whose_rescales_failed_is_shown_as_blocked_until_it_is_set_again(catalog: Catalog, job: str) -> None:
+    for number in range(3):
+        seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})
+        made = catalog.record_decision(
+            seen,
+            {},
+            from_parallelism=2,
+            to_parallelism=4,
+            from_workers=None,
+            to_workers=None,
+            method="by_reference",
+            reason="scale out",
+            figures={},
+        )
+        assert made is not None
+        catalog.claim_decision(made.id, f"run-{number}")
+        catalog.start_rescale_run(f"run-{number}", job, from_parallelism=2, to_parallelism=4)
+        catalog.finish_rescale_run(f"run-{number}", error="no quota")
+    for shown in (run("policy", "show", job).stdout, run("status", job).stdout):
+        words = " ".join(shown.split())
+        assert "blocked: the last 3 rescales of this policy failed, the newest with: no quota" in words
+    told = json.loads(run("policy", "show", job, "--json").stdout)
+    assert (told["failures"], told["blocked"]) == (3, True)
+    run("policy", "set", job, "--on")
+    assert "blocked" not in run("policy", "show", job).stdout + run("status", job).stdout
+
+
 def test_decisions_are_listed_with_what_came_of_them(catalog: Catalog, job: str) -> None:
     for workers in (None, 2):
         seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})

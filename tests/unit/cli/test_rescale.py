@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from statecore.catalog import Catalog
+from statecore.catalog.audit import this_user
 from statecore.cli import steps
 from statecore.errors import CatalogError
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -75,7 +76,9 @@ def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
     assert (oldest.state, newest.state, newest.parallelism) == ("stopped", "running", 4)
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state) == (told["run"], "done")
-    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
+    assert list(recorded.steps) == [
+        "lease", "grow_cluster", "stop_with_savepoint", "rescale_state", "restart", "verify",
+    ]  # fmt: skip
     assert all(times.ended_ms is not None for times in recorded.steps.values())
     assert recorded.savepoint is not None and recorded.rescaled is not None
     assert store.manifest(recorded.savepoint).parallelism == 2 and store.manifest(recorded.rescaled).parallelism == 4
@@ -125,7 +128,9 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     wanted = catalog.job(sized)
     assert (wanted.parallelism, wanted.max_parallelism) == (4, 64)
     (recorded,) = catalog.rescale_runs(sized)
-    assert list(recorded.steps) == ["lease", "stop_with_savepoint", "rescale_state", "restart", "verify"]
+    assert list(recorded.steps) == [
+        "lease", "grow_cluster", "stop_with_savepoint", "rescale_state", "restart", "verify",
+    ]  # fmt: skip
     assert recorded.savepoint is not None and recorded.rescaled == wanted.start_from
     # Known to the catalog, so that retention drops it in the end.
     assert store.describe(str(recorded.rescaled)) in [savepoint.path for savepoint in catalog.savepoints(sized)]
@@ -187,6 +192,56 @@ def test_when_the_cluster_cannot_grow_the_job_goes_on_as_it_was(
         assert_refused_last(run("rescale", sized, "--parallelism", 4, "--workers", 2, "--method", method), "no quota")
         running_job.wait_running(2)
         assert catalog.cluster(CLUSTER).desired_workers == 1
+    # Nothing was stopped for a cluster that did not come.
+    assert [each.generation for each in catalog.generations(sized)] == [1]
+
+
+@pytest.mark.parametrize("method", ["live", "by_reference"])
+def test_workers_are_given_back_once_the_job_is_verified_at_fewer_subtasks(
+    catalog: Catalog, sized: str, running_job: Supervised, method: str
+) -> None:
+    catalog.set_desired_workers(CLUSTER, 2)
+    arguments = ("--parallelism", 1, "--workers", 1, "--method", method)
+    running_job.waiting = 500
+    refused = run("rescale", sized, *arguments, "--timeout", 1)
+    assert refused.returncode == 1
+    # The cluster that a rollback needs was there all the time.
+    assert {workers for workers, parallelism in running_job.sizes if parallelism} == {1, 2}
+    assert running_job.sizes[-1][0] == 2
+    assert [size for size in running_job.sizes if size[1] == 1] == [(2, 1)]
+    running_job.waiting = 0
+    running_job.wait_running(2)
+    assert run("rescale", sized, *arguments).returncode == 0
+    recorded, _ = catalog.rescale_runs(sized)
+    assert list(recorded.steps)[-2:] == ["verify", "shrink_cluster"]
+    assert (catalog.cluster(CLUSTER).desired_workers, catalog.lease(sized)) == (1, None)
+    assert running_job.sizes[-2:] == [(2, 1), (1, 1)]
+
+
+def test_surplus_workers_that_do_not_go_are_told_and_the_rescale_stays_done(
+    catalog: Catalog, sized: str, running_job: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The lease has been given back, and nothing is left to renew.
+    monkeypatch.setattr("statecore.cli.lease._RENEW_S", 0.05)
+    catalog.set_desired_workers(CLUSTER, 2)
+    wait(lambda: catalog.cluster(CLUSTER).ready_workers == 2, "two workers")
+    running_job.stuck_workers = 2
+    done = run("rescale", sized, "--parallelism", 1, "--workers", 1, "--timeout", 1)
+    assert_refused_last(done, "with 2 of 1 workers ready", "expected the surplus workers to be gone")
+    (recorded,) = catalog.rescale_runs(sized)
+    assert (recorded.state, catalog.job(sized).parallelism, catalog.lease(sized)) == ("done", 1, None)
+    assert catalog.cluster(CLUSTER).desired_workers == 1
+
+
+def test_a_size_beyond_the_limits_of_the_cluster_is_refused_before_anything_changes(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.limits = (1, 3)
+    wait(lambda: catalog.cluster(CLUSTER).max_workers == 3, "the limits")
+    for method in ("live", "by_reference", "rewrite"):
+        refused = run("rescale", sized, "--parallelism", 4, "--workers", 4, "--method", method)
+        assert_refused(refused, f"found 4 workers asked for job '{sized}'; expected 1 to 3, the limits of cluster")
+    assert catalog.rescale_runs(sized) == [] and catalog.cluster(CLUSTER).desired_workers == 1
 
 
 def test_a_live_rescale_that_nobody_waits_for_any_more_is_not_taken_up_later(
@@ -232,6 +287,33 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     assert_refused(Done(second.returncode, second.stdout, second.stderr), lease.owner)
     (recorded,) = catalog.rescale_runs(sized)
     assert (recorded.run_id, recorded.state, recorded.to_parallelism) == (lease.owner, "done", 4)
+
+
+def test_another_shell_aborts_a_rescale_which_is_rolled_back(
+    catalog: Catalog, sized: str, running_job: Supervised
+) -> None:
+    running_job.deaf = True
+    done: list[Done] = []
+    first = threading.Thread(target=lambda: done.append(run("rescale", sized, "--parallelism", 4, "--workers", 2)))
+    first.start()
+    wait(lambda: any("rescale_state" in each.steps for each in catalog.rescale_runs(sized)), "the request")
+    command = [sys.executable, "-m", "statecore", "rescale", sized, "--abort", "--json"]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    first.join()
+    assert second.returncode == 0, second
+    (recorded,) = catalog.rescale_runs(sized)
+    told = json.loads(second.stdout)
+    assert (told["run"], told["state"], told["error"]) == (recorded.run_id, "failed", recorded.error)
+    assert f"aborted by {this_user()} at step rescale_state; job 'orders' was rolled back" in str(recorded.error)
+    assert done[0].returncode == 1 and f"error: aborted by {this_user()}" in done[0].stderr
+    assert (catalog.cluster(CLUSTER).desired_workers, catalog.lease(sized)) == (1, None)
+    assert [(each.generation, each.parallelism) for each in catalog.generations(sized)] == [(1, 2)]
+
+
+def test_where_nothing_is_changing_the_job_there_is_nothing_to_abort(sized: str, running_job: Supervised) -> None:
+    assert_refused(run("rescale", sized, "--abort"), "found no run changing job 'orders'")
+    assert run("rescale", sized, "--abort", "--parallelism", 4).returncode == 2
+    assert run("rescale", sized).returncode == 2
 
 
 def test_a_job_that_does_not_run_is_started_at_its_parallelism(catalog: Catalog, job: str) -> None:

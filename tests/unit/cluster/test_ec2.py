@@ -93,11 +93,12 @@ def test_a_cluster_grows_and_shrinks_and_workers_count_when_the_master_counts_on
     cluster: Ec2Cluster, master: Master, group: str, s3_endpoint: str
 ) -> None:
     master.states = ["ALIVE"]
-    assert cluster.size() == ClusterSize(running=1, ready=1)
+    limits = {"smallest": 1, "largest": 4}
+    assert cluster.size() == ClusterSize(running=1, ready=1, **limits)
     cluster.resize(3)
-    assert cluster.size() == ClusterSize(running=3, ready=1)
+    assert cluster.size() == ClusterSize(running=3, ready=1, **limits)
     master.states = ["ALIVE", "DEAD", "ALIVE", "ALIVE"]
-    assert cluster.size() == ClusterSize(running=3, ready=3)
+    assert cluster.size() == ClusterSize(running=3, ready=3, **limits)
     # Another process, or this one after a restart, continues the resize.
     other = Ec2Cluster("local", Ec2Settings(group, REGION, master.url, s3_endpoint))
     other.resize(2)

@@ -126,6 +126,15 @@ ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
             found, policy=PolicyRecord("orders", True, {}, {}, 0, None, None, found.now_ms - 6 * MINUTE_MS)
         ),
     ),
+    (
+        Alert.POLICY_BLOCKED,
+        "the last 3 rescales of this policy failed, the newest with: no quota",
+        lambda found: dataclasses.replace(
+            found,
+            policy=PolicyRecord("orders", True, {}, {}, 0, None, None, found.now_ms),
+            failed_rescales=(RUN, RUN, RUN),
+        ),
+    ),
 ]
 
 

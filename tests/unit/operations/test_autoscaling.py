@@ -10,6 +10,7 @@ import pytest
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
+from statecore.operations.advice import advice
 from statecore.operations.autoscaling import (
     ANNOUNCE_EVERY_MS,
     LAPSES_AFTER_MS,
@@ -18,6 +19,7 @@ from statecore.operations.autoscaling import (
     figures_of,
 )
 from statecore.operations.backlog import rows_per_file
+from statecore.operations.standing import standing
 from statecore.testing import ManualClock
 
 JOB = "flights"
@@ -214,6 +216,69 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
         driver.run(6, arriving=1, reading=2)
         again = reached(catalog, clock)
     assert again is not None and again.id != decision.id
+
+
+def decides(catalog: Catalog, clock: ManualClock, driver: Driver, after_s: int) -> DecisionRecord | None:
+    """Look for a while, as the DAG does, up to this time from now; return a decision."""
+    clock.advance((after_s - 80) * 1_000)
+    driver.run(60, arriving=1, reading=2)
+    for _ in range(4):
+        driver.run(5, arriving=1, reading=2)
+        decision = reached(catalog, clock)
+        if decision is not None:
+            return decision
+    return None
+
+
+def failing(catalog: Catalog, clock: ManualClock, decision: DecisionRecord) -> None:
+    """Carry a decision out, in vain: a quarter of an hour passes until the rescale has failed."""
+    run = f"autoscale__{decision.id}"
+    catalog.claim_decision(decision.id, run)
+    catalog.start_rescale_run(run, JOB, from_parallelism=2, to_parallelism=decision.to_parallelism)
+    clock.advance(900_000)
+    catalog.finish_rescale_run(run, error="no workers came")
+    catalog.end_decision(decision.id, "failed", f"run {run} failed: no workers came")
+
+
+def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until_a_person_unblocks_the_policy(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    driver = pile(catalog, clock)
+    catalog.set_policy(JOB, {**SETTINGS, "cooldown_s": 60})
+    for rest_s in (120, 240):
+        decision = decides(catalog, clock, driver, 100)
+        assert decision is not None
+        failing(catalog, clock, decision)
+        assert decides(catalog, clock, driver, rest_s - 1) is None
+        # A failure of somebody else adds none to the row, and does not end it.
+        catalog.start_rescale_run(f"manual-{rest_s}", JOB, from_parallelism=2, to_parallelism=4)
+        catalog.finish_rescale_run(f"manual-{rest_s}", error="a wrong number")
+        driver.waiting = 3_000
+        clock.advance(rest_s * 1_000)
+    decision = decides(catalog, clock, driver, 100)
+    assert decision is not None
+    failing(catalog, clock, decision)
+    for _ in range(3):
+        assert decides(catalog, clock, driver, 86_400) is None
+    policy = catalog.policy(JOB)
+    assert policy is not None and "blocked: the last 3 rescales" in str(policy.finding)
+    assert "`statecore policy set flights --on`" in str(policy.finding) and "no workers came" in str(policy.finding)
+    assert any("the policy is blocked" in line for line in advice(standing(catalog, catalog.job(JOB))))
+    catalog.set_policy(JOB, policy.settings)
+    driver.waiting = 3_000
+    assert decides(catalog, clock, driver, 100) is not None
+
+
+def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: ManualClock) -> None:
+    driver = pile(catalog, clock)
+    for _ in range(2):
+        decision = decides(catalog, clock, driver, 300)
+        assert decision is not None
+        failing(catalog, clock, decision)
+    assert figures_of(catalog, JOB, clock.now_ms()).failures == 2
+    catalog.start_rescale_run("manual", JOB, from_parallelism=2, to_parallelism=2)
+    catalog.finish_rescale_run("manual")
+    assert figures_of(catalog, JOB, clock.now_ms()).failures == 0
 
 
 def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, clock: ManualClock) -> None:

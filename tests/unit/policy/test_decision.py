@@ -53,7 +53,9 @@ def test_no_target_is_beyond_the_limits_and_more_backlog_never_asks_for_less(dat
     for each in made:
         assert each.action == "stay" or each.parallelism in sizes
         assert each.parallelism <= max(key_groups, found.parallelism)
-        assert found.workers is None or each.action == "stay" or each.workers == wanted.workers_for(each.parallelism)
+        if found.workers is not None and each.action != "stay":
+            toward = max if each.action == "out" else min
+            assert each.workers == toward(found.workers, wanted.workers_for(each.parallelism))
     assume(not any("would not help" in each.reason for each in made))
     asked = [each.parallelism for each in made]
     assert asked == sorted(asked)
@@ -136,6 +138,46 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
 def test_a_job_outside_of_its_limits_is_brought_back() -> None:
     made = decide(figures(20), NO_WAIT, NOTHING)
     assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason
+
+
+def test_the_cooldown_counts_from_the_end_of_a_rescale_and_doubles_with_each_failure() -> None:
+    calm = PolicySettings(max_parallelism=16, scale_out_after_s=0, cooldown_s=300)
+    for failures, rest_s in ((0, 300), (1, 600), (2, 1_200)):
+        for since_s in (rest_s - 1, rest_s):
+            # It was decided long before: the rescale waited for workers that never came.
+            ended_ms, memory = NOW_MS - 1_000 * since_s, PolicyMemory(decided_ms=NOW_MS - 9_000_000)
+            found = figures(waiting=90_000_000, ended_ms=ended_ms, failures=failures, failure="no quota")
+            made = decide(found, calm, memory)
+            assert made.action == ("out" if since_s == rest_s else "stay"), (failures, since_s, made)
+    assert made.reason.startswith("10,000 rows/s arrive")
+    # Also for somebody who wants no cooldown.
+    found = figures(waiting=90_000_000, ended_ms=NOW_MS - 119_000, failures=1)
+    assert "cooling down for another 1 s after failures in a row: 1" in decide(found, NO_WAIT, NOTHING).reason
+
+
+def test_after_three_failures_in_a_row_the_policy_waits_for_a_person_and_says_so() -> None:
+    made = decide(figures(waiting=90_000_000, failures=3, failure="no quota"), NO_WAIT, NOTHING)
+    assert (made.action, made.reason) == (
+        "stay",
+        "blocked: the last 3 rescales of this policy failed, the newest with: no quota; remove the cause, then "
+        "unblock the policy with `statecore policy set flights --on`",
+    )
+
+
+def test_no_size_is_decided_that_the_cluster_would_refuse() -> None:
+    most = decide(figures(2, workers=2, max_workers=3, waiting=90_000_000), NO_WAIT, NOTHING)
+    assert (most.action, most.parallelism, most.workers) == ("out", 3, 3)
+    # Four subtasks run on its only worker, although the settings say one; it is not taken in for that.
+    full = decide(figures(4, workers=1, max_workers=1, waiting=90_000_000), NO_WAIT, NOTHING)
+    assert full.action == "stay"
+
+
+def test_no_worker_comes_on_the_way_in_and_none_goes_on_the_way_out() -> None:
+    # One subtask a worker is the default; this job runs four on its only worker.
+    less = decide(figures(4, workers=1, arriving=1_000.0), NO_WAIT, NOTHING)
+    assert (less.action, less.parallelism < 4, less.workers) == ("in", True, 1)
+    more = decide(figures(2, workers=9, waiting=20_000_000), NO_WAIT, NOTHING)
+    assert (more.action, more.parallelism, more.workers) == ("out", 5, 9)
 
 
 def test_sizes_are_whole_workers_within_the_limits() -> None:

@@ -286,5 +286,7 @@ def test_the_size_of_state_counts_a_file_once_that_several_subtasks_refer_to(sto
     outputs = tuple(StagedOutput(sink=name, file=file_ref(name), rows=3) for name in ("a", "b"))
     found = msgspec.structs.replace(made, operators=(operator,), outputs=outputs)
     assert (found.state_rows, found.rows_out) == (20, 6)
-    files = [item.file for each in made.operators[0].subtasks for item in (*each.keyed, *each.operator)]
+    subtasks = made.operators[0].subtasks
+    files = [item.file for each in subtasks for item in each.keyed]
+    files += [item.file for each in subtasks for item in each.operator]
     assert len(files) == 4 and found.state_bytes == sum(file.size for file in files)

@@ -1,4 +1,5 @@
 // The page of one job.
+import { AbortDialog } from "./abort.js";
 import { drawSeries, drawSpread } from "./charts.js";
 import {
   AIRFLOW, age, airflowLink, ask, backlogText, byId, condition, count, keepLoading, make, milliseconds, prose, renew, setClock, since, utc,
@@ -134,6 +135,7 @@ function showJob(answer) {
   button.disabled = !answer.is_rescaler;
   button.title = answer.is_rescaler ? "Shows the plan first" : "You have no permission to trigger the DAG rescale";
   dialog.update(job);
+  abortDialog.update(answer);
 }
 
 function spreadOf(operator) {
@@ -178,6 +180,7 @@ async function loadSeries() {
   drawSeries(series);
 }
 
+const abortDialog = new AbortDialog(name, () => reload());
 const reload = keepLoading(load, EVERY_MS);
 
 for (const [value, label] of Object.entries(SPANS)) {

@@ -44,6 +44,8 @@ sa.Table(
     sa.Column("settings", sa.JSON, nullable=False),
     sa.Column("desired_workers", sa.Integer, nullable=False),
     sa.Column("ready_workers", sa.Integer, nullable=False),
+    sa.Column("min_workers", sa.Integer),
+    sa.Column("max_workers", sa.Integer),
     sa.Column("message", sa.Text),
     sa.Column("host", sa.Text),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
@@ -243,9 +245,11 @@ sa.Table(
     sa.Column("savepoint", sa.Text),
     sa.Column("rescaled", sa.Text),
     sa.Column("steps", sa.JSON, nullable=False),
+    sa.Column("aborted_by", sa.String(500)),
     sa.Column("error", sa.Text),
     sa.Column("created_ms", sa.BigInteger, nullable=False),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.Column("ended_ms", sa.BigInteger),
     sa.Index(None, "job", "created_ms"),
 )
 

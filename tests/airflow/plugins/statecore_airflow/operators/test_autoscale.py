@@ -194,6 +194,17 @@ def test_a_rescale_that_fails_is_an_error_and_both_are_kept(catalog: Catalog, po
     assert found.state == "failed" and "no room for 2 workers" in (found.outcome or "")
 
 
+def test_a_rescale_that_is_done_counts_as_such_although_surplus_workers_did_not_go(
+    catalog: Catalog, policy: str
+) -> None:
+    decision = decide(catalog, policy)
+    catalog.claim_decision(decision.id, run_of(decision))
+    catalog.start_rescale_run(run_of(decision), policy, from_parallelism=4, to_parallelism=2)
+    catalog.finish_rescale_run(run_of(decision))
+    end(decision, "failed")
+    assert catalog.decision(decision.id).state == "done"
+
+
 def test_a_decision_that_is_too_old_or_whose_policy_was_turned_off_is_refused(
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

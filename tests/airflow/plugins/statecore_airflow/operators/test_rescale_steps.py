@@ -15,6 +15,7 @@ from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
     RescaleStateOperator,
+    ResizeClusterOperator,
     RestartOperator,
     ShrinkClusterOperator,
     StopWithSavepointOperator,
@@ -73,7 +74,7 @@ def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: s
 def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job: str) -> None:
     lease(job, workers=None)
     assert catalog.rescale_run(RUN).to_workers == 1
-    for resize in (GrowClusterOperator, ShrinkClusterOperator):
+    for resize in (ResizeClusterOperator, ShrinkClusterOperator):
         with pytest.raises(AirflowSkipException):
             run_step(resize(task_id="r", job=job))
 
@@ -204,9 +205,9 @@ def test_a_run_that_has_lost_its_lease_does_not_touch_the_job(catalog: Catalog, 
 
 def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job, workers=3)
-    run_step(GrowClusterOperator(task_id="resize_cluster", job=job))
+    run_step(GrowClusterOperator(task_id="grow_cluster", job=job))
     assert catalog.cluster("local").ready_workers == 3
-    run_step(GrowClusterOperator(task_id="resize_cluster", job=job))
+    run_step(ResizeClusterOperator(task_id="resize_cluster", job=job))
     with pytest.raises(AirflowSkipException, match="workers 1 to 3"):
         run_step(ShrinkClusterOperator(task_id="shrink_cluster", job=job))
 
@@ -214,7 +215,7 @@ def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, dr
 def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str) -> None:
     lease(job, workers=3)
     catalog.report_cluster("local", ready_workers=1, message="no port free")
-    resize = GrowClusterOperator(task_id="r", job=job, timeout=timedelta(milliseconds=200))
+    resize = ResizeClusterOperator(task_id="r", job=job, timeout=timedelta(milliseconds=200))
     with pytest.raises(
         AirflowFailException, match=r"1 of 3 workers ready \(no port free\).*expected all workers ready"
     ):
@@ -451,6 +452,53 @@ def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriv
     fire(deferred.value)
     after = catalog.lease(job)
     assert after is not None and after.heartbeat_ms > before.heartbeat_ms
+
+
+@pytest.mark.parametrize("is_deferred", [True, False], ids=["in the triggerer", "in the worker"])
+def test_a_run_that_the_supervisor_has_ended_during_an_outage_of_airflow_is_a_success(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch, is_deferred: bool
+) -> None:
+    lease(job)
+    for step in (stop(job), rescale(job), restart(job)):
+        run_step(step)
+    driver.waiting, driver.idle = 500, True
+    operator = verify(job)
+    if is_deferred:
+        with pytest.raises(TaskDeferred) as pending:
+            operator.execute(context_of())
+        end_as_the_supervisor(catalog, job)
+        event = fire(pending.value)
+        assert event["status"] == "done"
+        operator.execute_complete(context_of(), event)
+    else:
+        monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
+        monkeypatch.setattr("statecore_airflow.operators.base.lease_renewal_ms", lambda: 0)
+        monkeypatch.setattr(
+            "statecore_airflow.operators.base.time.sleep", lambda _: end_as_the_supervisor(catalog, job)
+        )
+        operator.execute(context_of())
+    assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is None
+
+
+def test_a_healthy_job_is_not_taken_back_because_airflow_was_down_until_the_deadline(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease(job)
+    for step in (stop(job), rescale(job), restart(job)):
+        run_step(step)
+    operator = verify(job)
+    with pytest.raises(TaskDeferred) as pending:
+        operator.execute(context_of())
+    trigger: Any = pending.value.trigger
+    trigger.deadline_ms = now_ms() - 60_000
+    # A new process has to see two heartbeats itself.
+    monkeypatch.setattr(triggers, "LATE_S", 60.0)
+    assert fire(pending.value)["status"] == "done"
+
+
+def end_as_the_supervisor(catalog: Catalog, job: str) -> None:
+    catalog.finish_rescale_run(RUN)
+    catalog.release_lease(job, RUN)
 
 
 def test_a_wait_in_the_worker_keeps_the_lease_too(

@@ -15,6 +15,7 @@ from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
     GrowClusterOperator,
     RescaleStateOperator,
+    ResizeClusterOperator,
     RestartOperator,
     RollbackOperator,
     ShrinkClusterOperator,
@@ -26,19 +27,21 @@ from statecore.catalog import Catalog
 from statecore.errors import StorageError
 from statecore.operations.rescaling.restart import find_driver
 from statecore.snapshot.checkpoints import CheckpointStore
-from tests.airflow.running import RUN, context_of, run_step
+from tests.airflow.rescale_runs import FakeTask
+from tests.airflow.running import RUN, context_of, fire, run_step
 from tests.airflow.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 STEPS: list[tuple[str, Callable[..., Any]]] = [
     ("lease", BeginRescaleOperator),
+    ("grow_cluster", GrowClusterOperator),
     ("stop_with_savepoint", StopWithSavepointOperator),
-    ("resize_cluster", GrowClusterOperator),
+    ("resize_cluster", ResizeClusterOperator),
     ("rescale_state", RescaleStateOperator),
     ("restart", RestartOperator),
-    ("shrink_cluster", ShrinkClusterOperator),
     ("verify", VerifyOperator),
+    ("shrink_cluster", ShrinkClusterOperator),
 ]
 OUT: dict[str, Any] = {"parallelism": 4, "workers": 2}
 IN = {"parallelism": 1, "workers": 1}
@@ -98,8 +101,8 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
     catalog.set_desired_workers("local", 2 if size is IN else 1)
     needless = {
         "by_reference": set(),
-        "live": {"stop_with_savepoint", "restart"},
-    }[method] | {"shrink_cluster" if size is OUT else "resize_cluster"}
+        "live": {"grow_cluster", "stop_with_savepoint", "restart"},
+    }[method] | ({"shrink_cluster"} if size is OUT else {"grow_cluster", "resize_cluster"})
     for step, _ in STEPS:
         if step not in needless:
             armed(f"{step}@begun", "kill")
@@ -116,6 +119,8 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
 @pytest.mark.parametrize(
     ("point", "method"),
     [
+        ("grow_cluster@begun", "by_reference"),
+        ("grow_cluster@ended", "by_reference"),
         ("stop_with_savepoint@begun", "by_reference"),
         ("stop_with_savepoint@ended", "by_reference"),
         ("resize_cluster@ended", "by_reference"),
@@ -159,6 +164,42 @@ def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
         rescale(job, method=method, **OUT)
     assert state_of(catalog, job) == ("running", 2, 1)
     assert catalog.rescale_run(RUN).error == said
+
+
+def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified(
+    catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None]
+) -> None:
+    catalog.set_desired_workers("local", 2)
+    armed("shrink_cluster@begun", "fail")
+    with pytest.raises(AirflowFailException, match="this failure is a test's"):
+        rescale(job, **IN)
+    assert roll_back(job) is None
+    assert state_of(catalog, job) == ("running", 1, 1)
+    assert (catalog.rescale_run(RUN).state, catalog.lease(job)) == ("done", None)
+
+
+@pytest.mark.parametrize("state", ["failed", "upstream_failed", "success", "skipped", None])
+def test_a_rollback_fails_a_run_that_would_look_successful(
+    catalog: Catalog, job: str, driver: ScriptedDriver, state: str | None
+) -> None:
+    run_step(BeginRescaleOperator(task_id="lease", job=job), job=job, **OUT)
+    task = FakeTask()
+    task.states = {} if state is None else {"done": state}
+    context = {**context_of(), "ti": task}
+    operator: Any = RollbackOperator(task_id="rollback", job=job)
+
+    def outcome() -> Any:
+        try:
+            return operator.execute(context)
+        except TaskDeferred as deferred:
+            return operator.execute_complete(context, fire(deferred))
+
+    if state in ("failed", "upstream_failed"):
+        assert "rolled back to parallelism 2" in outcome()
+    else:
+        with pytest.raises(AirflowFailException, match=r"though no step has failed: .*rolled back to parallelism 2"):
+            outcome()
+    assert state_of(catalog, job) == ("running", 2, 1) and catalog.rescale_run(RUN).state == "failed"
 
 
 def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(

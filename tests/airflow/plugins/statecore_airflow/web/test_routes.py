@@ -19,6 +19,7 @@ from tests.support.supervised import supervise
 from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
 
 HTML = {"Accept": "text/html"}
+ABORT = "/statecore/api/abort"
 PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
 
 
@@ -56,6 +57,9 @@ class Visitor:
 
     def get(self, route: str, role: str | None = "viewer", accept: dict[str, str] | None = None, **query: Any) -> Any:
         return self._http.get(route, params=query, headers={**(accept or {}), **_login(role)})
+
+    def post(self, route: str, role: str | None, body: bytes, **headers: str) -> Any:
+        return self._http.post(route, content=body, headers={**headers, **_login(role)})
 
     def ask(self, route: str, role: str | None = "viewer", **query: Any) -> Any:
         response = self.get(f"/statecore/api/{route}", role, **query)
@@ -113,6 +117,8 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         # A mounted app, such as one for static files, would bypass the permission check.
         assert isinstance(route, APIRoute), route
         path = _path(route)
+        if path == ABORT:
+            continue
         assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
         assert visitor.get(path, role="stranger", **PARAMETERS).status_code == 403, path
         sent = visitor.get(path, role=None, accept=HTML, **PARAMETERS)
@@ -150,8 +156,39 @@ def _query(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
 
 
-def test_no_route_changes_anything_so_no_other_site_can_have_a_browser_do_it(airflow_app: Any) -> None:
-    assert {method for route in _routes(airflow_app) for method in route.methods} == {"GET"}
+def test_one_route_changes_something(airflow_app: Any) -> None:
+    changing = {(_path(route), *route.methods) for route in _routes(airflow_app) if route.methods != {"GET"}}
+    assert changing == {(ABORT, "POST")}
+
+
+def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(
+    airflow_app: Any, catalog: Catalog, job: str
+) -> None:
+    visitor = Visitor(airflow_app)
+    catalog.start_rescale_run("manual__before", job, from_parallelism=2, to_parallelism=4)
+    catalog.finish_rescale_run("manual__before")
+    catalog.acquire_lease(job, "manual__now", 60_000)
+    catalog.start_rescale_run("manual__now", job, from_parallelism=4, to_parallelism=8)
+    body = json.dumps({"name": job, "run_id": "manual__now"}).encode()
+    json_type = {"Content-Type": "application/json"}
+    for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
+        assert visitor.post(ABORT, role, body, **json_type).status_code == status, role
+    # What a form of another site can send.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert visitor.post(ABORT, "user", body, **{"Content-Type": kind}).status_code == 415, kind
+    assert visitor.post(ABORT, "user", body).status_code == 415
+    for site in ("cross-site", "same-site"):
+        refused = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": site})
+        assert refused.status_code == 403 and "another site" in refused.json()["detail"]
+    # What the page showed before the run that changes the job now.
+    stale = json.dumps({"name": job, "run_id": "manual__before"}).encode()
+    refused = visitor.post(ABORT, "user", stale, **json_type)
+    assert refused.status_code == 404 and "found run 'manual__now' changing job" in refused.json()["detail"]
+    assert catalog.rescale_run("manual__now").aborted_by is None
+    answer = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": "same-origin"})
+    assert (answer.status_code, answer.json()["aborted_by"]) == (200, "a_user"), answer.text
+    assert catalog.rescale_run("manual__now").aborted_by == "a_user"
+    assert visitor.ask("job", name=job)["rescales"][0]["aborted_by"] == "a_user"
 
 
 def test_every_answer_keeps_other_sites_and_their_scripts_out(airflow_app: Any, visitor: Visitor) -> None:
@@ -195,7 +232,10 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
     advice = {job["name"]: job["advice"] for job in jobs}
     assert "db:5432 refusing" in jobs[0]["error"] and "if that one fails too, read" in advice["orders"][0]
     assert "no heartbeat" in jobs[1]["error"] and "supervisor" in advice["sessions"][0]
-    assert advice["payments"][-1] == "manual__payments is changing the job: leave it alone until that run has ended"
+    assert advice["payments"][-1] == (
+        "manual__payments is changing the job: leave it alone until that run has ended, or end and undo it with "
+        "`statecore rescale payments --abort`"
+    )
     assert jobs[2]["lease"]["page"] == "dags/rescale/runs/manual__payments"
     told = jobs[3]
     assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
@@ -212,7 +252,7 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     assert not found["is_rescaler"] and visitor.ask("job", role="user", name=FLIGHTS)["is_rescaler"]
     newest = found["rescales"][0]
     assert (newest["run_id"], newest["state"], newest["reason"]) == ("manual__drain", "done", REASON)
-    assert [step["name"] for step in newest["steps"]][:2] == ["stop_with_savepoint", "resize_cluster"]
+    assert [step["name"] for step in newest["steps"]][:2] == ["grow_cluster", "stop_with_savepoint"]
     assert found["rescales"][1]["error"].startswith("found parallelism 512")
     assert [each["generation"] for each in found["generations"]] == [2, 1]
     assert [each["name"] for each in found["sources"]] == ["flights"]

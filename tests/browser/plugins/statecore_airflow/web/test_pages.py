@@ -183,6 +183,30 @@ def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: B
     context.close()
 
 
+def test_a_user_aborts_the_run_that_is_changing_the_job(
+    page: Page, server: ApiServer, browser: Browser, complaints: list[str]
+) -> None:
+    context = browser.new_context()
+    looker = context.new_page()
+    log_in(looker, server, "viewer", "/statecore/job?name=payments")
+    expect(looker.locator("#condition")).to_have_text("rescaling")
+    expect(looker.get_by_role("button", name="Abort…")).to_have_count(0)
+    context.close()
+    # Where nothing is changing the job, there is nothing to abort.
+    page.goto(f"{server.url}{JOB}")
+    expect(page.locator("#condition")).to_have_text("running")
+    expect(page.get_by_role("button", name="Abort…")).to_have_count(0)
+    page.goto(f"{server.url}/plugin/statecore/statecore/job?name=payments")
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("button", name="Abort…").click()
+    dialog = frame.get_by_role("dialog")
+    expect(dialog).to_contain_text("Abort manual__payments")
+    dialog.get_by_role("button", name="Abort and roll back").click()
+    expect(frame.get_by_role("button", name="Aborting…")).to_be_disabled()
+    expect(frame.locator("#advice")).to_contain_text("operator has aborted it, and it is being rolled back")
+    assert [said for said in complaints if "abort" in said] == []
+
+
 def test_in_airflows_frame_the_page_keeps_its_address_and_leads_out_to_the_run(page: Page, server: ApiServer) -> None:
     page.goto(f"{server.url}/plugin/statecore/statecore/job?name={FLIGHTS}")
     frame = page.frame_locator("iframe")

@@ -1,0 +1,151 @@
+"""A change whose DAG or shell has died: the supervisor ends it if the job only awaits verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog, RescaleMethod, SourceBacklog
+from statecore.supervisor import Supervisor
+from statecore.testing import ManualClock
+
+JOB, CLUSTER, RUN = "flights", "local", "manual__1"
+LEASE_MS = 300_000
+
+
+class World:
+    """A job at parallelism 4 and 3 workers that a run takes to 2 and 1; the run's process dies."""
+
+    def __init__(self, catalog: Catalog, clock: ManualClock, folder: Path) -> None:
+        self.catalog, self.clock, self._folder = catalog, clock, folder
+        self.generation = 0
+        self.waiting = 0
+        catalog.register_cluster(CLUSTER, "none of ours", {}, workers=3)
+        catalog.register_job(
+            JOB,
+            artifact="/flights.py",
+            store=str(folder / "store"),
+            master_url="spark://h:1",
+            cluster=CLUSTER,
+            parallelism=4,
+            max_parallelism=16,
+        )
+        catalog.set_desired(JOB, state="running")
+        self._launch()
+        self.supervisor = self.another()
+
+    def another(self) -> Supervisor:
+        return Supervisor(self.catalog, self._folder, launch=lambda *_: ["true"])
+
+    def rescale(self, method: RescaleMethod, *, up_to: str) -> None:
+        """Do what a rescale does, up to the end of this step."""
+        catalog = self.catalog
+        catalog.acquire_lease(JOB, RUN, LEASE_MS)
+        sizes = {"from_parallelism": 4, "to_parallelism": 2, "from_workers": 3, "to_workers": 1}
+        catalog.start_rescale_run(RUN, JOB, method=method, **sizes)  # type: ignore[arg-type]
+        steps = ["lease", "stop_with_savepoint", "rescale_state", "restart"]
+        for step in steps[: steps.index(up_to) + 1]:
+            catalog.mark_step(RUN, step, started=True, ended=True)
+        catalog.end_generation(JOB, self.generation, state="stopped")
+        catalog.set_desired(JOB, parallelism=2)
+        self._launch()
+
+    def passes(self, seconds: int, supervisor: Supervisor | None = None) -> None:
+        """Let the time pass while the driver lives: a pass every ten seconds, and every second in the end."""
+        slow, quick = divmod(seconds, 10)
+        for pause_s in [10] * max(0, slow - 1) + [1] * (quick + 10 * min(1, slow)):
+            self.clock.advance(1_000 * pause_s)
+            if self.catalog.heartbeat(JOB, self.generation):
+                self.catalog.record_backlog(JOB, self.generation, [SourceBacklog("in", self.waiting)])
+            (supervisor or self.supervisor).step()
+
+    @property
+    def state(self) -> tuple[str, int, int]:
+        """State of the run, and the job's desired parallelism and workers."""
+        run, workers = self.catalog.rescale_run(RUN), self.catalog.cluster(CLUSTER).desired_workers
+        return run.state, self.catalog.job(JOB).parallelism, workers
+
+    def _launch(self) -> None:
+        self.generation = self.catalog.claim_generation(JOB, log_path="log").generation
+        self.catalog.heartbeat(JOB, self.generation)
+
+
+@pytest.fixture
+def world(catalog_url: str, tmp_path: Path) -> Iterator[World]:
+    clock = ManualClock(1_000_000_000)
+    with Catalog(catalog_url, clock=clock) as catalog:
+        yield World(catalog, clock, tmp_path)
+
+
+@pytest.mark.parametrize(("method", "last"), [("by_reference", "restart"), ("live", "rescale_state")])
+def test_a_healthy_job_that_only_awaits_verify_is_verified_and_keeps_its_new_size(
+    world: World, method: RescaleMethod, last: str
+) -> None:
+    world.rescale(method, up_to=last)
+    world.passes(299)
+    assert world.state == ("running", 2, 3)
+    world.passes(4)
+    assert world.state == ("done", 2, 1)
+    assert world.catalog.lease(JOB) is None
+    assert world.catalog.rescale_run(RUN).steps["verify"].ended_ms is not None
+    # Two heartbeats, seen by the supervisor itself, are the least.
+    assert world.catalog.rescale_run(RUN).ended_ms == world.clock.now_ms() - 1_000
+
+
+def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
+    world.rescale("by_reference", up_to="rescale_state")
+    world.passes(300)
+    assert world.state == ("failed", 4, 3)
+    assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
+
+
+def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(599)
+    assert world.state == ("running", 2, 3)
+    world.passes(1)
+    assert world.state == ("failed", 4, 3)
+    error = str(world.catalog.rescale_run(RUN).error)
+    assert error.startswith("the supervisor took step verify over, which failed: found generation 2 running")
+    assert "0 epochs, 500 records wait" in error and error.endswith("; rolled back")
+    assert world.catalog.lease(JOB) is None
+
+
+def test_a_user_aborts_it_there_too(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(310)
+    world.catalog.abort_rescale_run(JOB, "ann")
+    world.passes(1)
+    assert world.state == ("failed", 4, 3)
+    assert "aborted by ann" in str(world.catalog.rescale_run(RUN).error)
+
+
+def test_the_next_supervisor_goes_on_with_it(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(310)
+    # It dies; its lease of a minute keeps others away until the next one.
+    another = world.another()
+    world.waiting = 0
+    world.passes(58, another)
+    assert world.state == ("running", 2, 3)
+    world.passes(5, another)
+    assert world.state == ("done", 2, 1)
+
+
+def test_a_dag_that_comes_back_and_ends_its_run_is_left_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(310)
+    world.catalog.finish_rescale_run(RUN)
+    world.catalog.release_lease(JOB, RUN)
+    world.catalog.acquire_lease(JOB, "manual__2", 10 * LEASE_MS)
+    world.passes(400)
+    assert world.state == ("done", 2, 3)
+    assert "verification of" not in caplog.text
+    lease = world.catalog.lease(JOB)
+    assert lease is not None and lease.owner == "manual__2"
