@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, or_, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, lock_cluster, one
@@ -22,7 +22,7 @@ class Clusters(Queries):
     def register_cluster(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
         """Add a cluster or update an existing one; ``workers`` becomes the desired size.
 
-        The next supervisor that resizes it may run on another host; see ``claim_cluster``.
+        Workers that are processes may be of another host from then on; see ``claim_cluster``.
         """
         check_name("cluster", name)
         _check_workers(name, workers)
@@ -54,11 +54,11 @@ class Clusters(Queries):
         seen = {"ready_workers": ready_workers, "min_workers": min_workers, "max_workers": max_workers}
         return self._update(name, {**seen, "message": message})
 
-    def claim_cluster(self, name: str, host: str) -> ClusterRecord:
-        """Record that the workers are processes of a host, unless they already are of another one."""
+    def claim_cluster(self, name: str, host: str, *, replacing: str | None = None) -> ClusterRecord:
+        """Record that the workers are processes of a host, unless they are of one that it does not replace."""
         with self._database.write() as connection:
-            mine = (clusters.c.name == name, clusters.c.host.is_(None))
-            connection.execute(update(clusters).where(*mine).values(host=host))
+            free = or_(clusters.c.host.is_(None), clusters.c.host == replacing)
+            connection.execute(update(clusters).where(clusters.c.name == name, free).values(host=host))
             return get_cluster(connection, name)
 
     def remove_cluster(self, name: str) -> ClusterRecord:

@@ -24,6 +24,7 @@ class ClusterTending:
         self._host = socket.gethostname()
         self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
         self._busy_since_s: dict[str, float] = {}
+        self._empty_since_s: dict[str, float] = {}
 
     def tend(self, record: ClusterRecord) -> None:
         """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
@@ -57,7 +58,7 @@ class ClusterTending:
             cluster = self._cluster(record)
             try:
                 if cluster.is_local:
-                    self._claim(record)
+                    self._claim(record, cluster)
                 cluster.resize(record.desired_workers)
             except (ClusterError, OSError) as error:
                 # Existing workers stay even if, for example, a quota prevents the resize.
@@ -66,15 +67,25 @@ class ClusterTending:
         except (ClusterError, OSError) as error:
             return None, trouble or error
 
-    def _claim(self, record: ClusterRecord) -> None:
-        """Refuse workers that are processes of another host: to start them here as well would double them."""
+    def _claim(self, record: ClusterRecord, cluster: Cluster) -> None:
+        """Refuse workers that are processes of another host: to start them here as well would double them.
+
+        Once none of them has been ready for a while, their host is given up, and this one starts its own.
+        """
         host = self._catalog.claim_cluster(record.name, self._host).host
-        if host != self._host:
-            raise ClusterError(
-                f"found the workers of cluster {record.name!r} on host {host}; expected them on {self._host}, where "
-                f"the supervisor runs; run the supervisor on {host}, or end the workers there and register the cluster "
-                "again"
-            )
+        if host == self._host:
+            return
+        if cluster.size().ready > 0:
+            self._empty_since_s.pop(record.name, None)
+        elif time.monotonic() - self._empty_since_s.setdefault(record.name, time.monotonic()) >= PATIENCE_S:
+            log.warning("cluster %r: no worker of host %s is left; this host starts its own", record.name, host)
+            self._catalog.claim_cluster(record.name, self._host, replacing=host)
+            return
+        raise ClusterError(
+            f"found the workers of cluster {record.name!r} on host {host}; expected them on {self._host}, where the "
+            f"supervisor runs; run the supervisor on {host}, or end the workers there: {PATIENCE_S:g} s later they "
+            "start here"
+        )
 
     def _told(self, record: ClusterRecord, trouble: ClusterError | OSError | None) -> str | None:
         """Return what to report of an error; None without one, and while it may pass by itself."""

@@ -53,7 +53,10 @@ def test_one_that_resigns_makes_room_and_another_cannot_do_it_for_it(catalog: Ca
 def test_worker_processes_belong_to_the_first_host_until_the_cluster_is_registered_again(catalog: Catalog) -> None:
     catalog.register_cluster("c", "standalone", {}, workers=2)
     assert catalog.claim_cluster("c", "here").host == "here"
-    assert catalog.claim_cluster("c", "there").host == "here"
+    for replacing in (None, "there", "elsewhere"):
+        assert catalog.claim_cluster("c", "there", replacing=replacing).host == "here"
+    assert catalog.claim_cluster("c", "there", replacing="here").host == "there"
+    assert catalog.claim_cluster("c", "here", replacing="there").host == "here"
     catalog.register_cluster("c", "standalone", {}, workers=2)
     assert catalog.claim_cluster("c", "there").host == "there"
 

@@ -18,7 +18,15 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.operations import alert_loop, webhook
-from statecore.operations.alert_loop import CLAIM_MS, AlertLoop, webhook_sender
+from statecore.operations.alert_loop import (
+    CLAIM_MS,
+    AlertLoop,
+    claim,
+    confirm,
+    standings,
+    untold_changes,
+    webhook_sender,
+)
 from tests.contracts.catalog.fixtures import ManualClock
 from tests.support.waiting import PATIENCE_S, wait
 from tests.support.webhook import Webhook
@@ -205,3 +213,30 @@ def test_the_loop_outlives_a_catalog_that_was_away(
         wait(told.is_set, "the alert")
     finally:
         loop.stop()
+
+
+def test_a_dead_supervisor_is_told_by_another_process_once_and_resolved_when_one_acts(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    def beat() -> None:
+        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version="0.1.0")
+
+    def look() -> list[str]:
+        changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisor())
+        for change in changes:
+            assert claim(catalog, "airflow", change, CLAIM_MS)
+            confirm(catalog, "airflow", change)
+        return [change.text.splitlines()[0] for change in changes]
+
+    assert look() == []
+    beat()
+    assert look() == []
+    clock.advance(90_000)
+    assert look() == [
+        "CRITICAL supervisor_dead, all jobs: the last supervisor, process 7 on blue, was last heard of 1 min 30 s ago"
+    ]
+    assert look() == []
+    clock.advance(30_000)
+    beat()
+    assert look() == ["RESOLVED supervisor_dead, all jobs after 30 s"]
+    assert look() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -21,17 +22,19 @@ class Cluster:
     is_local = False
 
     def __init__(self) -> None:
+        self.ready, self.resized = 2, 0
         self.refuses: ClusterError | None = None
         self.silent: ClusterError | None = None
 
     def resize(self, workers: int) -> None:
         if self.refuses is not None:
             raise self.refuses
+        self.resized += 1
 
     def size(self) -> ClusterSize:
         if self.silent is not None:
             raise self.silent
-        return ClusterSize(running=2, ready=2)
+        return ClusterSize(running=self.ready, ready=self.ready)
 
     def close(self) -> None:
         pass
@@ -96,3 +99,41 @@ def test_each_trouble_has_its_own_minute(world: World) -> None:
 def test_any_other_trouble_is_reported_at_once(world: World) -> None:
     world.cluster.refuses = ClusterError("no quota")
     assert (world.later().message, world.catalog.cluster("c").ready_workers) == ("no quota", 2)
+
+
+@pytest.fixture
+def elsewhere(world: World) -> World:
+    """The cluster's workers are processes of another host."""
+    world.cluster.is_local = True
+    world.catalog.claim_cluster("c", "another host")
+    return world
+
+
+def test_workers_of_another_host_are_not_doubled_while_one_of_them_lives(elsewhere: World) -> None:
+    for seconds in (0, PATIENCE_S, PATIENCE_S):
+        found = elsewhere.later(seconds)
+        assert found.ready_workers == 2 and "on host another host; expected them on" in str(found.message)
+    elsewhere.cluster.ready = 0
+    elsewhere.later()
+    elsewhere.later(PATIENCE_S - 1)
+    # A master that restarts has none for a moment.
+    elsewhere.cluster.ready = 1
+    elsewhere.later()
+    elsewhere.cluster.ready = 0
+    elsewhere.later(PATIENCE_S)
+    assert elsewhere.cluster.resized == 0
+
+
+def test_when_none_of_them_has_been_ready_for_a_minute_this_host_starts_its_own(elsewhere: World) -> None:
+    elsewhere.cluster.ready = 0
+    elsewhere.later()
+    assert elsewhere.later(PATIENCE_S - 1).host == "another host" and elsewhere.cluster.resized == 0
+    found = elsewhere.later(1)
+    assert (found.host, found.message) == (socket.gethostname(), None) and elsewhere.cluster.resized == 1
+
+
+def test_a_master_that_does_not_answer_proves_nothing(elsewhere: World) -> None:
+    elsewhere.cluster.silent = BUSY
+    for _ in range(3):
+        elsewhere.later(PATIENCE_S)
+    assert elsewhere.cluster.resized == 0

@@ -117,6 +117,9 @@ def test_a_dead_supervisor_is_told_once_for_all_jobs_until_one_acts_again(
     def beat(name: str) -> None:
         catalog.lead(name, host="blue", pid=7, process_started_ms=0, version="0.1.0")
 
+    acting = catalog.supervisor()
+    assert acting is not None
+    catalog.resign(acting.id)
     beat("first")
     catalog.set_desired(job, state="stopped")
     assert AlertTrigger().look(catalog) == []
