@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -18,14 +19,18 @@ COUNT = "from pyspark.sql import SparkSession\nprint(SparkSession.builder.getOrC
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "spark-defaults.conf").write_text(COMPOSE["configs"]["spark-defaults"]["content"])
+    defaults(tmp_path, "s3cret")
     return {
         **spark_environment(),
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "_SPARK_AUTH_SECRET": "s3cret",
     }
+
+
+def defaults(folder: Path, secret: str) -> None:
+    content = COMPOSE["configs"]["spark-defaults"]["content"]
+    (folder / "spark-defaults.conf").write_text(re.sub(r"\$\{SPARK_SECRET:[^}]*\}", secret, content))
 
 
 @pytest.fixture
@@ -69,5 +74,6 @@ def test_only_who_knows_the_secret_submits_an_application(
 ) -> None:
     done = submit(master, environment, tmp_path)
     assert "7 counted" in done.stdout, done.stderr
-    refused = submit(master, {**environment, "_SPARK_AUTH_SECRET": "guessed"}, tmp_path)
+    defaults(tmp_path, "guessed")
+    refused = submit(master, environment, tmp_path)
     assert refused.returncode != 0 and "counted" not in refused.stdout
