@@ -111,13 +111,13 @@ def test_all_processes_of_spark_share_a_secret_and_the_rest_interface_is_off() -
         if mounted["source"] != "seaweedfs-users"
     }
     content = COMPOSE["configs"][defaults[0]]["content"]
-    settings = dict(line.split() for line in content.splitlines() if not line.startswith("#"))
+    settings = dict(line.split(maxsplit=1) for line in content.splitlines() if not line.startswith("#"))
     assert (settings["spark.master.rest.enabled"], settings["spark.authenticate"]) == ("false", "true")
+    assert REQUIRED.fullmatch(settings["spark.authenticate.secret"])
     # Steps of Airflow's scheduler submit rewrites.
     for name in ("spark-master", "supervisor", "airflow-scheduler"):
         service = SERVICES[name]
         assert f"{service['environment']['SPARK_CONF_DIR']}/spark-defaults.conf" == defaults[1]
-        assert REQUIRED.fullmatch(service["environment"]["_SPARK_AUTH_SECRET"])
         assert defaults[0] in [mounted["source"] for mounted in service["configs"]]
 
 

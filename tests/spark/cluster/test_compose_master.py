@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -23,14 +24,18 @@ def _says(log: Path, text: str) -> bool:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "spark-defaults.conf").write_text(COMPOSE["configs"]["spark-defaults"]["content"])
+    defaults(tmp_path, "s3cret")
     return {
         **spark_environment(),
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "_SPARK_AUTH_SECRET": "s3cret",
     }
+
+
+def defaults(folder: Path, secret: str) -> None:
+    content = COMPOSE["configs"]["spark-defaults"]["content"]
+    (folder / "spark-defaults.conf").write_text(re.sub(r"\$\{SPARK_SECRET:[^}]*\}", secret, content))
 
 
 @pytest.fixture
@@ -62,17 +67,27 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
-def submit(url: str, environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+def submit(url: str, environment: dict[str, str], folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start an application; return its process and its output."""
     (folder / "count.py").write_text(COUNT)
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", url, "--conf", "spark.driver.host=127.0.0.1"]
     command += ["--conf", "spark.executor.memory=500m", "--conf", "spark.ui.enabled=false", str(folder / "count.py")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    log = folder / "application.log"
+    with log.open("w") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT), log
 
 
 def test_only_who_knows_the_secret_submits_an_application(
     master: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = submit(master, environment, tmp_path)
-    assert "7 counted" in done.stdout, done.stderr
-    refused = submit(master, {**environment, "_SPARK_AUTH_SECRET": "guessed"}, tmp_path)
-    assert refused.returncode != 0 and "counted" not in refused.stdout
+    process, log = submit(master, environment, tmp_path)
+    assert process.wait(150) == 0 and "7 counted" in log.read_text(), log.read_text()
+    defaults(tmp_path, "guessed")
+    process, log = submit(master, environment, tmp_path)
+    try:
+        # It would try again for a minute.
+        wait(lambda: "Failed to connect to master" in log.read_text(), "the refusal")
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "master.log").read_text().count("Registered app") == 1

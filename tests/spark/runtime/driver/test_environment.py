@@ -11,6 +11,7 @@ from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import environment
+from tests.support.waiting import wait
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,2,700]"])
@@ -28,9 +29,10 @@ def test_no_subtask_has_the_catalogs_url_in_its_environment(
     monkeypatch.setenv("A_SIGN", "of life")
     bench.catalog.set_desired(JOB, state="running", parallelism=1)
     supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
+    thread = threading.Thread(target=supervisor.run, daemon=True)
     thread.start()
     try:
+        wait(lambda: bench.catalog.newest_generation(JOB), "a driver")
         bench.feed(1)
         bench.wait_done()
     finally:
