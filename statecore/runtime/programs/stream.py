@@ -8,10 +8,11 @@ import os
 
 from statecore.catalog import Catalog
 from statecore.runtime.driver.generation import run_generation
+from statecore.snapshot.settings import UpkeepSettings
 
 
-def main() -> None:
-    """Parse arguments and run until the job is asked to stop."""
+def main(settings: UpkeepSettings | None = None) -> None:
+    """Parse arguments and run until the job is asked to stop; ``settings`` as in ``run_generation``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", required=True, help="name of the job")
     parser.add_argument("--generation", required=True, type=int, help="generation that was claimed for this driver")
@@ -19,7 +20,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     with Catalog(os.environ["STATECORE_CATALOG"]) as catalog:
-        run_generation(catalog, arguments.job, arguments.generation)
+        run_generation(catalog, arguments.job, arguments.generation, settings=settings)
 
 
 if __name__ == "__main__":

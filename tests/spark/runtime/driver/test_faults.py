@@ -15,9 +15,9 @@ from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.verify import verify
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
-from tests.spark.runtime.driver.test_upkeep import EAGER
 from tests.support.alone import ARTIFACT, assert_as_alone
 from tests.support.bench import JOB, Bench
+from tests.support.programs.eager import PROGRAM
 from tests.support.waiting import wait
 
 _RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)
@@ -31,8 +31,7 @@ _UNASKED = tuple(point for point in FaultPoint if point not in _ASKED_FOR)
 def test_a_kill_at_every_fault_point_changes_nothing(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: tuple[FaultPoint, ...]
 ) -> None:
-    # Enough that none is gone before it was noted: timers have epochs of their own.
-    bench.register(master="local[*]", artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "10"})
+    bench.register(master="local[*]", artifact=ARTIFACT)
     hits = tmp_path / "hits"
     hits.mkdir()
     # What is asked for happens once, so it is cut off at the first epoch already.
@@ -44,7 +43,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     savepoints: list[RequestRecord] = []
     manifests: list[Manifest] = []
     rescales: list[tuple[FaultPoint, int, int]] = []
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
+    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(PROGRAM), poll_interval_s=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
 

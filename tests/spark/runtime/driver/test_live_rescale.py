@@ -9,6 +9,7 @@ import threading
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from statecore.catalog import Catalog, RequestRecord
@@ -18,10 +19,13 @@ from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.compaction import Merged
-from tests.spark.runtime.driver.test_upkeep import EAGER
 from tests.support.alone import ARTIFACT, assert_as_alone, history
 from tests.support.bench import JOB, Bench
+from tests.support.programs import eager
 from tests.support.waiting import wait
+
+# No manifest is removed before it was looked at.
+EAGER = msgspec.structs.replace(eager.EAGER, retained_checkpoints=1000)
 
 
 def ask(bench: Bench, parallelism: int) -> RequestRecord:
@@ -34,9 +38,9 @@ def ask(bench: Bench, parallelism: int) -> RequestRecord:
 
 def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: Any, bench: Bench) -> None:
     # State of every kind, and merges at every epoch.
-    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    bench.register(artifact=ARTIFACT)
     changes = {-1: 2}
-    with bench.running(2):
+    with bench.running(2, settings=EAGER):
         for parallelism in (None, 4, 1, 3):
             if parallelism is not None:
                 # Asked of a job that waits for records, or for a timer.
@@ -59,7 +63,7 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
 def test_it_is_applied_while_state_files_are_laid_together(
     spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.register(artifact=ARTIFACT, conf={**EAGER, "statecore.checkpoints.retained": "1000"})
+    bench.register(artifact=ARTIFACT)
     merges, go_on = threading.Event(), threading.Event()
 
     def held(*args: Any) -> list[Merged]:
@@ -69,7 +73,7 @@ def test_it_is_applied_while_state_files_are_laid_together(
         return done
 
     monkeypatch.setattr(upkeep, "carry_out_all", held)
-    with bench.running(2):
+    with bench.running(2, settings=EAGER):
         for _ in range(2):
             bench.feed()
             bench.wait_done()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from statecore.snapshot.settings import UpkeepSettings
+import msgspec
+
 from tests.support.bench import Bench
+from tests.support.programs import eager
 from tests.support.waiting import wait
 
-# A grace period longer than an epoch takes on a busy machine; a job's configuration cannot ask for one so short.
-EAGER = UpkeepSettings(retained_checkpoints=2, clean_up_grace=timedelta(seconds=5), base_floor_bytes=0)
+EAGER = msgspec.structs.replace(eager.EAGER, retained_checkpoints=2)
 
 
 def test_bases_are_written_beside_the_stream_and_what_they_replace_is_removed(spark: Any, bench: Bench) -> None:
