@@ -48,6 +48,7 @@ from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, Operat
 from statecore.runtime.worker.crossing import crossing_ddl
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
 from statecore.snapshot.compaction import Merged
 from statecore.snapshot.manifest import WRITER, Artifact, Manifest
 from statecore.snapshot.rescale import rescale_by_reference
@@ -227,15 +228,20 @@ class EpochRunner:
     def _load_ahead(self, anchor: Anchor, subtasks: Sequence[int]) -> None:
         """Load the state of subtasks on the executors that will run them."""
         head = self._head
-        if not subtasks or head.manifest is None:
+        if not subtasks or head.manifest is None or head.path is None:
             return
-        rescaled = rescale_by_reference(head.manifest, anchor.parallelism, self._own)
+        # Epochs that are committed meanwhile may make it one that is thinned out.
+        with claimed(self._store.files, head.path, f"a live rescale of job {self._job}"):
+            self._load_ahead_from(head.manifest, head.path, anchor, subtasks)
+
+    def _load_ahead_from(self, newest: Manifest, path: str, anchor: Anchor, subtasks: Sequence[int]) -> None:
+        rescaled = rescale_by_reference(newest, anchor.parallelism, self._own)
         for operator in self._plan.operators:
             spec = self._specs[operator.uid]
             restored = restored_operator(rescaled, operator.uid)
             if operator.parallelism is None and spec.key_fields and restored is not None:
                 states = subtask_specs(restored, anchor.parallelism, self._max_parallelism)
-                epoch = self._epoch_spec(head.manifest.epoch, 0, rescaled, head.path, states, restores=True)
+                epoch = self._epoch_spec(newest.epoch, 0, rescaled, path, states, restores=True)
                 load_ahead(anchor, subtasks, spec, epoch)
 
     def _epoch(self, df: DataFrame, epoch: int) -> None:

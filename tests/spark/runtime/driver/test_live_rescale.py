@@ -17,6 +17,7 @@ from statecore.errors import CatalogError
 from statecore.runtime.driver import upkeep
 from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.epoch.load_ahead import load_ahead
 from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.compaction import Merged
 from tests.support.alone import ARTIFACT, assert_as_alone, history
@@ -58,6 +59,25 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
     assert_as_alone(spark, bench)
     # What the job had last is what it begins with next time.
     assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
+
+
+def test_the_checkpoint_that_state_is_loaded_from_stays_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def watched(*args: Any) -> None:
+        held.append(bench.checkpoints.claimed())
+        load_ahead(*args)
+
+    monkeypatch.setattr("statecore.runtime.epoch.runner.load_ahead", watched)
+    with bench.running(1):
+        bench.feed()
+        bench.wait_done()
+        newest = bench.checkpoints.manifest_path(1, bench.newest().epoch)
+        assert ask(bench, 2).error is None
+    assert held == [{newest}]
+    assert bench.checkpoints.claimed() == set()
 
 
 def test_it_is_applied_while_state_files_are_laid_together(
