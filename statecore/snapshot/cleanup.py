@@ -103,12 +103,15 @@ class CleanUp:
         """
         removed = Removed()
         try:
+            # A rewrite claims its savepoint for as long as it writes. Asked before savepoints are listed: without a
+            # claim, the listing has the savepoints of all rewrites.
+            rewriting = bool(self._store.claimed())
             # Manifests written from now on name only files that are too young to delete, or that a retained one names.
             savepoints = self._store.savepoint_entries()
             kept, surplus = self._thin_out(before_ms, savepoints)
             removed = Removed(manifests=len(surplus))
             named = self._references.named([*kept, *savepoints], keep)
-            for garbage in in_batches(self._garbage(named, newest, before_ms), _BATCH):
+            for garbage in in_batches(self._garbage(named, newest, before_ms, rewriting), _BATCH):
                 self._delete(garbage)
                 bytes_ = removed.bytes + sum(entry.size for entry in garbage)
                 removed = Removed(removed.files + len(garbage), bytes_, removed.manifests)
@@ -137,10 +140,10 @@ class CleanUp:
         self._references.settle(kept[: -self._retained])
         return kept, surplus
 
-    def _garbage(self, named: Named, newest: tuple[int, int], before_ms: int) -> Iterator[FileEntry]:
+    def _garbage(self, named: Named, newest: tuple[int, int], before_ms: int, rewriting: bool) -> Iterator[FileEntry]:
         """Yield what nobody needs, one folder after the other, so that a long listing is never in memory."""
         files = self._store.files
-        for folder in self._folders(newest, before_ms):
+        for folder in self._folders(newest, before_ms, rewriting):
             self._check_stop()
             found = files.list(folder)
             if not found:
@@ -148,15 +151,13 @@ class CleanUp:
             old = [each for each in found if each.modified_ms < before_ms and not _is_later(each.path, newest)]
             yield from named.without(old)
 
-    def _folders(self, newest: tuple[int, int], before_ms: int) -> Iterator[str]:
+    def _folders(self, newest: tuple[int, int], before_ms: int, rewriting: bool) -> Iterator[str]:
         young = [epoch_of(each.path) for each in self._store.checkpoints() if each.modified_ms >= before_ms]
         # Files of an epoch after a young one are young, so their folders need no listing.
         last = min([newest, *young])
-        # A rewrite claims its savepoint for as long as it writes.
-        is_claimed = bool(self._store.claimed())
         for operator in self._store.files.folders(_STATE):
             for each in self._store.files.folders(operator) or [operator]:
-                if not _is_later(each, last) and not (is_claimed and each.startswith(f"{operator}/{REWRITTEN}")):
+                if not _is_later(each, last) and not (rewriting and each.startswith(f"{operator}/{REWRITTEN}")):
                     yield each
         yield from _FLAT
 

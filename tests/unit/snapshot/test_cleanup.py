@@ -308,6 +308,32 @@ def test_files_of_a_rewrite_that_takes_longer_than_the_grace_period_stay_while_i
     assert store.files.size(rewritten) is None
 
 
+def test_files_of_a_rewrite_that_ends_during_a_clean_up_stay(
+    store: CheckpointStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = checkpoint(store, 1)
+    path = store.write_savepoint(made, "sp", reason="", now_ms=0)
+    rewritten = ref(store, "state/totals/rewritten-sp2/00000-x-total.parquet")
+    age(root, OLD)
+    claim, list_files = ExitStack(), LocalFileStore.list
+    claim.enter_context(claimed(store.files, path, "the rewrite sp2"))
+
+    def ends_after_the_listing(files: Any, prefix: str, **options: Any) -> list[FileEntry]:
+        found = list_files(files, prefix, **options)
+        if prefix == "savepoints":
+            claim.close()
+            file = msgspec.structs.replace(keyed(made)[0], file=rewritten)
+            done = msgspec.structs.replace(made, operators=(operator([SubtaskState(keyed=(file,))]),))
+            monkeypatch.setattr(LocalFileStore, "list", list_files)
+            store.write_savepoint(done, "sp2", reason="", now_ms=0)
+        return found
+
+    monkeypatch.setattr(LocalFileStore, "list", ends_after_the_listing)
+    clean(store, newest=(1, 1))
+    assert len(store.savepoints()) == 2
+    assert_whole(store)
+
+
 def test_what_the_caller_needs_stays(store: CheckpointStore, root: Path) -> None:
     checkpoint(store, 1)
     merged, other = (ref(store, f"state/totals/000001-000000000001/00000-{name}.arrow").path for name in "ab")
