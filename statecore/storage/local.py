@@ -140,10 +140,8 @@ class LocalFileStore:
         for folder, names in by_folder.items():
             # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
             parent = self._resolve(folder) if folder else self._root
-            with self._translated_errors("delete files in", folder):
-                for name in names:
-                    with suppress(*_NO_FILE):
-                        (parent / name).unlink()
+            with self._translated_errors("delete files in", folder), suppress(*_NO_FILE):
+                _unlink_all(parent, names)
             if folder:
                 with suppress(OSError):
                     parent.rmdir()
@@ -239,6 +237,16 @@ def _opened(path: Path) -> BinaryIO:
             if attempt + 1 == _ATTEMPTS_TO_WRITE:
                 raise
     raise AssertionError
+
+
+def _unlink_all(folder: Path, names: Iterable[str]) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in names:
+            with suppress(*_NO_FILE):
+                os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_directory(directory: Path) -> None:
