@@ -29,7 +29,6 @@ from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.runtime.worker.outputs import STAGED, StagedName
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, StagedOutput
-from statecore.storage.parallel import all_in_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,9 +164,7 @@ def _publish(sink: Sink, staged: StagedEpoch, markers: Markers) -> None:
 
 def _discard_staged(staged: StagedEpoch) -> None:
     """Remove the files staged up to this epoch: published files, and those of failed attempts."""
-    named = ((entry.path, StagedName.parse(entry.path)) for entry in staged.store.list(STAGED))
-    done = (staged.lineage, staged.epoch)
-    all_in_parallel(
-        staged.store.delete,
-        [path for path, found in named if found and found.sink == staged.sink and found[:2] <= done],
-    )
+    for entry in staged.store.list(STAGED):
+        found = StagedName.parse(entry.path)
+        if found and found.sink == staged.sink and found[:2] <= (staged.lineage, staged.epoch):
+            staged.store.delete(entry.path)
