@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -84,7 +83,7 @@ class CheckpointStore:
             )
         return data
 
-    def read_parts(self, path: str, parts: Sequence[FilePart]) -> bytes:
+    def read_parts(self, path: str, parts: list[FilePart]) -> bytes:
         """Return parts of a file that follow each other, with one request; each is checked against its record."""
         first, last = parts[0], parts[-1]
         data = self.files.read_range(path, first.start, last.start + last.size - first.start)

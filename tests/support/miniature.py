@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ class Cluster:
             self.manifests_read += [path] if path.startswith("manifests/") else []
             return read_whole(store, path)
 
-        def noting_parts(store: CheckpointStore, path: str, parts: Sequence[FilePart]) -> bytes:
+        def noting_parts(store: CheckpointStore, path: str, parts: list[FilePart]) -> bytes:
             self.parts_read += parts if path.startswith("manifests/") else []
             return read_parts(store, path, parts)
 

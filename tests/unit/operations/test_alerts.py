@@ -142,7 +142,9 @@ def test_a_healthy_job_has_no_alert(healthy: Standing) -> None:
     assert job_alerts(healthy) == []
 
 
-@pytest.mark.parametrize(("alert", "figures", "ill"), ILL, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(
+    ("alert", "figures", "ill"), ILL, ids=[f"{alert}: {figures[:30]}" for alert, figures, _ in ILL]
+)
 def test_what_is_wrong_is_an_alert_with_its_figures_and_the_advice_of_status(
     healthy: Standing, alert: Alert, figures: str, ill: Callable[[Standing], Standing]
 ) -> None:
