@@ -230,7 +230,7 @@ def test_a_cluster_is_not_called_again_while_its_call_is_pending_and_goes_on_aft
 
 
 def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
-    catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, launch, tmp_path: Path, spawned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go = threading.Event()
 
@@ -252,3 +252,5 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
         assert "waited" not in " ".join(advice(standing(catalog, catalog.job("j"))))
     finally:
         let_go.set()
+        # Its driver starts now, and the fixture ends it.
+        wait(lambda: len(spawned) == 2, "the driver of the other job")
