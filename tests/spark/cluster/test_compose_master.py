@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,17 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
                     subprocess.Popen([script, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT)
                 )
             ready = "I have been elected leader" if name == "master" else "Successfully registered with master"
-            wait(lambda log=log, ready=ready: ready in log.read_text(), name)
+            wait(partial(says, log, ready), name)
         assert "REST server" not in (tmp_path / "master.log").read_text()
         yield url
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+def says(log: Path, words: str) -> bool:
+    return words in log.read_text()
 
 
 def submit(url: str, environment: dict[str, str], folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
@@ -81,7 +86,7 @@ def test_only_who_knows_the_secret_submits_an_application(
     process, log = submit(master, environment, tmp_path)
     try:
         # It would try again for a minute.
-        wait(lambda: "Failed to connect to master" in log.read_text(), "the refusal")
+        wait(partial(says, log, "Failed to connect to master"), "the refusal")
     finally:
         process.kill()
         process.wait()
