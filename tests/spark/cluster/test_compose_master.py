@@ -18,10 +18,6 @@ from tests.support.waiting import wait
 COUNT = "from pyspark.sql import SparkSession\nprint(SparkSession.builder.getOrCreate().range(7).count(), 'counted')\n"
 
 
-def _says(log: Path, text: str) -> bool:
-    return text in log.read_text()
-
-
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     defaults(tmp_path, "s3cret")
@@ -58,13 +54,17 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
                     subprocess.Popen([script, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT)
                 )
             ready = "I have been elected leader" if name == "master" else "Successfully registered with master"
-            wait(partial(_says, log, ready), name)
+            wait(partial(says, log, ready), name)
         assert "REST server" not in (tmp_path / "master.log").read_text()
         yield url
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+def says(log: Path, words: str) -> bool:
+    return words in log.read_text()
 
 
 def submit(url: str, environment: dict[str, str], folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
@@ -86,7 +86,7 @@ def test_only_who_knows_the_secret_submits_an_application(
     process, log = submit(master, environment, tmp_path)
     try:
         # It would try again for a minute.
-        wait(lambda: "Failed to connect to master" in log.read_text(), "the refusal")
+        wait(partial(says, log, "Failed to connect to master"), "the refusal")
     finally:
         process.kill()
         process.wait()
