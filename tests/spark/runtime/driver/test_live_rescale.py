@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,8 @@ from statecore.errors import CatalogError
 from statecore.runtime.driver import upkeep
 from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.epoch.anchor import Anchor
+from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.load_ahead import load_ahead
 from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.compaction import Merged
@@ -64,13 +67,19 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
 def test_the_checkpoint_that_state_is_loaded_from_stays_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = []
+    held, next_layout = [], Layouts.next
 
     def watched(*args: Any) -> None:
         held.append(bench.checkpoints.claimed())
         load_ahead(*args)
 
+    def elsewhere(*args: Any) -> tuple[Anchor, Sequence[int]]:
+        # With one executor, no subtask moves to another.
+        anchor, _ = next_layout(*args)
+        return anchor, range(anchor.parallelism)
+
     monkeypatch.setattr("statecore.runtime.epoch.runner.load_ahead", watched)
+    monkeypatch.setattr(Layouts, "next", elsewhere)
     with bench.running(1):
         bench.feed()
         bench.wait_done()
