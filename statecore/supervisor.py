@@ -173,7 +173,7 @@ class Supervisor:
         settled = now_ms >= self._settled_ms
         for cluster in self._catalog.clusters():
             what = f"cluster {cluster.name!r}"
-            self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster))
+            self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster.name))
         expired = {lease.job: lease for lease in self._catalog.expired_leases()} if settled else {}
         jobs = self._catalog.jobs()
         for job in jobs:

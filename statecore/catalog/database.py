@@ -88,8 +88,10 @@ class Database:
                 connection = engine.connect()
             except OperationalError:
                 now_s = time.monotonic()
-                self._away_since_s = self._away_since_s or now_s
-                if engine.dialect.name == "sqlite" or now_s - self._away_since_s >= FAILOVER_S:
+                # Read once: another thread may find the server back, and clear it.
+                since_s = self._away_since_s or now_s
+                self._away_since_s = since_s
+                if engine.dialect.name == "sqlite" or now_s - since_s >= FAILOVER_S:
                     raise
                 time.sleep(_RECONNECT_S)
             else:

@@ -26,8 +26,10 @@ class ClusterTending:
         self._busy_since_s: dict[str, float] = {}
         self._empty_since_s: dict[str, float] = {}
 
-    def tend(self, record: ClusterRecord) -> None:
+    def tend(self, name: str) -> None:
         """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
+        # Read now, because the call may have waited for its turn.
+        record = self._catalog.cluster(name)
         size, trouble = self._step(record)
         message = self._told(record, trouble)
         if size is None:

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
 from statecore.storage.base import FileEntry, in_batches, safe_path
 from statecore.storage.ranges import RangeReader
-from statecore.storage.s3_client import client, get, put_new, require_bucket
+from statecore.storage.s3_client import client, delete_objects, get, put_new, require_bucket
 from statecore.storage.s3_errors import code_of, storage_error
 from statecore.storage.urls import Place
 
@@ -146,10 +146,8 @@ class S3FileStore:
         keys = (self._key(path) for path in paths)
         for part in in_batches(keys, _KEYS_IN_REQUEST):
             with self._translated_errors(part[0]):
-                answer = client().delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in part], "Quiet": True}
-                )
-            for failed in answer.get("Errors", ()):
+                errors = delete_objects(self._bucket, part)
+            for failed in errors:
                 code, message = failed.get("Code", ""), failed.get("Message", "")
                 error = ClientError({"Error": {"Code": code, "Message": message}}, "DeleteObjects")
                 raise storage_error(error, f"s3://{self._bucket}/{failed.get('Key', '')}")

@@ -10,19 +10,33 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
-from tenacity import retry, retry_if_exception, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry,
+    retry_if_exception,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from statecore.errors import StorageError
 from statecore.storage.s3_errors import TornAnswerError, code_of, storage_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ErrorTypeDef
 
 # Waits double from 50 ms up to 20 s: the caller gets an error after about half a minute.
 _ATTEMPTS = 10
 _STOP, _WAIT = stop_after_attempt(_ATTEMPTS), wait_random_exponential(multiplier=0.05, max=20)
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 30
 _CONNECTIONS = 16
+
+# What S3 says of single keys when it is busy.
+_BUSY = frozenset({"InternalError", "OperationAborted", "ServiceUnavailable", "SlowDown"})
 
 # Raised while reading the body of a response.
 _TORN = (HTTPClientError, IncompleteReadError, FlexibleChecksumError)
@@ -73,6 +87,31 @@ def get(bucket: str, key: str, **conditions: Any) -> bytes:
 def put_new(bucket: str, key: str, data: bytes, metadata: dict[str, str]) -> None:
     """Put an object unless it exists; S3 requests a retry when two conditional puts collide."""
     client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, IfNoneMatch="*")
+
+
+def delete_objects(bucket: str, keys: Sequence[str]) -> list[ErrorTypeDef]:
+    """Delete up to a thousand objects; return the errors of those that stay.
+
+    boto3 repeats a request that fails as a whole; this function repeats it for single keys that S3 is too busy for.
+    """
+    left = list(keys)
+
+    def attempt() -> list[ErrorTypeDef]:
+        answer = client().delete_objects(
+            Bucket=bucket, Delete={"Objects": [{"Key": key} for key in left], "Quiet": True}
+        )
+        errors = answer.get("Errors", [])
+        left[:] = [error["Key"] for error in errors if "Key" in error]
+        return errors
+
+    def is_busy(errors: list[ErrorTypeDef]) -> bool:
+        return bool(errors) and all(error.get("Code") in _BUSY for error in errors)
+
+    attempts = Retrying(
+        retry=retry_if_result(is_busy), stop=_STOP, wait=_WAIT, retry_error_callback=lambda state: state.outcome
+    )
+    found = attempts(attempt)
+    return found if isinstance(found, list) else found.result()
 
 
 @lru_cache

@@ -10,7 +10,7 @@ from airflow.utils.state import DagRunState
 
 from statecore.catalog import Catalog, DecisionRecord
 from statecore.operations.autoscaling import LAPSES_AFTER_MS
-from statecore.operations.rescaling import find_run, now_ms
+from statecore.operations.rescaling import find_run
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogWideOperator, open_catalog
@@ -114,8 +114,9 @@ def _refusal(catalog: Catalog, decision: DecisionRecord) -> str | None:
     policy, lease = catalog.policy(decision.job), catalog.lease(decision.job)
     if policy is None or not policy.enabled:
         return "the policy was turned off"
-    if now_ms() - decision.decided_ms >= LAPSES_AFTER_MS:
+    now_ms = catalog.now_ms()
+    if now_ms - decision.decided_ms >= LAPSES_AFTER_MS:
         return f"its figures were older than {LAPSES_AFTER_MS // 60_000} minutes when it was to be carried out"
-    if lease is not None and now_ms() < lease.expires_ms:
+    if lease is not None and now_ms < lease.expires_ms:
         return f"{lease.owner} holds the lease on the job"
     return None

@@ -12,7 +12,7 @@ from airflow.utils.state import TaskInstanceState
 
 from statecore.catalog import Catalog
 from statecore.operations.autoscaling import figures_of
-from statecore.operations.rescaling import now_ms, require_free
+from statecore.operations.rescaling import require_free
 from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
 from statecore_airflow.operators.base import CatalogOperator, open_catalog
@@ -33,7 +33,7 @@ class EstimateDrainOperator(CatalogOperator):
         with self.catalog() as catalog:
             # While another run changes the job, its present size is not the one to go back to.
             require_free(catalog, self.job, context["run_id"])
-            figures = figures_of(catalog, self.job, now_ms())
+            figures = figures_of(catalog, self.job, catalog.now_ms())
             present, after = present_size(catalog, self.job), request.size(catalog, figures)
             before = _size_before(catalog, self.job, context["run_id"])
         now, then = estimate_drain(figures, present.parallelism), estimate_drain(figures, after.parallelism)

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
 from statecore.errors import MissingFileError, SavepointInUseError, StepFailedError
-from statecore.operations.rescaling import now_ms, savepoint_name
+from statecore.operations.rescaling import savepoint_name
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
@@ -133,7 +133,7 @@ class RetainSavepointsOperator(CatalogOperator):
                 list(self._droppable(catalog, store).values()),
                 keep=params["keep"],
                 max_age_ms=int(timedelta(days=params["max_age_days"]).total_seconds() * 1000),
-                now_ms=now_ms(),
+                now_ms=catalog.now_ms(),
                 needed=_start_points(catalog) | {_address(store, self.verified)},
             )
             return [each.path for each in surplus if self._drop(catalog, store, each.path)]

@@ -9,7 +9,7 @@ from airflow.sdk import Context
 
 from statecore.catalog import Catalog
 from statecore.operations.autoscaling import CurrentBacklog, current_backlog
-from statecore.operations.rescaling import Finding, Status, now_ms
+from statecore.operations.rescaling import Finding, Status
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogOperator, airflow_errors, event_finding
 from statecore_airflow.params.catch_up import CatchUpRequest
@@ -46,7 +46,7 @@ class DrainedTrigger(CatalogTrigger):
     def look(self, catalog: Catalog) -> Finding:
         """Look at the newest measurement."""
         found = current_backlog(catalog, self.job)
-        if found is None or now_ms() - found.measured_ms > _OUT_OF_DATE_MS:
+        if found is None or catalog.now_ms() - found.measured_ms > _OUT_OF_DATE_MS:
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
         if found.rows is None and (found.lag_ms is None or self.lag_ms is None):

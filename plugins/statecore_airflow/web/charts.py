@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, SourceBacklog, SystemClock
+from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, SourceBacklog
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -33,7 +33,7 @@ def get_series(
 ) -> SeriesAnswer:
     """Return a job's figures over time, in as many steps as a screen shows."""
     catalog.job(name)
-    now_ms = SystemClock().now_ms()
+    now_ms = catalog.now_ms()
     step_ms = _step_ms(catalog, name, minutes)
     # Whole steps only: an unfinished one would look like a drop.
     until_ms = now_ms // step_ms * step_ms
@@ -66,7 +66,7 @@ def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
     newest = catalog.subtasks(name, limit=1)
     figures = {operator.uid: operator for operator in (newest[0].operators if newest else ())}
     operators = [_spread(sample, figures.get(sample.uid)) for sample in catalog.key_groups(name)]
-    return SpreadAnswer(now_ms=SystemClock().now_ms(), operators=operators)
+    return SpreadAnswer(now_ms=catalog.now_ms(), operators=operators)
 
 
 def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from statecore.catalog import GenerationRecord, SystemClock
+from statecore.catalog import GenerationRecord
 from statecore.errors import MissingFileError, StorageError, UnknownRecordError, UnsafePathError
 from statecore.redaction import redacted
 from statecore_airflow.hooks.settings import logs_folder
@@ -46,7 +46,7 @@ def get_log(
             f"{found.generation}; grant Airflow's API server read access to it"
         ) from error
     return LogAnswer(
-        now_ms=SystemClock().now_ms(),
+        now_ms=catalog.now_ms(),
         generation=found.generation,
         state=found.state,
         generations=[each.generation for each in known],

@@ -5,7 +5,7 @@ The plan's streaming leaves are the sources, in the order in which Spark numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from statecore.runtime.backlog.files import SEPARATOR, FileMeter, FileSourceOpti
 from statecore.runtime.backlog.meters import ProgressMeter, RateMeter, SourceMeter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _FILES_A_CALL = 10_000
 
@@ -83,10 +83,7 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
     """Return a function that lists a file source as ``FileStreamSource`` does: in the JVM, with its credentials."""
     jvm, session, options = _jvm(), source.sparkSession(), source.options()
     execution = jvm.org.apache.spark.sql.execution
-    index_class = execution.datasources.InMemoryFileIndex
-    # A cache would keep listings that are never read again.
-    no_cache, none = (getattr(index_class, f"$lessinit$greater$default${n}")() for n in (5, 6))
-    path, no_columns = options.apply("path"), jvm.scala.Option.apply(jvm.org.apache.spark.sql.types.StructType())
+    path, none = options.apply("path"), jvm.scala.Option.empty()
 
     def listing() -> Mapping[str, ListedFile]:
         root, hadoop = jvm.org.apache.hadoop.fs.Path(path), jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
@@ -99,10 +96,26 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
             index = execution.streaming.runtime.MetadataLogFileIndex(session, root, options, none)
         else:
             roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
-            index = index_class(session, roots, options, no_columns, no_cache, none, none)
+            index = _index(session, roots, options)
         return listed_files(index.allFiles())
 
     return listing
+
+
+def listed_folders(spark: SparkSession, folders: Iterable[str]) -> dict[str, ListedFile]:
+    """Return the files below folders, which Spark lists in parallel; a folder that is gone has none."""
+    jvm = _jvm()
+    roots = jvm.PythonUtils.toSeq([jvm.org.apache.hadoop.fs.Path(folder) for folder in folders])
+    return listed_files(_index(spark._jsparkSession, roots, jvm.PythonUtils.toScalaMap({})).allFiles())
+
+
+def _index(session: Any, roots: Any, options: Any) -> Any:
+    jvm = _jvm()
+    index_class = jvm.org.apache.spark.sql.execution.datasources.InMemoryFileIndex
+    # A cache would keep listings that are never read again.
+    no_cache, none = (getattr(index_class, f"$lessinit$greater$default${n}")() for n in (5, 6))
+    no_columns = jvm.scala.Option.apply(jvm.org.apache.spark.sql.types.StructType())
+    return index_class(session, roots, options, no_columns, no_cache, none, none)
 
 
 def _file_options(source: Any) -> FileSourceOptions:

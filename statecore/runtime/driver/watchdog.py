@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 60.0
 """Longest time to an answer of the JVM; a full garbage collection of a large heap takes less."""
-PROGRESS_S = 600.0
-"""Longest time that the query may spend at one thing other than an epoch, such as listing the files of a source."""
+PROGRESS_S = 3600.0
+"""Longest time that the query may spend at one thing other than an epoch: a listing of millions of files takes long."""
 _INTERVAL_S = 1.0
+_DOUBT_S = 5.0
 
 
 class Watchdog:
@@ -42,6 +43,7 @@ class Watchdog:
         self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
         self._watched: tuple[StreamingQuery, threading.Lock] | None = None
         self._answered_s = self._moved_s = time.monotonic()
+        self._doubted_s: float | None = None
         self._doing: Hashable = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="statecore-watchdog", daemon=True)
@@ -61,8 +63,17 @@ class Watchdog:
         self._watched = query, boundary
 
     def hang(self) -> str | None:
-        """Return what hangs, and for how long; None while all is well."""
+        """Return what hangs, and for how long; None while all is well.
+
+        Only a hang that was seen for some seconds counts: a process that was frozen as a whole, such as by a pause of
+        its machine, looks as if it hung until the JVM is asked again.
+        """
         now_s = time.monotonic()
+        found = self._found(now_s)
+        self._doubted_s = None if found is None else self._doubted_s or now_s
+        return None if self._doubted_s is None or now_s - self._doubted_s < _DOUBT_S else found
+
+    def _found(self, now_s: float) -> str | None:
         if now_s - self._answered_s > ANSWER_S:
             return (
                 f"found no answer from the driver's JVM for {now_s - self._answered_s:.0f} s; expected one within "

@@ -65,7 +65,9 @@ def wire(
     side_jobs = SideJobs(spark)
     stack.callback(side_jobs.close)
     records = read_sources(spark, resumed.plan.sources, None if ticks is None else ticks.rows)
-    inputs = InputFiles(spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store)
+    inputs = InputFiles(
+        spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store, resumed.point.lineage
+    )
     inputs.check_earlier()
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)

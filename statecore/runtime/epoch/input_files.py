@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from statecore.errors import ManifestError, MissingFileError
-from statecore.runtime.backlog.detection import file_sources, listed_files, streaming_leaves
+from statecore.runtime.backlog.detection import file_sources, listed_files, listed_folders, streaming_leaves
 from statecore.runtime.backlog.files import logged_files, plain_path
 from statecore.runtime.epoch.progress import QuerySources, source_positions
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -27,8 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PATH = "missing-input.json"
-_DECODER = msgspec.json.Decoder(dict[str, list[str]])
 _MOST_NAMED = 5
+
+
+class _Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The files that an epoch did not find, by source."""
+
+    lineage: int
+    epoch: int
+    files: dict[str, list[str]]
+
+
+_DECODER = msgspec.json.Decoder(_Missing)
 
 
 class InputFiles:
@@ -41,6 +51,7 @@ class InputFiles:
         directory: Spark's checkpoint directory.
         sources: The sources of the query.
         store: Checkpoints of the job.
+        lineage: The lineage of the epochs.
 
     """
 
@@ -52,12 +63,14 @@ class InputFiles:
         directory: Path,
         sources: QuerySources,
         store: CheckpointStore,
+        lineage: int,
     ) -> None:
         self._spark = spark
         self._query = query
         self._directory = directory
         self._sources = sources
         self._store = store
+        self._lineage = lineage
         self._options = file_sources(records, sources.names)
 
     def check_earlier(self) -> None:
@@ -72,12 +85,15 @@ class InputFiles:
             wanted = _DECODER.decode(self._store.files.read(_PATH))
         except MissingFileError:
             return
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ManifestError(
                 f"found {self._store.files.url}/{_PATH}, which is damaged ({error}); expected the input files that an "
                 "epoch did not find, by source; check that these are back, and delete it"
             ) from error
-        self._refuse({name: self._gone(paths) for name, paths in wanted.items()}, "an earlier epoch")
+        newest = self._store.newest()
+        # A driver that found the files has committed the epoch; the record is of one that lost to it.
+        if newest is None or (newest.lineage, newest.epoch) < (wanted.lineage, wanted.epoch):
+            self._refuse({name: self._gone(paths) for name, paths in wanted.files.items()}, "an earlier epoch")
         self._store.files.delete(_PATH)
 
     def check(self, epoch: int) -> None:
@@ -127,17 +143,15 @@ class InputFiles:
         return query._jsq.streamingQuery().lastExecution().analyzed()
 
     def _gone(self, paths: Sequence[str]) -> list[str]:
-        """Return the files that are not there."""
-        jvm, conf = self._spark._jvm, self._spark._jsparkSession.sessionState().newHadoopConf()
-        assert jvm is not None
-        files = [jvm.org.apache.hadoop.fs.Path(path) for path in paths]
-        there = [file.getFileSystem(conf).exists(file) for file in files]
-        return [path for path, is_there in zip(paths, there, strict=True) if not is_there]
+        """Return the files that are not there, by a listing of their folders."""
+        there = {plain_path(path) for path in listed_folders(self._spark, {path.rpartition("/")[0] for path in paths})}
+        return [path for path in paths if plain_path(path) not in there]
 
     def _fail(self, epoch: int, missing: Mapping[str, Sequence[str]]) -> None:
         wanted = {name: paths for name, paths in missing.items() if paths and not self._options[name].ignores_missing}
         if wanted:
-            self._store.files.write(_PATH, msgspec.json.encode(wanted))
+            record = _Missing(self._lineage, epoch, {name: list(paths) for name, paths in wanted.items()})
+            self._store.files.write(_PATH, msgspec.json.encode(record))
         self._refuse(missing, f"epoch {epoch}")
 
     def _refuse(self, missing: Mapping[str, Sequence[str]], epoch: str) -> None:

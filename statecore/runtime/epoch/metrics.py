@@ -8,9 +8,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, SystemClock
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.report import EpochReport
 from statecore.runtime.messages import SubtaskCommit
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _MOST_WAITING = 1_000
 _CLOSE_TIMEOUT_S = 10.0
+# Less is the time of the question itself.
+_SKEW_MS = 1_000
 
 
 class EpochRecorder:
@@ -45,7 +47,7 @@ class EpochRecorder:
             log.exception("the figures of epoch %d are not recorded", report.manifest.epoch)
 
     def close(self) -> None:
-        """Record what waits; give up after 10 seconds."""
+        """Record what waits; give up after 20 seconds."""
         with suppress(queue.Full):
             self._waiting.put(None, timeout=_CLOSE_TIMEOUT_S)
         self._thread.join(_CLOSE_TIMEOUT_S)
@@ -53,9 +55,17 @@ class EpochRecorder:
     def _run(self) -> None:
         while (figures := self._waiting.get()) is not None:
             try:
-                self._catalog.record_epoch(figures.epoch, operators=figures.operators, key_groups=figures.key_groups)
+                epoch = self._by_the_catalog(figures.epoch)
+                self._catalog.record_epoch(epoch, operators=figures.operators, key_groups=figures.key_groups)
             except Exception:
                 log.exception("the figures of epoch %d could not be recorded", figures.epoch.epoch)
+
+    def _by_the_catalog(self, epoch: EpochRecord) -> EpochRecord:
+        """Return an epoch with the times of the catalog's clock, which all its records have."""
+        skew_ms = self._catalog.now_ms() - SystemClock().now_ms()
+        if abs(skew_ms) < _SKEW_MS:
+            return epoch
+        return replace(epoch, started_ms=epoch.started_ms + skew_ms, committed_ms=epoch.committed_ms + skew_ms)
 
 
 @dataclass(frozen=True, slots=True)

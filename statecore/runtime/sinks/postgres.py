@@ -127,10 +127,14 @@ class PostgresSink(Threaded):
     def _publish(self, staged: StagedEpoch) -> None:
         with self._dsn.connect() as connection, connection.cursor() as cursor:
             transaction = _Transaction(cursor, staged, _schema(cursor, self._table, self._dsn), self._table[-1])
+            transaction.bound_waits()
+            transaction.create_tables()
+            # Another sink that creates tables does not wait for this one's rows.
+            connection.commit()
             transaction.make_durable()
             transaction.bound_waits()
             if transaction.claim():
-                transaction.prepare_table()
+                transaction.check_table()
                 transaction.copy()
                 transaction.forget_older()
 
@@ -170,10 +174,6 @@ class _Transaction:
             SinkError: The epoch is recorded with other rows, or a later one is recorded.
 
         """
-        if not self._columns(self._published):
-            # Without the lock, one of two concurrent CREATE TABLE IF NOT EXISTS would fail.
-            self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-            self._cursor.execute(sql.SQL(_CREATE_PUBLISHED).format(self._published))
         staged = self._staged
         key = (staged.job, staged.sink, staged.lineage, staged.epoch)
         self._cursor.execute(
@@ -217,24 +217,38 @@ class _Transaction:
             key = (staged.job, staged.sink, staged.lineage, staged.epoch)
             self._cursor.execute(sql.SQL(_FORGET).format(self._published), key)
 
-    def prepare_table(self) -> None:
-        """Create the table, or check that it has exactly the columns of the rows.
+    def create_tables(self) -> None:
+        """Create the tables that are missing.
 
         Raises:
-            SinkError: The columns differ, or a name is too long for PostgreSQL.
+            SinkError: A name is too long for PostgreSQL.
 
         """
-        expected = {field.name: column_type(field.type) for field in self._fields}
-        too_long = [name for name in expected if len(name.encode()) > _LONGEST_NAME]
+        if self._columns(self._published) and self._columns(self._table):
+            return
+        too_long = [field.name for field in self._fields if len(field.name.encode()) > _LONGEST_NAME]
         if too_long:
             raise SinkError(
                 f"found the columns {too_long}; expected names of at most {_LONGEST_NAME} bytes, PostgreSQL's limit; "
                 "rename them in the output of the job"
             )
-        found = self._columns(self._table)
-        if not found:
-            self._create(expected)
-        elif found != expected:
+        # Without the lock, one of two concurrent CREATE TABLE IF NOT EXISTS would fail.
+        self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+        self._cursor.execute(sql.SQL(_CREATE_PUBLISHED).format(self._published))
+        # Safe as plain SQL: column_type() produces these texts, not a user.
+        parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(text)) for n, text in self._expected().items()]
+        columns = sql.SQL(", ").join(parts)
+        self._cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self._table, columns))
+
+    def check_table(self) -> None:
+        """Check that the table has exactly the columns of the rows.
+
+        Raises:
+            SinkError: The columns differ.
+
+        """
+        found, expected = self._columns(self._table), self._expected()
+        if found != expected:
             raise SinkError(
                 f"found the columns {_listed(found)} in the table {_name(self._table)}; expected {_listed(expected)}, "
                 "the output of the job; alter the table, or give the sink another one"
@@ -249,12 +263,8 @@ class _Transaction:
                     for row in zip(*_values(batch, self._fields), strict=True):
                         copy.write_row(row)
 
-    def _create(self, columns: dict[str, str]) -> None:
-        # Safe as plain SQL: column_type() produces these texts, not a user.
-        parts = [
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_text)) for name, type_text in columns.items()
-        ]
-        self._cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self._table, sql.SQL(", ").join(parts)))
+    def _expected(self) -> dict[str, str]:
+        return {field.name: column_type(field.type) for field in self._fields}
 
     def _columns(self, table: sql.Identifier) -> dict[str, str]:
         """Return the columns of a table with their types; an empty dict when there is no such table."""

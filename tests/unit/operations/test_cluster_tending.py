@@ -50,7 +50,7 @@ class World:
 
     def later(self, seconds: float = 0) -> ClusterRecord:
         self.now_s += seconds
-        self.tending.tend(self.catalog.cluster("c"))
+        self.tending.tend("c")
         return self.catalog.cluster("c")
 
 

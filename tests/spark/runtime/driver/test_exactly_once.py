@@ -225,8 +225,16 @@ def test_python_workers_that_lost_their_state_between_two_epochs_find_it_again(s
 
 def python_workers() -> list[psutil.Process]:
     """Return Spark's Python workers, without the processes that fork them."""
-    daemons = [p for p in psutil.Process().children(recursive=True) if "pyspark.daemon" in p.cmdline()]
+    daemons = [p for p in psutil.Process().children(recursive=True) if _is_daemon(p)]
     return [worker for daemon in daemons for worker in daemon.children() if worker in daemons]
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in process.cmdline()
+    except psutil.NoSuchProcess:
+        # It has ended, perhaps without having been waited for.
+        return False
 
 
 def test_a_missing_state_file_stops_the_job_with_its_path(spark: Any, bench: Bench) -> None:

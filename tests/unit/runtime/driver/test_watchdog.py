@@ -23,12 +23,14 @@ class Query:
         self.asked = 0
         self.answers = threading.Event()
         self.answers.set()
+        self.is_silent = False
         self._jsq = SimpleNamespace(lastProgress=lambda: SimpleNamespace(timestamp=lambda: self.progress))
         current = SimpleNamespace(pid=lambda: 1)
         java = SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: current), System=self)
         self._jvm = SimpleNamespace(java=SimpleNamespace(lang=java))
 
     def nanoTime(self) -> int:
+        self.is_silent = not self.answers.is_set()
         assert self.answers.wait(60)
         self.asked += 1
         return 0
@@ -63,18 +65,29 @@ def test_a_jvm_that_does_not_answer_for_a_minute_hangs_even_during_an_epoch(worl
     with world.boundary:
         assert world.later(1) is None
         world.query.answers.clear()
-        world.now_s += ANSWER_S
+        wait(lambda: world.query.is_silent, "a question")
+        world.now_s += ANSWER_S + 1
         assert world.dog.hang() is None
-        world.now_s += 1
-        assert "no answer from the driver's JVM for 61 s" in str(world.dog.hang())
+        world.now_s += 5
+        assert "no answer from the driver's JVM for 66 s" in str(world.dog.hang())
         world.query.answers.set()
         assert world.later(1) is None
+
+
+def test_a_pause_of_the_whole_process_is_no_hang(world: World) -> None:
+    world.query.status = {**world.query.status, "isTriggerActive": False}
+    for _ in range(20):
+        assert world.later(0) is None
+        world.now_s += 10 * PROGRESS_S
+        assert world.dog.hang() is None
+        assert world.later(5) is None
 
 
 def test_a_query_that_does_one_thing_for_too_long_hangs(world: World) -> None:
     assert world.later(0) is None
     assert world.later(PROGRESS_S) is None
-    assert "found the query at ('Getting offsets from files', '12:00:00') for 601 s" in str(world.later(1))
+    assert world.later(1) is None
+    assert "found the query at ('Getting offsets from files', '12:00:00') for 3606 s" in str(world.later(5))
 
 
 @pytest.mark.parametrize("what", ["epoch", "idle", "progress", "another thing"])
