@@ -11,6 +11,7 @@ from statecore.operations.rescaling.change import Change, find_run
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.rescale_state import RescaleState
 from statecore.operations.rescaling.restart import Restart
+from statecore.operations.rescaling.rollback import Rollback
 from statecore.operations.rescaling.verify import Verify
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ def awaits_verify(run: RescaleRunRecord) -> bool:
     last = Restart if Restart.is_needed(run) else RescaleState
     times = run.steps.get(last.name)
     is_changed = times is not None and times.ended_ms is not None
-    return run.state == "running" and run.aborted_by is None and is_changed
+    return run.state == "running" and run.aborted_by is None and not run.is_given_up and is_changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class Finisher:
             # The DAG or the shell has come back, and ended the run.
             del self._awaited[job]
             return
+        if step.required_run().is_given_up:
+            # It has come back, and rolls the job back.
+            del self._awaited[job]
+            return
         finding = step.observe()
         if finding.status is Status.WAITING:
             if self._catalog.now_ms() < awaited.deadline_ms:
@@ -96,7 +101,9 @@ def _ended(step: Verify, found: Finding) -> Finding:
 def _roll_back(change: Change, why: str) -> None:
     """Restore the job; wait for no driver, because the supervisor itself starts it."""
     said = f"the supervisor took step verify over, which failed: {why}; rolled back"
+    change.mark(Rollback.name, started=True)
     change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    change.mark(Rollback.name, ended=True)
     change.catalog.finish_rescale_run(change.run_id, error=said)
     change.catalog.release_lease(change.job, change.run_id)
     log.warning("job %r: %s", change.job, said)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.catalog import Catalog, RescaleMethod, SourceBacklog
+from statecore.operations.rescaling import Change, Rollback
 from statecore.supervisor import Supervisor
 from statecore.testing import ManualClock
 
@@ -33,24 +35,24 @@ class World:
             max_parallelism=16,
         )
         catalog.set_desired(JOB, state="running")
-        self._launch()
+        self.launch()
         self.supervisor = self.another()
 
     def another(self) -> Supervisor:
         return Supervisor(self.catalog, self._folder, launch=lambda *_: ["true"])
 
-    def rescale(self, method: RescaleMethod, *, up_to: str) -> None:
+    def rescale(self, method: RescaleMethod, *, up_to: str, to_parallelism: int = 2) -> None:
         """Do what a rescale does, up to the end of this step."""
         catalog = self.catalog
         catalog.acquire_lease(JOB, RUN, LEASE_MS)
-        sizes = {"from_parallelism": 4, "to_parallelism": 2, "from_workers": 3, "to_workers": 1}
+        sizes = {"from_parallelism": 4, "to_parallelism": to_parallelism, "from_workers": 3, "to_workers": 1}
         catalog.start_rescale_run(RUN, JOB, method=method, **sizes)  # type: ignore[arg-type]
         steps = ["lease", "stop_with_savepoint", "rescale_state", "restart"]
         for step in steps[: steps.index(up_to) + 1]:
             catalog.mark_step(RUN, step, started=True, ended=True)
         catalog.end_generation(JOB, self.generation, state="stopped")
-        catalog.set_desired(JOB, parallelism=2)
-        self._launch()
+        catalog.set_desired(JOB, artifact="/new.py", parallelism=to_parallelism)
+        self.launch()
 
     def passes(self, seconds: int, supervisor: Supervisor | None = None) -> None:
         """Let the time pass while the driver lives: a pass every ten seconds, and every second in the end."""
@@ -67,7 +69,7 @@ class World:
         run, workers = self.catalog.rescale_run(RUN), self.catalog.cluster(CLUSTER).desired_workers
         return run.state, self.catalog.job(JOB).parallelism, workers
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
         self.generation = self.catalog.claim_generation(JOB, log_path="log").generation
         self.catalog.heartbeat(JOB, self.generation)
 
@@ -99,6 +101,31 @@ def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
     world.passes(300)
     assert world.state == ("failed", 4, 3)
     assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
+
+
+def _rolling_back(world: World) -> None:
+    """Begin the rollback, up to the restored driver's start."""
+    Rollback(change=Change(world.catalog, JOB, RUN, LEASE_MS, logging.getLogger(__name__))).ask()
+    world.launch()
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_rollback_under_way_is_not_verified_and_takes_no_workers(world: World, taken_over: bool) -> None:
+    world.rescale("by_reference", up_to="restart", to_parallelism=4)
+    world.waiting = 500
+    world.passes(310 if taken_over else 0)
+    _rolling_back(world)
+    world.waiting = 0
+    world.passes(400)
+    assert world.state == ("failed", 4, 3)
+    assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
+    assert world.catalog.lease(JOB) is None
+
+
+def test_a_run_whose_rollback_has_begun_is_not_done_any_more(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    _rolling_back(world)
+    assert world.catalog.finish_rescale_run(RUN).state == "running"
 
 
 def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(world: World) -> None:
