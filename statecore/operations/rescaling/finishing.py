@@ -73,8 +73,9 @@ class Finisher:
             # The DAG or the shell has come back, and ended the run.
             del self._awaited[job]
             return
-        if step.required_run().is_given_up:
-            # It has come back, and rolls the job back.
+        run = step.required_run()
+        if run.state != "running" or run.is_given_up:
+            # It has come back, and is about to give the lease back, or rolls the job back.
             del self._awaited[job]
             return
         finding = step.observe()
@@ -102,7 +103,12 @@ def _roll_back(change: Change, why: str) -> None:
     """Restore the job; wait for no driver, because the supervisor itself starts it."""
     said = f"the supervisor took step verify over, which failed: {why}; rolled back"
     change.mark(Rollback.name, started=True)
-    change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    try:
+        change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    except (LeaseHeldError, UnknownRecordError) as lost:
+        # The DAG or the shell has come back, and ended the run.
+        log.info("job %r: not rolled back: %s", change.job, lost)
+        return
     change.mark(Rollback.name, ended=True)
     change.catalog.finish_rescale_run(change.run_id, error=said)
     change.catalog.release_lease(change.job, change.run_id)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog, RescaleMethod, SourceBacklog
-from statecore.operations.rescaling import Change, Rollback
+from statecore.errors import StepFailedError, UnknownRecordError
+from statecore.operations.rescaling import Change, Rollback, Status, Verify
 from statecore.supervisor import Supervisor
 from statecore.testing import ManualClock
 
@@ -103,9 +104,58 @@ def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
     assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
 
 
+def test_a_dag_that_comes_back_and_dies_again_before_it_gives_its_lease_back_is_not_rolled_back(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(310)
+    world.catalog.finish_rescale_run(RUN)
+    world.passes(400)
+    assert world.state == ("done", 2, 3)
+    assert world.catalog.job(JOB).artifact == "/new.py" and world.catalog.lease(JOB) is None
+    assert "rollback" not in world.catalog.rescale_run(RUN).steps
+
+
+def _change(world: World) -> Change:
+    return Change(world.catalog, JOB, RUN, LEASE_MS, logging.getLogger(__name__))
+
+
+def test_a_verification_that_has_lost_its_lease_leaves_the_restored_job_its_workers(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    step = Verify(change=_change(world))
+    assert step.begin() is None
+    world.clock.advance(LEASE_MS)
+    world.catalog.recover_expired_lease(JOB)
+    with pytest.raises(UnknownRecordError, match="there is no lease on job"):
+        step.end()
+    assert world.state == ("failed", 4, 3)
+    assert world.catalog.rescale_run(RUN).steps["verify"].ended_ms is None
+
+
+def test_a_verification_whose_run_is_rolled_back_meanwhile_fails_and_takes_no_workers(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    step = Verify(change=_change(world))
+    assert step.begin() is None
+    _rolling_back(world)
+    with pytest.raises(StepFailedError, match="expected nobody to end it meanwhile"):
+        step.end()
+    assert world.state == ("running", 4, 3)
+
+
+def test_workers_are_given_back_by_the_next_attempt_if_the_first_was_killed_once_its_run_was_done(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.catalog.finish_rescale_run(RUN)
+    found = Verify(change=_change(world)).begin()
+    assert found is not None and found.status is Status.DONE
+    assert world.state == ("done", 2, 1) and world.catalog.lease(JOB) is None
+    # The lease is given back: later sizes stay.
+    world.catalog.set_desired_workers(CLUSTER, 3)
+    Verify(change=_change(world)).begin()
+    assert world.state == ("done", 2, 3)
+
+
 def _rolling_back(world: World) -> None:
     """Begin the rollback, up to the restored driver's start."""
-    Rollback(change=Change(world.catalog, JOB, RUN, LEASE_MS, logging.getLogger(__name__))).ask()
+    Rollback(change=_change(world)).ask()
     world.launch()
 
 
