@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from statecore.catalog import Catalog, RescaleMethod, SourceBacklog
-from statecore.errors import StepFailedError, UnknownRecordError
+from statecore.errors import CatalogError, StepFailedError, UnknownRecordError
 from statecore.operations.rescaling import Change, Rollback, Status, Verify
+from statecore.operations.rescaling.finishing import Finisher
 from statecore.supervisor import Supervisor
 from statecore.testing import ManualClock
 
@@ -189,6 +191,61 @@ def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(wo
     assert error.startswith("the supervisor took step verify over, which failed: found generation 2 running")
     assert "0 epochs, 500 records wait" in error and error.endswith("; rolled back")
     assert world.catalog.lease(JOB) is None
+
+
+@pytest.mark.parametrize("seconds", [20, 40, 360], ids=["short", "past the deadline", "past the lease"])
+def test_a_job_is_not_rolled_back_because_the_catalog_was_away(
+    world: World, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(585)
+    with monkeypatch.context() as away:
+        away.setattr(world.catalog, "lead", Mock(side_effect=CatalogError("away")))
+        with pytest.raises(CatalogError):
+            world.supervisor.step()
+    world.clock.advance(seconds * 1_000)
+    # The first look comes before the driver's next heartbeat.
+    world.supervisor.step()
+    assert world.state == ("running", 2, 3)
+    world.waiting = 0
+    world.passes(20)
+    assert world.state == ("done", 2, 1)
+
+
+def test_a_job_that_never_becomes_healthy_is_rolled_back_after_an_outage_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(585)
+    world.clock.advance(40_000)
+    world.passes(39)
+    assert world.state == ("running", 2, 3)
+    world.passes(3)
+    assert world.state == ("failed", 4, 3)
+
+
+def test_a_supervisor_that_leads_again_verifies_anew(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.waiting = 500
+    world.passes(310)
+    # Another leads while this one is silent.
+    world.passes(100, world.another())
+    world.passes(1)
+    world.passes(280)
+    assert world.state == ("running", 2, 3)
+    world.passes(100)
+    assert world.state == ("failed", 4, 3)
+
+
+def test_a_lease_that_was_renewed_since_the_pass_began_is_not_taken_up(world: World) -> None:
+    world.rescale("by_reference", up_to="restart")
+    world.clock.advance(LEASE_MS)
+    (expired,) = world.catalog.expired_leases()
+    renewed = world.catalog.renew_lease(JOB, RUN, LEASE_MS)
+    assert Finisher(world.catalog).take_up(expired)
+    assert world.catalog.lease(JOB) == renewed
 
 
 def test_a_user_aborts_it_there_too(world: World) -> None:
