@@ -128,6 +128,7 @@ class Supervisor:
         begun_s = time.monotonic()
         try:
             if not self._leads():
+                self._finisher.forget()
                 self.last_pass = None
                 return
             self._pass()
@@ -191,7 +192,8 @@ class Supervisor:
         self._guarded(f"driver of {name!r}", self._drivers.collect, name)
         if expired is not None:
             self._guarded(f"lease on {name!r}", self._recover_lease, expired)
-        self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
+        if settled:
+            self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
         history = self._catalog.generations(name, limit=HISTORY)
         if history and not history[0].ended:
             if not settled or self._catalog.is_alive(history[0]):

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
-from statecore.catalog.records import LeaseRecord, TakenBackRecord
+from statecore.catalog.records import LeaseRecord, RescaleState, TakenBackRecord
 from statecore.catalog.rescales import end_run
 from statecore.catalog.restoring import restore_job, saved_job
 from statecore.errors import LeaseHeldError, UnknownRecordError
@@ -63,11 +63,16 @@ class Leases(Queries):
 
         Raises:
             LeaseHeldError: Another owner holds the lease now.
-            UnknownRecordError: The lease expired, and the job was already restored.
+            UnknownRecordError: The lease expired, and the job was already restored; or the run is done.
 
         """
         with self._change_job(job) as connection:
             now_ms = self._now_ms(connection)
+            if _state(connection, owner) == "done":
+                raise UnknownRecordError(
+                    f"found run {owner!r} of job {job!r} done; expected one to roll back; the job keeps what the run "
+                    "has changed, so change it back by a new run"
+                )
             found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
             restore_job(connection, job, found.before, reason, now_ms)
             return found
@@ -138,7 +143,8 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
     """Delete an expired lease, restore the job and fail its running rescales, except the run ``keep``."""
     connection.execute(delete(leases).where(leases.c.job == found.job))
     reason = f"lease expired (owner {found.owner})"
-    if not _has_ended(connection, found.owner):
+    # The job needs no restore once the run behind the lease has ended.
+    if _state(connection, found.owner) not in ("done", "failed"):
         restore_job(connection, found.job, found.before, reason, now_ms)
         made = TakenBackRecord(found.job, found.owner, now_ms)
         connection.execute(delete(taken_back).where(taken_back.c.job == found.job))
@@ -152,9 +158,9 @@ def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str 
         end_run(connection, run_id, text, now_ms)
 
 
-def _has_ended(connection: Connection, owner: str) -> bool:
-    """Tell whether the run behind a lease has ended; the job then needs no restore."""
-    return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar() in ("done", "failed")
+def _state(connection: Connection, owner: str) -> RescaleState | None:
+    """Return the state of the run behind a lease; None if the change is not recorded as a run."""
+    return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar()
 
 
 def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:

@@ -440,6 +440,10 @@ class StepTimes:
     ended_ms: int | None = None
 
 
+ROLLBACK = "rollback"
+"""The step of a run that restores the job."""
+
+
 @dataclass(frozen=True, slots=True)
 class RescaleRunRecord:
     """One rescale of one job.
@@ -476,6 +480,11 @@ class RescaleRunRecord:
     updated_ms: int
     aborted_by: str | None = None
     ended_ms: int | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its rollback has begun: whatever is found afterwards, it is not done any more."""
+        return ROLLBACK in self.steps
 
 
 @dataclass(frozen=True, slots=True)

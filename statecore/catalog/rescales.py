@@ -134,11 +134,12 @@ class Rescales(Queries):
     def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
         """Record the end of a run: done, or failed with an error; the first end stays.
 
-        A run that a user has aborted is not done any more: without an error it stays as it is.
+        A run that a user has aborted, or whose rollback has begun, is not done any more: without an error it stays as
+        it is.
         """
         with self._database.write() as connection:
             run = _get(connection, run_id, lock=True)
-            if run.state != "running" or (error is None and run.aborted_by is not None):
+            if run.state != "running" or (error is None and (run.is_given_up or run.aborted_by is not None)):
                 return run
             end_run(connection, run_id, error, self._now_ms(connection))
             return _get(connection, run_id)

@@ -22,5 +22,6 @@ def require_supervisor(catalog: Catalog, job: str) -> None:
         last = f"; the last one, pid {found.pid} on {found.host}, has been silent for {silent_s} s"
     raise NoSupervisorError(
         f"found no living supervisor{last}; expected one, because this change stops job {job!r} and nobody would start "
-        "it again; nothing was changed; start `statecore supervisor --logs DIRECTORY` with this catalog, then try again"
+        "it again; the job was not stopped; start `statecore supervisor --logs DIRECTORY` with this catalog, then try "
+        "again"
     )

@@ -11,6 +11,7 @@ from statecore.operations.rescaling.change import Change, find_run
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.rescale_state import RescaleState
 from statecore.operations.rescaling.restart import Restart
+from statecore.operations.rescaling.rollback import Rollback
 from statecore.operations.rescaling.verify import Verify
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 _LEASE_TTL_MS = 60_000
 # As long as the DAG waits; a job with long epochs or a large backlog gets more, as there.
 _TIMEOUT_MS = 300_000
+# After this long without a look, the job is looked at for as long again: its time may have passed in an outage.
+_LATE_MS = 30_000
 
 
 def awaits_verify(run: RescaleRunRecord) -> bool:
@@ -25,13 +28,21 @@ def awaits_verify(run: RescaleRunRecord) -> bool:
     last = Restart if Restart.is_needed(run) else RescaleState
     times = run.steps.get(last.name)
     is_changed = times is not None and times.ended_ms is not None
-    return run.state == "running" and run.aborted_by is None and is_changed
+    return run.state == "running" and run.aborted_by is None and not run.is_given_up and is_changed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Awaited:
     step: Verify
     deadline_ms: int
+    looked_ms: int
+
+    def is_late(self, now_ms: int) -> bool:
+        """Note a look, and tell whether the time is up."""
+        if now_ms - self.looked_ms >= _LATE_MS:
+            self.deadline_ms = max(self.deadline_ms, now_ms + _LATE_MS)
+        self.looked_ms = now_ms
+        return now_ms >= self.deadline_ms
 
 
 class Finisher:
@@ -44,19 +55,26 @@ class Finisher:
         self._catalog = catalog
         self._awaited: dict[str, _Awaited] = {}
 
+    def forget(self) -> None:
+        """Leave all jobs to another supervisor."""
+        self._awaited.clear()
+
     def take_up(self, lease: LeaseRecord) -> bool:
         """Take over the change behind an expired lease; return False if it does not only await ``verify``."""
         run = find_run(self._catalog, lease.owner)
         if run is None or not awaits_verify(run):
             return False
+        if self._is_renewed(lease):
+            # Its process has come back since the pass began.
+            return True
         step = Verify(change=Change(self._catalog, lease.job, lease.owner, _LEASE_TTL_MS, log))
         try:
             step.hold_lease()
         except (LeaseHeldError, UnknownRecordError):
             # Another process was quicker.
             return True
-        deadline_ms = self._catalog.now_ms() + max(_TIMEOUT_MS, step.patience_ms())
-        self._awaited.setdefault(lease.job, _Awaited(step, deadline_ms))
+        now_ms = self._catalog.now_ms()
+        self._awaited[lease.job] = _Awaited(step, now_ms + max(_TIMEOUT_MS, step.patience_ms()), now_ms)
         log.warning("job %r: run %r was abandoned and only awaits verification; verifying", lease.job, lease.owner)
         return True
 
@@ -70,18 +88,28 @@ class Finisher:
             change.renew_lease()
         except (LeaseHeldError, UnknownRecordError):
             # The DAG or the shell has come back, and ended the run.
-            del self._awaited[job]
+            self._awaited.pop(job, None)
             return
-        finding = step.observe()
+        run = step.required_run()
+        if run.state != "running" or run.is_given_up:
+            # It has come back, and is about to give the lease back, or rolls the job back.
+            self._awaited.pop(job, None)
+            return
+        finding, is_late = step.observe(), awaited.is_late(self._catalog.now_ms())
         if finding.status is Status.WAITING:
-            if self._catalog.now_ms() < awaited.deadline_ms:
+            if not is_late:
                 return
             finding = step.timed_out(finding)
         if finding.status is Status.DONE:
             finding = _ended(step, finding)
         if finding.status is not Status.DONE:
             _roll_back(change, finding.message)
-        del self._awaited[job]
+        self._awaited.pop(job, None)
+
+    def _is_renewed(self, lease: LeaseRecord) -> bool:
+        """Tell whether the lease is no longer the expired one that it was."""
+        found = self._catalog.lease(lease.job)
+        return found is None or found.owner != lease.owner or self._catalog.now_ms() < found.expires_ms
 
 
 def _ended(step: Verify, found: Finding) -> Finding:
@@ -96,7 +124,14 @@ def _ended(step: Verify, found: Finding) -> Finding:
 def _roll_back(change: Change, why: str) -> None:
     """Restore the job; wait for no driver, because the supervisor itself starts it."""
     said = f"the supervisor took step verify over, which failed: {why}; rolled back"
-    change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    change.mark(Rollback.name, started=True)
+    try:
+        change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    except (LeaseHeldError, UnknownRecordError) as lost:
+        # The DAG or the shell has come back, and ended the run.
+        log.info("job %r: not rolled back: %s", change.job, lost)
+        return
+    change.mark(Rollback.name, ended=True)
     change.catalog.finish_rescale_run(change.run_id, error=said)
     change.catalog.release_lease(change.job, change.run_id)
     log.warning("job %r: %s", change.job, said)

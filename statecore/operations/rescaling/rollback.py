@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from statecore.catalog import JobBefore, RescaleRunRecord
+from statecore.catalog.records import ROLLBACK
 from statecore.errors import StatecoreError
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.restart import find_driver, last_ended
@@ -26,7 +27,7 @@ class Rollback(Step):
 
     """
 
-    name = "rollback"
+    name = ROLLBACK
     is_abortable = False
     expected = "the supervisor to launch a driver that runs"
 
@@ -59,6 +60,8 @@ class Rollback(Step):
         """Restore the job's definition; the supervisor starts it from its newest epoch."""
         change = self.change
         reason = _failure(change.run())
+        # If this process dies, nobody verifies what was restored.
+        change.mark(self.name, started=True)
         change.log.warning("%s; rolling back", reason)
         lease = change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, f"{reason}; rolled back")
         if lease.before is not None and lease.before.desired_state == "running":
@@ -101,6 +104,7 @@ class Rollback(Step):
     def _end_run(self, said: str) -> None:
         change = self.change
         if change.run() is not None:
+            change.mark(self.name, ended=True)
             change.catalog.finish_rescale_run(change.run_id, error=said)
         change.catalog.release_lease(change.job, change.run_id)
 

@@ -10,6 +10,7 @@ from statecore.errors import MissingFileError, StatecoreError, StepFailedError
 from statecore.operations.rescaling.change import now_ms
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
+from statecore.operations.supervision import require_supervisor
 from statecore.operations.verification import patience_ms
 from statecore.snapshot.resume_point import find_resume_point
 
@@ -42,8 +43,15 @@ class StopWithSavepoint(Step):
             super().hold_lease()
 
     def ask(self) -> None:
-        """Ask the driver to stop."""
+        """Ask the driver to stop.
+
+        Raises:
+            NoSupervisorError: Nobody would start the job again; since the lease was taken, the supervisor has died.
+
+        """
         if self._earlier() is None and not self._is_stopped_for_good():
+            if not self.for_good and self.change.catalog.job(self.change.job).desired_state != "stopped":
+                require_supervisor(self.change.catalog, self.change.job)
             self.change.catalog.set_desired(self.change.job, state="stopped")
             self._request()
 

@@ -168,6 +168,17 @@ def test_only_who_has_the_lease_rolls_back(catalog: Catalog, running: str, clock
         catalog.roll_back(running, "run-1", 9_000, "why")
 
 
+def test_a_run_that_is_done_is_not_rolled_back_before_it_gives_its_lease_back(catalog: Catalog, running: str) -> None:
+    catalog.start_rescale_run("run-1", running, from_parallelism=2, to_parallelism=4)
+    new = _changed(catalog, running)
+    catalog.finish_rescale_run("run-1")
+    changed = catalog.job(running)
+    with pytest.raises(UnknownRecordError, match="'run-1' of job 'flights' done; expected one to roll back"):
+        catalog.roll_back(running, "run-1", 9_000, "why")
+    assert catalog.job(running) == changed and catalog.cluster("c").desired_workers == 4
+    assert catalog.heartbeat(running, new.generation)
+
+
 @pytest.mark.parametrize("taken_by_another", [False, True])
 def test_an_expired_lease_brings_back_parallelism_size_and_job_file_of_a_change_that_did_not_end(
     catalog: Catalog, running: str, clock, taken_by_another: bool

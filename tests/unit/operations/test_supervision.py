@@ -10,7 +10,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.errors import NoSupervisorError
-from statecore.operations.rescaling import BeginRescale, Change, RescaleRequest, plan
+from statecore.operations.rescaling import BeginRescale, Change, RescaleRequest, StopWithSavepoint, plan
 from statecore.operations.rescaling.upgrade import BeginUpgrade
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.contracts.catalog.fixtures import ManualClock
@@ -64,6 +64,30 @@ def test_it_is_refused_while_no_supervisor_lives(
     assert catalog.lease("orders") is None
     supervise(catalog)
     act(catalog)
+
+
+def test_a_supervisor_that_dies_before_the_stop_leaves_the_job_running(catalog: Catalog, clock: ManualClock) -> None:
+    supervise(catalog)
+    lease = BeginRescale(change=change(catalog), request=STOPPING)
+    lease.begin()
+    lease.ask()
+    clock.advance(SILENT_MS)
+    stop = StopWithSavepoint(change=change(catalog))
+    with pytest.raises(NoSupervisorError, match="has been silent for 30 s"):
+        stop.ask()
+    assert catalog.job("orders").desired_state == "running" and stop.request_id is None
+    supervise(catalog)
+    stop.ask()
+    assert catalog.job("orders").desired_state == "stopped" and stop.request_id is not None
+    # A retry goes on with what was asked for: the job is stopping, whoever lives.
+    clock.advance(SILENT_MS)
+    StopWithSavepoint(change=change(catalog)).ask()
+
+
+def test_a_job_is_stopped_for_good_without_a_supervisor(catalog: Catalog) -> None:
+    catalog.acquire_lease("orders", "run-1", 60_000)
+    StopWithSavepoint(change=change(catalog), for_good=True).ask()
+    assert catalog.job("orders").desired_state == "stopped"
 
 
 def test_a_live_rescale_stops_nothing(catalog: Catalog) -> None:
