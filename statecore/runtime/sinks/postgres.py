@@ -221,11 +221,14 @@ class _Transaction:
         """Create the tables that are missing.
 
         Raises:
-            SinkError: A name is too long for PostgreSQL.
+            SinkError: A name is too long for PostgreSQL; or the table has other columns, and nothing is created.
 
         """
-        if self._columns(self._published) and self._columns(self._table):
+        is_known, is_there = bool(self._columns(self._published)), bool(self._columns(self._table))
+        if is_known and is_there:
             return
+        if is_there:
+            self.check_table()
         too_long = [field.name for field in self._fields if len(field.name.encode()) > _LONGEST_NAME]
         if too_long:
             raise SinkError(
