@@ -210,7 +210,7 @@ def test_python_workers_that_lost_their_state_between_two_epochs_find_it_again(s
     def cached_key_groups(epochs: int) -> int:
         bench.feed()
         bench.wait_done()
-        wait(lambda: len(bench.catalog.subtasks(JOB)) == epochs, "the figures")
+        wait(lambda: len(bench.catalog.subtasks(JOB, limit=30)) == epochs, "the figures")
         return sum(bench.catalog.subtasks(JOB)[-1].operators[0].cached_key_groups)
 
     with bench.running(2):
