@@ -19,6 +19,7 @@ from statecore.errors import (
     UnsafePathError,
 )
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
+from statecore.snapshot.manifest import Manifest
 from tests.support.handmade import manifest, written
 from tests.support.waiting import PATIENCE_S
 
@@ -35,6 +36,23 @@ def test_a_committed_epoch_is_found_and_one_that_is_not_committed_is_none(store:
     assert store.manifest(path) == store.find(1, 7) == made
     assert store.find(1, 8) is None
     assert store.find(2, 7) is None
+
+
+def test_a_newest_epoch_that_is_thinned_out_before_it_is_read_is_not_taken_for_an_empty_store(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.commit(manifest(epoch=7))
+    find = CheckpointStore.find
+
+    def thinned_out(self: CheckpointStore, lineage: int, epoch: int) -> Manifest | None:
+        if epoch == 7:
+            self.commit(manifest(epoch=8))
+            self.files.delete(self.manifest_path(lineage, epoch))
+        return find(self, lineage, epoch)
+
+    monkeypatch.setattr(CheckpointStore, "find", thinned_out)
+    newest = store.newest()
+    assert newest is not None and newest.epoch == 8
 
 
 def test_of_two_drivers_the_second_is_told_and_changes_nothing(store: CheckpointStore) -> None:

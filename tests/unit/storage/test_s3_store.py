@@ -109,6 +109,16 @@ def test_a_file_that_s3_refuses_to_delete_among_others_is_told(store: FileStore,
     assert store.read("a/x") == b"old content"
 
 
+def test_a_file_that_s3_is_too_busy_to_delete_is_deleted_later(store: FileStore, proxy: Proxy) -> None:
+    root = store.url.removeprefix("s3://").partition("/")[2]
+    error = f"<Error><Key>{root}/a/x</Key><Code>SlowDown</Code><Message>slower</Message></Error>"
+    answer = f"<DeleteResult>{error}</DeleteResult>".encode()
+    proxy.faults["POST"].extend([lambda request: request.answer(200, [], answer)] * 2)
+    store.delete_all(["a/x", "a/y"])
+    assert proxy.count("POST") == 3
+    assert store.size("a/x") is None
+
+
 class TestConditionalPuts:
     def test_a_put_whose_answer_was_lost_is_not_taken_for_a_lost_race(self, store: FileStore, proxy: Proxy) -> None:
         proxy.faults["PUT"].append(lost_answer)

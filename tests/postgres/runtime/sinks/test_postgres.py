@@ -20,8 +20,9 @@ import pytest
 from statecore.errors import JobDefinitionError, ManifestError, MissingFileError, SinkError
 from statecore.runtime import ParquetSink, PostgresSink
 from statecore.runtime.epoch.publishing import publish
+from statecore.runtime.job import SinkBinding
 from statecore.runtime.sinks import postgres
-from tests.support.epochs import Epochs
+from tests.support.epochs import SCHEMA, Epochs
 from tests.support.paths import REPO
 from tests.support.postgres import PASSWORD, Database, PostgresServer
 from tests.support.waiting import wait
@@ -105,6 +106,22 @@ class TestOnce:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: epochs.publish(sink, committed), range(4)))
         assert len(rows(database)) == 1000
+
+    @pytest.mark.parametrize("attempt", range(3))
+    def test_two_sinks_of_a_job_may_append_to_one_new_table(
+        self, epochs: Epochs, sink: PostgresSink, database: Database, attempt: int
+    ) -> None:
+        # The table of what is published is there already; that of the rows is not.
+        epochs.publish(sink, epochs.committed(epochs.staged(sink, [(0, "x")])))
+        both = {name: PostgresSink(database.dsn, "shared") for name in ("a", "b")}
+        outputs = [
+            each
+            for name, each_sink in both.items()
+            for each in epochs.staged(each_sink, [(n, name) for n in range(500)], 1, 6, name=name)
+        ]
+        bindings = [SinkBinding(name, "", SCHEMA, each) for name, each in both.items()]
+        publish(bindings, epochs.committed(outputs, 1, 6), epochs.store, None)  # type: ignore[arg-type]
+        assert len(rows(database, "shared")) == 1000
 
     def test_a_publisher_killed_between_copy_and_commit_leaves_nothing(
         self, epochs: Epochs, sink: PostgresSink, database: Database

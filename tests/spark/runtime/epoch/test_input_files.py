@@ -62,6 +62,20 @@ def test_the_next_driver_refuses_until_the_file_is_back(bench: Bench, gone: Path
         wait(lambda: numbers(bench, spark) == [0, 1, 2, 3], "all files")
 
 
+def test_what_a_superseded_driver_did_not_find_stops_no_later_one(bench: Bench, gone: Path, spark: Any) -> None:
+    record = bench.store / "missing-input.json"
+    written = record.read_bytes()
+    gone.rename(bench.input / "00001.parquet")
+    with bench.running(2):
+        wait(lambda: numbers(bench, spark) == [0, 1, 2, 3], "all files")
+    # A driver that this one replaced writes late, when the file has been read and removed.
+    (bench.input / "00001.parquet").unlink()
+    record.write_bytes(written)
+    with bench.running(2):
+        assert bench.generation().state == "running"
+    assert not record.exists()
+
+
 def test_a_job_that_ignores_missing_files_goes_on_without_it(
     bench: Bench, gone: Path, spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

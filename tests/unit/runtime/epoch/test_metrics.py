@@ -9,10 +9,11 @@ from contextlib import closing
 import pytest
 from sqlalchemy.engine import make_url
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, SystemClock
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
+from statecore.testing import ManualClock
 from tests.support.handmade import manifest
 
 JOB = manifest().job
@@ -44,6 +45,18 @@ def test_an_epoch_does_not_wait_for_a_catalog_that_is_locked(catalog: Catalog, c
         other.execute("ROLLBACK")
     recorder.close()
     assert recorded(catalog) == [1, 2]
+
+
+def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
+    clock = ManualClock(SystemClock().now_ms() + 3_600_000)
+    with Catalog(catalog_url, clock=clock) as ahead:
+        ahead.register_job(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
+        recorder = EpochRecorder(ahead, BacklogMonitor(ahead, JOB, 1, {}, None))
+        recorder.committed(report(1))
+        recorder.close()
+        (recorded,) = ahead.epochs(JOB)
+    assert 3_590_000 < recorded.committed_ms - manifest().committed_ms < 3_610_000
+    assert recorded.committed_ms - recorded.started_ms == manifest().committed_ms
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:

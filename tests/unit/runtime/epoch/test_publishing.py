@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from statecore.errors import MissingFileError, SinkError
+from statecore.errors import MissingFileError, SinkError, StorageError
 from statecore.runtime import ParquetSink, StagedEpoch
 from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.job import SinkBinding
@@ -90,6 +90,34 @@ def test_sinks_that_may_use_spark_take_turns_in_the_epochs_own_thread(epochs: Ep
     published(epochs, sinks, committed(epochs, sinks))
     assert sinks["a"].threads == sinks["c"].threads == {threading.current_thread()}
     assert threading.current_thread() not in sinks["b"].threads
+
+
+def test_a_sink_of_the_job_that_derives_from_ours_stays_in_the_epochs_own_thread(epochs: Epochs) -> None:
+    class Derived(FailingThread):
+        pass
+
+    sinks = {"a": Derived()}
+    published(epochs, sinks, committed(epochs, sinks))
+    assert sinks["a"].threads == {threading.current_thread()}
+
+
+def test_staged_files_that_cannot_be_removed_stop_no_job(
+    epochs: Epochs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(store: LocalFileStore, paths: Iterable[str]) -> None:
+        raise StorageError("found a full day; expected an empty one; wait")
+
+    sinks = {"a": Collected()}
+    manifest = committed(epochs, sinks)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileStore, "delete_all", refuse)
+        published(epochs, sinks, manifest)
+    assert (sinks["a"].rows, markers(epochs)) == ([{"n": 5, "k": "a"}], ["_published/a/1-5"])
+    assert "staged files of sink a are kept for now" in caplog.text
+    assert len(epochs.store.files.list("_staged")) == 1
+    # They go after a later epoch.
+    published(epochs, sinks, committed(epochs, sinks, 6))
+    assert epochs.store.files.list("_staged") == []
 
 
 @pytest.mark.parametrize("kind", [Collected, FailingThread])
