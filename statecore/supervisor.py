@@ -139,11 +139,15 @@ class Supervisor:
 
     def _leads(self) -> bool:
         """Send a heartbeat, and tell whether this supervisor acts."""
+        before = None if self._leader == self._id else self._catalog.supervisor()
+        was_silent = before is not None and not self._catalog.is_supervised(before)
         found = self._beat()
         if found.id != self._id and self._has_died(found):
             found = self._beat(replacing=found.id)
         if found.id != self._leader:
             self._leader = found.id
+            # What kept away the heartbeats of the one before may have kept away those of drivers.
+            self._catalog_failed = self._catalog_failed or was_silent
             if found.id != self._id:
                 log.info("supervisor on %s, pid %d, acts for this catalog; waiting", found.host, found.pid)
         return found.id == self._id

@@ -79,6 +79,25 @@ def test_a_supervisor_that_was_killed_is_followed_at_once_on_its_host(
     assert states(slow_catalog) == ["launching"]
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_supervisor_that_begins_after_an_outage_gives_drivers_the_time_to_be_heard(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, lives: bool
+) -> None:
+    slow_catalog.set_desired("j", state="running")
+    Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
+    slow_catalog.heartbeat("j", 1)
+    # Nobody reaches the catalog; meanwhile, the supervisor is restarted.
+    clock.ms += 600_000
+    second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
+    second.step()
+    assert states(slow_catalog) == ["running"]
+    clock.ms += 15_000
+    if lives:
+        slow_catalog.heartbeat("j", 1)
+    second.step()
+    assert states(slow_catalog)[-1] == ("running" if lives else "failed")
+
+
 def test_of_a_supervisor_on_another_host_only_its_silence_counts(slow_catalog: Catalog, tmp_path: Path) -> None:
     slow_catalog.lead("old", host="elsewhere", pid=2**22 + 1, process_started_ms=0, version="0")
     slow_catalog.set_desired("j", state="running")
