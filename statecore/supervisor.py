@@ -51,6 +51,7 @@ _CLUSTERS_AT_ONCE, _JOBS_AT_ONCE = 4, 8
 _PASS_S = 2.0
 """A pass waits this long for its calls, so that an error is logged with its pass; those that hang go on."""
 _HUNG_S = 10.0
+_STOP_S = 2.0
 
 
 class Supervisor:
@@ -113,9 +114,9 @@ class Supervisor:
         self._stopping.set()
 
     def close(self) -> None:
-        """Let another supervisor act at once; drivers and workers keep running."""
-        self._cluster_calls.close()
-        self._job_calls.close()
+        """End the calls under way, and let another supervisor act at once; drivers and workers keep running."""
+        self._cluster_calls.close(_STOP_S)
+        self._job_calls.close(_STOP_S)
         self._guarded("resignation", self._catalog.resign, self._id)
 
     def step(self) -> None:

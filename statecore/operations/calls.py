@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 
 
 class Calls:
-    """Makes calls in threads, at most one of a name at a time.
+    """Makes calls in threads, at most one of a name at a time; the end of the process waits for none of them.
 
     Args:
-        threads: How many calls run at once; the others wait for their turn.
-        name: Prefix of the threads' names.
+        at_once: How many calls run at once; the others wait for their turn.
+        name: Name of the threads.
 
     """
 
-    def __init__(self, threads: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._pending: dict[str, tuple[Future[None], float]] = {}
-        self._begun: list[Future[None]] = []
+    def __init__(self, at_once: int, name: str) -> None:
+        self._turns = threading.Semaphore(at_once)
+        self._name = name
+        self._closed = False
+        self._pending: dict[str, tuple[threading.Thread, float]] = {}
+        self._begun: list[threading.Thread] = []
 
     def begin(self, name: str, call: Callable[[], None]) -> None:
         """Make a call, which must not raise; skip it while the last one of this name is under way."""
         last = self._pending.get(name)
-        if last is None or last[0].done():
-            future = self._pool.submit(call)
-            self._pending[name] = future, time.monotonic()
-            self._begun.append(future)
+        if last is None or not last[0].is_alive():
+            # A thread of a pool would keep the process alive.
+            thread = threading.Thread(target=self._run, args=(call,), name=self._name, daemon=True)
+            self._pending[name] = thread, time.monotonic()
+            self._begun.append(thread)
+            thread.start()
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the calls that began since the last wait, but not for long."""
-        wait(self._begun, timeout_s)
+        _join(self._begun, timeout_s)
         self._begun.clear()
 
     def hung(self, after_s: float) -> dict[str, float]:
         """Return the calls that have been under way for so long, with their seconds."""
         now_s = time.monotonic()
-        pending = {name: now_s - begun_s for name, (future, begun_s) in self._pending.items() if not future.done()}
+        pending = {name: now_s - begun_s for name, (thread, begun_s) in self._pending.items() if thread.is_alive()}
         return {name: seconds for name, seconds in pending.items() if seconds >= after_s}
 
-    def close(self) -> None:
-        """Begin no further call; those under way go on."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def close(self, timeout_s: float) -> None:
+        """Begin no further call, and wait for those under way, but not for long."""
+        self._closed = True
+        _join([thread for thread, _ in self._pending.values()], timeout_s)
+
+    def _run(self, call: Callable[[], None]) -> None:
+        with self._turns:
+            if not self._closed:
+                call()
+
+
+def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - time.monotonic()))
