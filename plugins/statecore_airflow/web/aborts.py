@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, HTTPException, status
 
-from statecore_airflow.web.access import IsReadable, from_these_pages, may_rescale
+from statecore_airflow.web.access import IsChangeable, from_these_pages, may_rescale
 from statecore_airflow.web.answers import AbortRequest, RescaleRun
 from statecore_airflow.web.catalogs import CatalogDep
 
@@ -13,8 +13,8 @@ router = APIRouter(dependencies=[Depends(may_rescale), Depends(from_these_pages)
 
 
 @router.post("/api/abort")
-def abort(asked: AbortRequest, catalog: CatalogDep, user: GetUserDep, is_readable: IsReadable) -> RescaleRun:
+def abort(asked: AbortRequest, catalog: CatalogDep, user: GetUserDep, is_changeable: IsChangeable) -> RescaleRun:
     """Have the process that carries the run out end and roll it back; the page follows the run."""
-    if not is_readable(asked.name):
+    if not is_changeable(asked.name):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
     return RescaleRun.model_validate(catalog.abort_rescale_run(asked.name, user.get_name(), run_id=asked.run_id))

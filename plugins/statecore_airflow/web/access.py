@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, HTTPException, Query, Request, status
@@ -33,13 +34,23 @@ IsRescaler = Annotated[bool, Depends(_is_rescaler)]
 
 def _readable(user: GetUserDep) -> Callable[[str], bool]:
     """Return whether the user may read a job, given its name: all of them, unless permissions are per job."""
+    return _allowed("GET", user)
+
+
+def _changeable(user: GetUserDep) -> Callable[[str], bool]:
+    """Return whether the user may change a job, given its name: all of them, unless permissions are per job."""
+    return _allowed("PUT", user)
+
+
+def _allowed(method: Literal["GET", "PUT"], user: BaseUser) -> Callable[[str], bool]:
     if not permissions_per_job():
         return lambda _: True
     manager = get_auth_manager()
-    return lambda job: manager.is_authorized_custom_view(method="GET", resource_name=f"Streaming job {job}", user=user)
+    return lambda job: manager.is_authorized_custom_view(method=method, resource_name=f"Streaming job {job}", user=user)
 
 
 IsReadable = Annotated[Callable[[str], bool], Depends(_readable)]
+IsChangeable = Annotated[Callable[[str], bool], Depends(_changeable)]
 
 
 def _readable_job(

@@ -152,6 +152,22 @@ def test_with_permissions_per_job_a_user_sees_the_jobs_that_airflow_says(
             assert refused.status_code == 403, (route.path, other)
 
 
+@pytest.mark.parametrize(("allowed", "status"), [({"GET"}, 403), ({"GET", "PUT"}, 404)])
+def test_with_permissions_per_job_who_may_only_read_a_job_aborts_none_of_its_runs(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, allowed: set[str], status: int
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def may(*, method: str, resource_name: str, user: Any) -> bool:
+        return method in allowed and resource_name == f"Streaming job {FLIGHTS}"
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_custom_view", may)
+    monkeypatch.setenv("AIRFLOW__STATECORE__PERMISSIONS_PER_JOB", "True")
+    body = json.dumps({"name": FLIGHTS, "run_id": "of nobody"}).encode()
+    answer = visitor.post(ABORT, "user", body, **{"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+
+
 def _query(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
 
