@@ -141,7 +141,7 @@ class CleanUp:
         return kept, surplus
 
     def _garbage(self, named: Named, newest: tuple[int, int], before_ms: int, rewriting: bool) -> Iterator[FileEntry]:
-        """Yield what nobody needs, one folder after the other, so that a long listing is never in memory."""
+        """Yield what nobody needs, one folder after the other; of state, an epoch's folder at a time."""
         files = self._store.files
         for folder in self._folders(newest, before_ms, rewriting):
             self._check_stop()

@@ -74,7 +74,7 @@ class Housekeeping:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread; a clean-up stops after its current request to the storage."""
+        """End the thread; a clean-up stops after its current listing or batch of deletions."""
         self._closed = True
         self._wake.set()
         self._thread.join()

@@ -246,9 +246,9 @@ class EpochRunner:
             return
         # Epochs that are committed meanwhile may make it one that is thinned out.
         with claimed(self._store.files, head.path, f"a live rescale of job {self._job}"):
-            self._load_ahead_from(head.manifest, head.path, anchor, subtasks)
+            self._load_ahead_from(head.manifest, anchor, subtasks)
 
-    def _load_ahead_from(self, newest: Manifest, path: str, anchor: Anchor, subtasks: Sequence[int]) -> None:
+    def _load_ahead_from(self, newest: Manifest, anchor: Anchor, subtasks: Sequence[int]) -> None:
         rescaled = rescale_by_reference(newest, anchor.parallelism, self._own)
         for operator in self._plan.operators:
             spec = self._specs[operator.uid]
