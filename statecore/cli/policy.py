@@ -105,7 +105,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
     else:
         made.add_row("policy", "on" if policy.enabled else "off")
         if figures.failures >= BLOCKS_AFTER:
-            made.add_row("", escape(f"blocked: {blocked_words(name, figures.failures, figures.failure)}"))
+            made.add_row("", escape(f"blocked: {'; '.join(blocked_words(name, figures.failures, figures.failure))}"))
         for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
             made.add_row(key.removesuffix("_s").replace("_", " "), _setting(key, value))
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"

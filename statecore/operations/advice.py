@@ -229,8 +229,7 @@ def _policy(found: Standing) -> Iterator[Finding]:
         return
     if len(failed) >= BLOCKS_AFTER:
         reason = (failed[0].error or "").splitlines()[:1]
-        # The words end with what to do.
-        why, _, todo = blocked_words(policy.job, len(failed), "".join(reason)[:_REASON]).rpartition("; ")
+        why, todo = blocked_words(policy.job, len(failed), "".join(reason)[:_REASON])
         yield Finding(f"the policy is blocked: {why}", todo, Alert.POLICY_BLOCKED)
     if found.driver != "running":
         return

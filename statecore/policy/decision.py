@@ -75,7 +75,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance)
     if figures.failures >= BLOCKS_AFTER:
-        return _stay(figures, nothing, f"blocked: {blocked_words(figures.job, figures.failures, figures.failure)}")
+        found, todo = blocked_words(figures.job, figures.failures, figures.failure)
+        return _stay(figures, nothing, f"blocked: {found}; {todo}")
     cooldown_s = _cooldown_s(figures, settings, memory)
     sizes = _sizes(figures, settings)
     if not sizes[0] <= figures.parallelism <= sizes[-1]:
@@ -107,12 +108,11 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     return _go(figures, settings, target, why)
 
 
-def blocked_words(job: str, failures: int, failure: str) -> str:
-    """Say why a policy decides nothing more, and what to do."""
+def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
+    """Return why a policy decides nothing more, and what to do."""
     return (
-        f"the last {failures} rescales of this policy failed, the newest with: "
-        f"{failure or 'no reason given'}; remove the cause, then unblock the policy with "
-        f"`statecore policy set {job} --on`"
+        f"the last {failures} rescales of this policy failed, the newest with: {failure or 'no reason given'}",
+        f"remove the cause, then unblock the policy with `statecore policy set {job} --on`",
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 
 from statecore.errors import CorruptFileError, ForeignFileError, MissingFileError, StorageError
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.snapshot.manifest import FileRef, Manifest
 from statecore.storage import open_store, split_url
+from statecore.storage.parallel import in_parallel
 from statecore.storage.urls import parse_url
 
 # As many as a process has connections to S3.
@@ -32,7 +32,9 @@ def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
     for stranger in _foreign(store, manifest):
         raise stranger
     files = manifest.files()
-    for ref, size in zip(files, _sizes(store, files), strict=True):
+    # In parallel: a manifest may name thousands of files in a remote storage.
+    sizes = in_parallel(store.files.size, [ref.path for ref in files], threads=_THREADS)
+    for ref, size in zip(files, sizes, strict=True):
         if size is None:
             raise MissingFileError(
                 f"found no file {store.describe(ref.path)}; expected it, because epoch {manifest.epoch} of job "
@@ -45,15 +47,6 @@ def verify_presence(store: CheckpointStore, manifest: Manifest) -> None:
             )
     if manifest.artifact is not None:
         store.read_file(manifest.artifact.file)
-
-
-def _sizes(store: CheckpointStore, files: Sequence[FileRef]) -> Iterator[int | None]:
-    """Yield the sizes of files in order, asked for in parallel: a manifest may name thousands in a remote storage."""
-    pool = ThreadPoolExecutor(_THREADS, "statecore-presence")
-    try:
-        yield from pool.map(store.files.size, [ref.path for ref in files])
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFileError]:

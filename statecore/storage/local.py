@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import pyarrow as pa
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError, UnsafePathError
 from statecore.storage.base import FileEntry, safe_path
@@ -226,17 +227,12 @@ def _remedy(error: OSError) -> str:
     return "check the disk or the mount, and whether another file or folder has that name"
 
 
+# A clean-up may remove the folder in between, because it is empty.
+@retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(_ATTEMPTS_TO_WRITE), reraise=True)
 def _opened(path: Path) -> BinaryIO:
     """Open a new file in a folder, which is made if missing."""
-    for attempt in range(_ATTEMPTS_TO_WRITE):
-        try:
-            _make_directory(path.parent)
-            return path.open("wb")
-        except FileNotFoundError:
-            # A clean-up has just removed the folder, because it was empty.
-            if attempt + 1 == _ATTEMPTS_TO_WRITE:
-                raise
-    raise AssertionError
+    _make_directory(path.parent)
+    return path.open("wb")
 
 
 def _unlink_all(folder: Path, names: Iterable[str]) -> None:

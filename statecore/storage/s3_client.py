@@ -11,6 +11,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
 from tenacity import (
+    RetryCallState,
     Retrying,
     retry,
     retry_if_exception,
@@ -107,11 +108,11 @@ def delete_objects(bucket: str, keys: Sequence[str]) -> list[ErrorTypeDef]:
     def is_busy(errors: list[ErrorTypeDef]) -> bool:
         return bool(errors) and all(error.get("Code") in _BUSY for error in errors)
 
-    attempts = Retrying(
-        retry=retry_if_result(is_busy), stop=_STOP, wait=_WAIT, retry_error_callback=lambda state: state.outcome
-    )
-    found = attempts(attempt)
-    return found if isinstance(found, list) else found.result()
+    def last(state: RetryCallState) -> list[ErrorTypeDef]:
+        assert state.outcome is not None
+        return state.outcome.result()  # type: ignore[no-any-return]
+
+    return Retrying(retry=retry_if_result(is_busy), stop=_STOP, wait=_WAIT, retry_error_callback=last)(attempt)
 
 
 @lru_cache
