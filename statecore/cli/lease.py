@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -12,8 +10,7 @@ from statecore.catalog import Catalog
 from statecore.catalog.audit import this_user
 from statecore.cli.options import unique_name
 from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
-
-log = logging.getLogger(__name__)
+from statecore.repeating import Repeating
 
 LEASE_TTL_MS = 60_000
 """Long enough to outlast a short outage of the catalog. The supervisor rolls a killed command back after this time."""
@@ -47,17 +44,15 @@ class LeaseRenewal:
         self._catalog = catalog
         self._job = job
         self._owner = owner
-        self._ended = threading.Event()
         self._lost: StatecoreError | None = None
-        self._thread = threading.Thread(target=self._renew, name="statecore-lease", daemon=True)
+        self._repeating = Repeating("lease", self._renew, _RENEW_S)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._repeating.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._repeating.close()
 
     def check(self) -> None:
         """Raise LeaseHeldError or UnknownRecordError once the lease is lost: another run may change the job then."""
@@ -65,11 +60,8 @@ class LeaseRenewal:
             raise self._lost
 
     def _renew(self) -> None:
-        while not self._ended.wait(_RENEW_S):
-            try:
-                self._catalog.renew_lease(self._job, self._owner, LEASE_TTL_MS)
-            except (LeaseHeldError, UnknownRecordError) as error:
-                self._lost = error
-                return
-            except StatecoreError as error:
-                log.warning("the lease could not be renewed; retrying: %s", error)
+        try:
+            self._catalog.renew_lease(self._job, self._owner, LEASE_TTL_MS)
+        except (LeaseHeldError, UnknownRecordError) as error:
+            self._lost = error
+            self._repeating.stop()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from statecore.catalog import Catalog
-from statecore.errors import CatalogError, StatecoreError
+from statecore.errors import CatalogError
 from statecore.operations.alerts import (
     ALL_JOBS,
     AlertChange,
@@ -19,6 +18,7 @@ from statecore.operations.alerts import (
     supervisor_alerts,
 )
 from statecore.operations.standing import Standing, standing
+from statecore.repeating import Repeating
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +43,15 @@ class AlertLoop:
         self._catalog = catalog
         self._channel = channel
         self._send = send
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+        self._repeating = Repeating("alerts", self.step, INTERVAL_S)
 
     def start(self) -> None:
         """Look every ten seconds."""
-        self._thread.start()
+        self._repeating.start()
 
     def stop(self) -> None:
         """End the loop without waiting for a message that hangs: the next process tells it."""
-        self._stopping.set()
+        self._repeating.stop()
 
     def step(self) -> None:
         """Look once, and tell what has changed.
@@ -73,18 +72,6 @@ class AlertLoop:
             log.error("this alert could not be sent and is sent again later: %s", error)
             return
         confirm(self._catalog, self._channel, change)
-
-    def _run(self) -> None:
-        said = ""
-        while not self._stopping.wait(INTERVAL_S):
-            try:
-                self.step()
-                said = ""
-            except Exception as error:
-                # Once, until it changes: the catalog may be away for hours.
-                if str(error) != said:
-                    log.error("alerts: %s", error, exc_info=not isinstance(error, StatecoreError))
-                said = str(error)
 
 
 def webhook_sender() -> Callable[[str], None]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from statecore.catalog import Catalog, EpochRecord, SystemClock
-from statecore.errors import StatecoreError
 from statecore.operations.alert_loop import standings
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.measures import JobSample
 from statecore.operations.standing import Standing
-
-log = logging.getLogger(__name__)
+from statecore.repeating import Repeating
 
 INTERVAL_S = 10.0
 STALE_MS = 60_000
 """An older sample says nothing about the present."""
-_UNTIL_IT_ACTS_S = 0.5
+# A supervisor that begins to act is sampled soon: only what is committed after the first sample is counted.
+_LOOK_S = 0.5
 # To learn how many rows a file has.
 _EPOCHS = 60
 
@@ -55,16 +53,16 @@ class Watch:
         self._acts = acts
         self._on_sample = on_sample
         self._seen: dict[str, EpochRecord | None] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._due_s = 0.0
+        self._repeating = Repeating("metrics", self._look, _LOOK_S)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._repeating.start()
 
     def stop(self) -> None:
         """End, without waiting for a database that hangs."""
-        self._stopping.set()
+        self._repeating.stop()
 
     def step(self) -> None:
         """Take a sample.
@@ -99,21 +97,10 @@ class Watch:
         epochs = self._catalog.epochs(found.job.name, limit=_EPOCHS) if counts_files else []
         return backlog_rows(sources, rows_per_file(epochs))
 
-    def _run(self) -> None:
-        said = ""
-        while True:
-            acts = self._acts()
-            try:
-                if acts:
-                    self.step()
-                said = ""
-            except Exception as error:
-                # Once, until it changes: the catalog may be away for hours.
-                if str(error) != said:
-                    log.error("metrics: %s", error, exc_info=not isinstance(error, StatecoreError))
-                said = str(error)
-            if self._stopping.wait(INTERVAL_S if acts else _UNTIL_IT_ACTS_S):
-                return
+    def _look(self) -> None:
+        if self._acts() and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + INTERVAL_S
+            self.step()
 
 
 def _same(one: EpochRecord, other: EpochRecord) -> bool:

@@ -7,20 +7,17 @@ expires.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import msgspec
 
-from statecore.errors import ManifestError, MissingFileError, StatecoreError
+from statecore.errors import ManifestError, MissingFileError
+from statecore.repeating import Repeating
 from statecore.storage import FileStore
-
-log = logging.getLogger(__name__)
 
 _FOLDER = "claims"
 # Longer than an outage of the storage and the skew of two clocks together.
@@ -57,31 +54,10 @@ def claimed(files: FileStore, manifest: str, holder: str) -> Iterator[None]:
                 f"found no manifest {files.url}/{manifest}; expected it for {holder}; it was dropped, so use "
                 "another savepoint"
             )
-        with _repeated(write):
+        with Repeating("renewal of a claim", write, _RENEW_S):
             yield
     finally:
         files.delete(path)
-
-
-@contextmanager
-def _repeated(write: Callable[[], None]) -> Iterator[None]:
-    """Write a claim again and again in a thread, which has ended when the block is left."""
-    ended = threading.Event()
-
-    def renew() -> None:
-        while not ended.wait(_RENEW_S):
-            try:
-                write()
-            except StatecoreError as error:
-                log.warning("a claim was not renewed: %s", error)
-
-    thread = threading.Thread(target=renew, name="statecore-claim", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def claims(files: FileStore) -> list[Claim]:

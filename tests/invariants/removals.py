@@ -107,8 +107,8 @@ REMOVALS = (
     Removal(
         7,
         "statecore/snapshot/verify.py",
-        "pool.map(store.files.size, [ref.path for ref in files])",
-        "pool.map(lambda ref: len(store.read_file(ref)), files)",
+        "in_parallel(store.files.size, [ref.path for ref in files], threads=_THREADS)",
+        "in_parallel(lambda ref: len(store.read_file(ref)), files, threads=_THREADS)",
         "tests/unit/snapshot/test_verify.py::test_presence_reads_no_file_so_that_its_cost_does_not_grow_with_the_state",
     ),
     Removal(

@@ -6,12 +6,12 @@ It runs in a separate thread, because Spark does not call foreachBatch while no 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError, StatecoreError
+from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
@@ -60,30 +60,23 @@ class Control:
         self._query = query
         self._lifecycle = lifecycle
         self._wired = wired
-        self._ended = threading.Event()
         self._patience_ends = 0.0
-        self._thread = threading.Thread(target=self._poll, name="statecore-control", daemon=True)
+        self._repeating = Repeating("control", self._step, POLL_SECONDS)
         self.request: RequestRecord | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._repeating.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._repeating.close()
 
-    def _poll(self) -> None:
-        while not self._ended.wait(POLL_SECONDS):
-            try:
-                if self._must_stop():
-                    self._query.stop()
-                    return
-            except Exception:
-                # The catalog may be temporarily unreachable; the stream continues.
-                log.exception("requests could not be carried out; retrying")
+    def _step(self) -> None:
+        if self._must_stop():
+            self._query.stop()
+            self._repeating.stop()
 
     def _must_stop(self) -> bool:
         if self.request is None and not self._lifecycle.closed:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.catalog import Catalog
+from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -22,26 +22,17 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle
     A thread sends them, because Spark does not call foreachBatch while no data arrives, and a request may take long.
     They also say that the JVM answers and the query goes on: if not, they end the generation and the driver.
     """
-    ended = threading.Event()
 
     def send() -> None:
-        while not ended.wait(INTERVAL_S):
-            try:
-                if _hangs(catalog, job, generation, lifecycle):
-                    return
-                if not _beat(catalog, job, generation, lifecycle):
-                    lifecycle.supersede()
-            except Exception:
-                # The stream continues without the catalog; the supervisor evaluates missing heartbeats.
-                log.exception("the heartbeat could not be written to the catalog; retrying with the next one")
+        if _hangs(catalog, job, generation, lifecycle):
+            sending.stop()
+        elif not _beat(catalog, job, generation, lifecycle):
+            lifecycle.supersede()
 
-    thread = threading.Thread(target=send, name="statecore-heartbeats", daemon=True)
-    thread.start()
-    try:
+    # An error does not end the stream: the supervisor judges missing heartbeats.
+    sending = Repeating("heartbeat", send, INTERVAL_S)
+    with sending:
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:

@@ -208,7 +208,7 @@ def test_the_loop_outlives_a_catalog_that_was_away(
     loop = AlertLoop(catalog, "supervisor", lambda _: told.set())
     loop.start()
     try:
-        wait(lambda: "alerts: gone" in caplog.text, "the error")
+        wait(lambda: "alerts failed; retrying: gone" in caplog.text, "the error")
         away.set()
         wait(told.is_set, "the alert")
     finally:
