@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from statecore.catalog import Catalog
+
+
+@event.listens_for(Engine, "connect")
+def _without_sync(connection: Any, _: object) -> None:
+    """Leave the disk out of commits, as the tests' PostgreSQL does: no test loses its power."""
+    if isinstance(connection, sqlite3.Connection):
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("PRAGMA synchronous=OFF")
 
 
 @pytest.fixture(scope="session")

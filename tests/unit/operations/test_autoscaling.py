@@ -240,6 +240,7 @@ def failing(catalog: Catalog, clock: ManualClock, decision: DecisionRecord) -> N
     catalog.end_decision(decision.id, "failed", f"run {run} failed: no workers came")
 
 
+@pytest.mark.untraced
 def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until_a_person_unblocks_the_policy(
     catalog: Catalog, clock: ManualClock
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until
     assert decides(catalog, clock, driver, 100) is not None
 
 
+@pytest.mark.untraced
 def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: ManualClock) -> None:
     driver = pile(catalog, clock)
     for _ in range(2):
@@ -281,6 +283,7 @@ def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: 
     assert figures_of(catalog, JOB, clock.now_ms()).failures == 0
 
 
+@pytest.mark.untraced
 def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, clock: ManualClock) -> None:
     driver = pile(catalog, clock)
     reached(catalog, clock)

@@ -16,8 +16,11 @@ from statecore.operations.rescaling.finishing import Finisher
 from statecore.supervisor import Supervisor
 from statecore.testing import ManualClock
 
+# Minutes of passes, and each asks the catalog a dozen times.
+pytestmark = pytest.mark.untraced
+
 JOB, CLUSTER, RUN = "flights", "local", "manual__1"
-LEASE_MS = 300_000
+LEASE_MS = 60_000
 
 
 class World:
@@ -89,7 +92,7 @@ def test_a_healthy_job_that_only_awaits_verify_is_verified_and_keeps_its_new_siz
     world: World, method: RescaleMethod, last: str
 ) -> None:
     world.rescale(method, up_to=last)
-    world.passes(299)
+    world.passes(59)
     assert world.state == ("running", 2, 3)
     world.passes(4)
     assert world.state == ("done", 2, 1)
@@ -101,7 +104,7 @@ def test_a_healthy_job_that_only_awaits_verify_is_verified_and_keeps_its_new_siz
 
 def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
     world.rescale("by_reference", up_to="rescale_state")
-    world.passes(300)
+    world.passes(60)
     assert world.state == ("failed", 4, 3)
     assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
 
@@ -109,7 +112,7 @@ def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
 def test_a_dag_that_comes_back_and_dies_again_before_it_gives_its_lease_back_is_not_rolled_back(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(310)
+    world.passes(70)
     world.catalog.finish_rescale_run(RUN)
     world.passes(400)
     assert world.state == ("done", 2, 3)
@@ -165,7 +168,7 @@ def _rolling_back(world: World) -> None:
 def test_a_rollback_under_way_is_not_verified_and_takes_no_workers(world: World, taken_over: bool) -> None:
     world.rescale("by_reference", up_to="restart", to_parallelism=4)
     world.waiting = 500
-    world.passes(310 if taken_over else 0)
+    world.passes(70 if taken_over else 0)
     _rolling_back(world)
     world.waiting = 0
     world.passes(400)
@@ -183,7 +186,7 @@ def test_a_run_whose_rollback_has_begun_is_not_done_any_more(world: World) -> No
 def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(599)
+    world.passes(359)
     assert world.state == ("running", 2, 3)
     world.passes(1)
     assert world.state == ("failed", 4, 3)
@@ -199,7 +202,7 @@ def test_a_job_is_not_rolled_back_because_the_catalog_was_away(
 ) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(585)
+    world.passes(345)
     with monkeypatch.context() as away:
         away.setattr(world.catalog, "lead", Mock(side_effect=CatalogError("away")))
         with pytest.raises(CatalogError):
@@ -218,7 +221,7 @@ def test_a_job_that_never_becomes_healthy_is_rolled_back_after_an_outage_too(
 ) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(585)
+    world.passes(345)
     world.clock.advance(40_000)
     world.passes(39)
     assert world.state == ("running", 2, 3)
@@ -229,7 +232,7 @@ def test_a_job_that_never_becomes_healthy_is_rolled_back_after_an_outage_too(
 def test_a_supervisor_that_leads_again_verifies_anew(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(310)
+    world.passes(70)
     # Another leads while this one is silent.
     world.passes(100, world.another())
     world.passes(1)
@@ -251,7 +254,7 @@ def test_a_lease_that_was_renewed_since_the_pass_began_is_not_taken_up(world: Wo
 def test_a_user_aborts_it_there_too(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(310)
+    world.passes(70)
     world.catalog.abort_rescale_run(JOB, "ann")
     world.passes(1)
     assert world.state == ("failed", 4, 3)
@@ -261,7 +264,7 @@ def test_a_user_aborts_it_there_too(world: World) -> None:
 def test_the_next_supervisor_goes_on_with_it(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(310)
+    world.passes(70)
     # It dies; its lease of a minute keeps others away until the next one.
     another = world.another()
     world.waiting = 0
@@ -274,7 +277,7 @@ def test_the_next_supervisor_goes_on_with_it(world: World) -> None:
 def test_a_dag_that_comes_back_and_ends_its_run_is_left_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
-    world.passes(310)
+    world.passes(70)
     world.catalog.finish_rescale_run(RUN)
     world.catalog.release_lease(JOB, RUN)
     world.catalog.acquire_lease(JOB, "manual__2", 10 * LEASE_MS)
