@@ -71,7 +71,7 @@ def age(root: Path, modified_ms: int, *paths: str) -> None:
 
 
 def listing(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {f"{folder}/{name}".removeprefix(f"{root}/") for folder, _, names in os.walk(root) for name in names}
 
 
 def clean(
@@ -103,11 +103,15 @@ class OneByOne(LocalFileStore):
 
 def assert_whole(store: CheckpointStore) -> None:
     """Check that every file that any manifest names is there, and whole."""
+    whole: set[tuple[str, FileRef]] = set()
     for path in [*(entry.path for entry in store.checkpoints()), *store.savepoints()]:
         at, _, found = store.open(path)
         outputs = [output.file for output in found.outputs] if found.savepoint is None else []
-        for each in [*found.files(), *outputs]:
+        # Most are shared, and read once.
+        needed = {(at.files.url, each) for each in [*found.files(), *outputs]} - whole
+        for _, each in needed:
             at.read_file(each)
+        whole |= needed
 
 
 def named_by(made: Manifest) -> set[str]:
