@@ -148,7 +148,10 @@ class CleanUp:
             found = files.list(folder)
             if not found:
                 files.sweep(folder, before_ms)
-            old = [each for each in found if each.modified_ms < before_ms and not _is_later(each.path, newest)]
+            old = [each for each in found if each.modified_ms < before_ms]
+            # A folder of state that belongs to an epoch was chosen by its name, which begins the names of its files.
+            if not _EPOCH.match(folder):
+                old = [each for each in old if not _is_later(each.path, newest)]
             yield from named.without(old)
 
     def _folders(self, newest: tuple[int, int], before_ms: int, rewriting: bool) -> Iterator[str]:

@@ -16,7 +16,8 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 
 import msgspec
 import pyarrow as pa
@@ -48,6 +49,7 @@ _RUN = 16
 # Files up to 64 KiB are of one size class, then each class is sixteen times the one before.
 _SMALLEST_CLASS_BITS = 16
 _CLASS_BITS = 4
+_SMALLEST_CLASS = _SMALLEST_CLASS_BITS // _CLASS_BITS
 # Rows to merge at a time, so that a merge needs little memory compared to the worker's state.
 _SLICE_ROWS = 256 * 1024
 # A row takes a fraction of the memory in columns that it takes as Python objects; each slice reads every changelog.
@@ -158,14 +160,10 @@ def _due(place: _Place, files: Sequence[KeyedFile], base_floor_bytes: int) -> It
 
 def _changelogs_in_a_row(files: Sequence[KeyedFile]) -> Iterator[Sequence[KeyedFile]]:
     """Yield consecutive changelogs of the same key groups, where they are enough for a merge."""
-    start = 0
-    for end in range(1, len(files) + 1):
-        first = files[start]
-        if end < len(files) and files[end].kind is first.kind and files[end].key_groups == first.key_groups:
-            continue
-        if first.kind is FileKind.CHANGELOG and end - start >= _RUN:
-            yield files[start:end]
-        start = end
+    for (kind, _), group in groupby(files, key=attrgetter("kind", "key_groups")):
+        run = [*group]
+        if kind is FileKind.CHANGELOG and len(run) >= _RUN:
+            yield run
 
 
 def _run(changelogs: Sequence[KeyedFile]) -> Sequence[KeyedFile]:
@@ -174,7 +172,8 @@ def _run(changelogs: Sequence[KeyedFile]) -> Sequence[KeyedFile]:
     # class, and files after it must not cause it to be rewritten. Each unit is (its class, where it starts).
     units: list[tuple[int, int]] = []
     for place, item in enumerate(changelogs):
-        size_class, start = _size_class(item.file.size), place
+        bits, start = item.file.size.bit_length(), place
+        size_class = _SMALLEST_CLASS if bits <= _SMALLEST_CLASS_BITS else -(-bits // _CLASS_BITS)
         while units and units[-1][0] < size_class:
             start = units.pop()[1]
         units.append((size_class, start))
@@ -183,16 +182,12 @@ def _run(changelogs: Sequence[KeyedFile]) -> Sequence[KeyedFile]:
         if end - start >= _RUN:
             return changelogs[start:end]
     first = 0
-    for place in range(1, len(units) + 1):
-        if place == len(units) or units[place][0] != units[first][0]:
-            if place - first >= _RUN:
-                return changelogs[starts[first] : starts[place]]
-            first = place
+    for _, same in groupby(units, key=itemgetter(0)):
+        after = first + sum(1 for _ in same)
+        if after - first >= _RUN:
+            return changelogs[starts[first] : starts[after]]
+        first = after
     return ()
-
-
-def _size_class(size: int) -> int:
-    return -(-max(size.bit_length(), _SMALLEST_CLASS_BITS) // _CLASS_BITS)
 
 
 def with_merged(files: Sequence[KeyedFile], merged: Iterable[Merged]) -> tuple[KeyedFile, ...]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -111,8 +112,9 @@ class LocalFileStore:
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder, without the temporary files of writers."""
         with self._translated_errors("list", prefix):
-            found = self._files(self._resolve(prefix), PurePosixPath(prefix))
-            return sorted(entry for entry in found if entry.path > after)
+            found = self._files(self._resolve(prefix), str(PurePosixPath(prefix)))
+            # By the text alone, which Python sorts in a fraction of the time that it takes for tuples.
+            return sorted((entry for entry in found if entry.path > after), key=attrgetter("path"))
 
     def move(self, source: str, target: str) -> None:
         """Rename a file durably."""
@@ -141,8 +143,16 @@ class LocalFileStore:
         for folder, names in by_folder.items():
             # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
             parent = self._resolve(folder) if folder else self._root
-            with self._translated_errors("delete files in", folder), suppress(*_NO_FILE):
-                _unlink_all(parent, names)
+            with (
+                self._translated_errors("delete files in", folder),
+                suppress(*_NO_FILE),
+                _opened_directory(parent) as directory,
+            ):
+                for name in names:
+                    try:
+                        os.unlink(name, dir_fd=directory)
+                    except _NO_FILE:
+                        continue
             if folder:
                 with suppress(OSError):
                     parent.rmdir()
@@ -186,14 +196,14 @@ class LocalFileStore:
                 temporary.unlink(missing_ok=True)
             _sync_directory(target.parent)
 
-    def _files(self, folder: str | Path, prefix: str | PurePosixPath) -> Iterator[FileEntry]:
-        with suppress(*_NO_FILE), os.scandir(folder) as entries:
+    def _files(self, folder: str | Path, prefix: str, parent: int | None = None) -> Iterator[FileEntry]:
+        with suppress(*_NO_FILE), _opened_directory(folder, parent) as directory, os.scandir(directory) as entries:
             for entry in entries:
                 path = f"{prefix}/{entry.name}"
                 if entry.is_symlink():
                     self._resolve(path)
                 if entry.is_dir(follow_symlinks=False):
-                    yield from self._files(entry.path, path)
+                    yield from self._files(entry.name, path, directory)
                 elif entry.is_file() and not entry.name.startswith(_TEMPORARY):
                     try:
                         found = entry.stat()
@@ -235,12 +245,12 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("wb")
 
 
-def _unlink_all(folder: Path, names: Iterable[str]) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+@contextmanager
+def _opened_directory(path: str | Path, parent: int | None = None) -> Iterator[int]:
+    """Open a directory: with names relative to it, the kernel need not walk the path of each file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=parent)
     try:
-        for name in names:
-            with suppress(*_NO_FILE):
-                os.unlink(name, dir_fd=descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -93,14 +93,14 @@ REMOVALS = (
     Removal(
         6,
         "statecore/snapshot/cleanup.py",
-        "each.modified_ms < before_ms and not _is_later",
-        "not _is_later",
+        "old = [each for each in found if each.modified_ms < before_ms]",
+        "old = [*found]",
         "tests/unit/snapshot/test_cleanup.py::test_nothing_that_is_young_goes",
     ),
     Removal(
         6,
         "statecore/snapshot/cleanup.py",
-        " and not _is_later(each.path, newest)]",
+        " if not _is_later(each.path, newest)]",
         "]",
         "tests/unit/snapshot/test_cleanup.py::test_what_belongs_to_an_epoch_after_the_newest_stays_however_old_it_is",
     ),

@@ -10,5 +10,10 @@ from statecore.snapshot.checkpoints import CheckpointStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore.at(str(tmp_path))
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def store(root: Path) -> CheckpointStore:
+    return CheckpointStore.at(str(root))
