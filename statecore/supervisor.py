@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec
 
@@ -39,6 +38,7 @@ from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.operations.watch import Pass
+from statecore.release import RELEASE
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class Supervisor:
             host=self._host,
             pid=pid,
             process_started_ms=started_ms(pid),
-            version=version("statecore"),
+            version=RELEASE,
             hung={what: round(seconds) for what, seconds in hung.items()},
             replacing=replacing,
         )

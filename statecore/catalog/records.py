@@ -108,6 +108,7 @@ class GenerationRecord:
     log_path: str
     lineage: int | None
     epoch: int | None
+        version: Release of statecore that its driver runs; None until the driver's first heartbeat.
     host: str | None = None
     pid: int | None = None
     process_started_ms: int | None = None
@@ -125,6 +126,7 @@ class GenerationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
+    version: str | None = None
     """How long a driver or a supervisor may be silent and still count as alive.
 
     Attributes:

@@ -143,6 +143,7 @@ generations = Table(
     Column("host", Text),
     Column("pid", Integer),
     Column("process_started_ms", BigInteger),
+    Column("version", String(50)),
 )
 
 requests = Table(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.catalog import Catalog
+from statecore.release import RELEASE
 from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
 
@@ -56,4 +57,5 @@ def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> 
         state="running" if lifecycle.running else "launching",
         lineage=None if newest is None else newest.lineage,
         epoch=None if newest is None else newest.epoch,
+        version=RELEASE,
     )

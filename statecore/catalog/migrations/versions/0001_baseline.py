@@ -115,6 +115,7 @@ sa.Table(
     sa.Column("host", sa.Text),
     sa.Column("pid", sa.Integer),
     sa.Column("process_started_ms", sa.BigInteger),
+    sa.Column("version", sa.String(50)),
 )
 
 sa.Table(
