@@ -502,6 +502,11 @@ class RescaleRunRecord:
         """Whether its rollback has begun: whatever is found afterwards, it is not done any more."""
         return ROLLBACK in self.steps
 
+    @property
+    def removes_workers(self) -> bool:
+        """Whether the job needs fewer workers once it is done."""
+        return self.to_workers is not None and self.to_workers < (self.from_workers or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class SupervisorRecord:
