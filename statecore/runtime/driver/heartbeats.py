@@ -46,6 +46,8 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) ->
         catalog.end_generation(job, generation, state="failed", error=hang)
     finally:
         lifecycle.watchdog.kill()
+    # A JVM that never answered cannot be killed, and may wake up.
+    lifecycle.close("its generation has ended")
     return True
 
 

@@ -113,3 +113,15 @@ def test_heartbeats_report_the_newest_epoch_and_end_with_a_newer_generation(cata
     with controlled(catalog, lifecycle, query, threading.Lock()) as control:
         wait(lambda: query.stops == 1, "the query to be stopped")
         assert control.request is None
+
+
+def test_a_driver_that_hung_commits_nothing_if_it_wakes_up(catalog: Catalog) -> None:
+    lifecycle, killed = Lifecycle(), threading.Event()
+    lifecycle.watchdog = cast(Any, SimpleNamespace(hang=lambda: "found no answer", kill=killed.set))
+    with heartbeats(catalog, JOB, 1, lifecycle):
+        wait(lambda: lifecycle.closed, "the end")
+    newest = catalog.newest_generation(JOB)
+    assert newest is not None and (newest.state, newest.error) == ("failed", "found no answer")
+    assert killed.is_set()
+    with pytest.raises(CommitForbiddenError, match="because its generation has ended"), lifecycle.committing():
+        pass
