@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec
 
@@ -39,6 +38,7 @@ from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.operations.watch import Pass
+from statecore.release import RELEASE
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class Supervisor:
             host=self._host,
             pid=pid,
             process_started_ms=started_ms(pid),
-            version=version("statecore"),
+            version=RELEASE,
             hung={what: round(seconds) for what, seconds in hung.items()},
             replacing=replacing,
         )
@@ -200,15 +200,14 @@ class Supervisor:
         if settled:
             self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
         history = self._catalog.generations(name, limit=HISTORY)
+        self._drivers.kill_overdue(history, self._catalog.now_ms())
         if history and not history[0].ended:
             if not settled or self._catalog.is_alive(history[0]):
                 return
             self._fail_lost(name)
             history = self._catalog.generations(name, limit=HISTORY)
-        now_ms = self._catalog.now_ms()
-        self._drivers.kill_overdue(history, now_ms)
         job = self._catalog.job(name)
-        if job.desired_state == "running" and now_ms >= next_start_ms(history):
+        if job.desired_state == "running" and self._catalog.now_ms() >= next_start_ms(history):
             self._drivers.start(job)
 
     def _recover_lease(self, expired: LeaseRecord) -> None:

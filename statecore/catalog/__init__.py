@@ -5,6 +5,7 @@ from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.records import (
     AuditRecord,
     BacklogRecord,
+    ClaimedSavepoint,
     ClusterRecord,
     DecisionRecord,
     DecisionState,
@@ -37,6 +38,7 @@ __all__ = [
     "AuditRecord",
     "BacklogRecord",
     "Catalog",
+    "ClaimedSavepoint",
     "Clock",
     "ClusterRecord",
     "DecisionRecord",

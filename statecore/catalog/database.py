@@ -32,6 +32,7 @@ _NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 FAILOVER_S = 10.0
 """A server that answers again within this time was not away: programs wait for it. Drivers may be silent for longer."""
 _RECONNECT_S = 0.2
+_CHECKED_FOR_S = 10.0
 _SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
 
 
@@ -54,7 +55,7 @@ class Database:
             ) from error
         self._reading = self._engine.execution_options(statecore_begin="BEGIN")
         self._writing = self._engine.execution_options(statecore_begin="BEGIN IMMEDIATE")
-        self._checked = False
+        self._checked_s: float | None = None
         self._away_since_s: float | None = None
 
     @property
@@ -74,8 +75,13 @@ class Database:
     def _begin(self, engine: Engine) -> Iterator[Connection]:
         """Begin a transaction; CatalogSchemaError when the tables are missing or belong to another release."""
         with self._named():
-            self._require_head()
+            if self._checked_s is None:
+                with self._reading.begin() as connection:
+                    self._require_head(connection)
             with self._connect(engine) as connection, connection.begin():
+                # A program that runs for weeks must notice an upgrade, too.
+                if time.monotonic() - (self._checked_s or 0) >= _CHECKED_FOR_S:
+                    self._require_head(connection)
                 yield connection
 
     def _connect(self, engine: Engine) -> Connection:
@@ -136,12 +142,9 @@ class Database:
         with self._named(), self._reading.begin() as connection:
             return schema.revision(connection)
 
-    def _require_head(self) -> None:
-        """Check the revision once: an upgrade requires that all programs are stopped."""
-        if not self._checked:
-            with self._reading.begin() as connection:
-                schema.require_head(connection, self.name)
-            self._checked = True
+    def _require_head(self, connection: Connection) -> None:
+        schema.require_head(connection, self.name)
+        self._checked_s = time.monotonic()
 
     def _upgrade_sqlite(self) -> None:
         """Upgrade on a separate connection that does not enforce foreign keys.

@@ -83,8 +83,9 @@ class Generations(Queries):
         state: Literal["launching", "running"] = "running",
         lineage: int | None = None,
         epoch: int | None = None,
+        version: str | None = None,
     ) -> bool:
-        """Record that the driver is alive, and its newest committed epoch.
+        """Record that the driver is alive, its newest committed epoch, and its release.
 
         Returns False when there is a higher generation or this one has ended: the caller must stop.
         """
@@ -93,7 +94,8 @@ class Generations(Queries):
             newest = newest_generation(connection, job)
             if found.ended or newest is None or newest.generation > generation:
                 return False
-            given = {"state": state, "heartbeat_ms": self._now_ms(connection), "lineage": lineage, "epoch": epoch}
+            given: dict[str, Any] = {"state": state, "heartbeat_ms": self._now_ms(connection)}
+            given |= {"lineage": lineage, "epoch": epoch, "version": version}
             values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True

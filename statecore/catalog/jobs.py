@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, to_builtins
 from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.audit import difference
 from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_job, lock_cluster, one
-from statecore.catalog.records import AuditRecord, JobRecord, JobState
+from statecore.catalog.records import AuditRecord, ClaimedSavepoint, JobRecord, JobState
 from statecore.errors import ConfigurationError, MaxParallelismError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 
@@ -110,7 +110,7 @@ class Jobs(Queries):
         max_parallelism: int | None = None,
         start_from: str | UnsetType | None = UNSET,
         roll_back: bool = False,
-        claims_savepoint: str | None = None,
+        claims_savepoint: ClaimedSavepoint | None = None,
         start_after: int = 0,
         allow_non_restored_state: bool | None = None,
     ) -> JobRecord:
@@ -125,8 +125,7 @@ class Jobs(Queries):
             max_parallelism: Number of key groups of the savepoint to start from; only a rewritten one changes it.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
             roll_back: Whether ``start_from`` applies although epochs were committed after it; set together with it.
-            claims_savepoint: Fingerprint of the savepoint's manifest if the job owns it from then on; set together with
-                ``start_from``.
+            claims_savepoint: The savepoint that the job owns from then on; set together with ``start_from``.
             start_after: A number that the next generation must exceed, such as the newest one in the job's store.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
@@ -148,7 +147,7 @@ class Jobs(Queries):
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
                 values["roll_back"] = roll_back and start_from is not None
-                values["claims_savepoint"] = None if start_from is None else claims_savepoint
+                values["claims_savepoint"] = to_builtins(None if start_from is None else claims_savepoint)
                 generations = tables.generations.c
                 newest = select(func.max(generations.generation)).where(generations.job == job)
                 values["start_after_generation"] = max(connection.execute(newest).scalar() or 0, start_after)

@@ -23,6 +23,20 @@ NO_HEARTBEAT = "no heartbeat for"
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedSavepoint:
+    """A savepoint that a job owns.
+
+    Attributes:
+        path: A path in the job's store, or a URL.
+        fingerprint: That of its manifest: another savepoint may take its place.
+
+    """
+
+    path: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job and its desired state.
 
@@ -40,8 +54,8 @@ class JobRecord:
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
         start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has applied it.
-        claims_savepoint: Fingerprint of that savepoint's manifest if the job owns it: it drops the savepoint when it no
-            longer needs it.
+        claims_savepoint: The savepoint that it was asked to start from, if the job owns it: it drops the savepoint when
+            it no longer needs it. A rescale before the start makes another ``start_from`` of it.
         roll_back: Whether ``start_from`` applies although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
 
@@ -60,7 +74,7 @@ class JobRecord:
     max_parallelism: int
     start_from: str | None
     start_after_generation: int
-    claims_savepoint: str | None
+    claims_savepoint: ClaimedSavepoint | None
     roll_back: bool
     allow_non_restored_state: bool
     updated_ms: int
@@ -94,6 +108,7 @@ class GenerationRecord:
         host: Host of its process; None unless a supervisor has started it, as for the next two.
         pid: First process of its session.
         process_started_ms: When that process started, by its host's clock: a later process may get its pid.
+        version: Release of statecore that its driver runs; None until the driver's first heartbeat.
 
     """
 
@@ -111,6 +126,7 @@ class GenerationRecord:
     host: str | None = None
     pid: int | None = None
     process_started_ms: int | None = None
+    version: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -378,7 +394,7 @@ class JobBefore:
     max_parallelism: int
     start_from: str | None
     start_after_generation: int
-    claims_savepoint: str | None
+    claims_savepoint: ClaimedSavepoint | None
     roll_back: bool
     workers: int | None
     generation: int
@@ -485,6 +501,11 @@ class RescaleRunRecord:
     def is_given_up(self) -> bool:
         """Whether its rollback has begun: whatever is found afterwards, it is not done any more."""
         return ROLLBACK in self.steps
+
+    @property
+    def removes_workers(self) -> bool:
+        """Whether the job needs fewer workers once it is done."""
+        return self.to_workers is not None and self.to_workers < (self.from_workers or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,14 +134,18 @@ class Rescales(Queries):
     def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
         """Record the end of a run: done, or failed with an error; the first end stays.
 
+        Workers that a done run leaves without use are given back with it: nobody would, after the death of its process.
         A run that a user has aborted, or whose rollback has begun, is not done any more: without an error it stays as
         it is.
         """
-        with self._database.write() as connection:
+        with self._write_job(self.rescale_run(run_id).job) as connection:
             run = _get(connection, run_id, lock=True)
             if run.state != "running" or (error is None and (run.is_given_up or run.aborted_by is not None)):
                 return run
-            end_run(connection, run_id, error, self._now_ms(connection))
+            now_ms = self._now_ms(connection)
+            end_run(connection, run_id, error, now_ms)
+            if error is None and run.removes_workers:
+                _give_back_workers(connection, run, now_ms)
             return _get(connection, run_id)
 
 
@@ -150,6 +154,15 @@ def end_run(connection: Connection, run_id: str, error: str | None, now_ms: int)
     state = "done" if error is None else "failed"
     values = {"state": state, "error": error, "updated_ms": now_ms, "ended_ms": now_ms}
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(**values))
+
+
+def _give_back_workers(connection: Connection, run: RescaleRunRecord, now_ms: int) -> None:
+    """Record the size that a run leaves; the supervisor removes the surplus workers."""
+    clusters, jobs = tables.clusters, tables.jobs.c
+    cluster = select(jobs.cluster).where(jobs.name == run.job).scalar_subquery()
+    connection.execute(
+        update(clusters).where(clusters.c.name == cluster).values(desired_workers=run.to_workers, updated_ms=now_ms)
+    )
 
 
 def _get(connection: Connection, run_id: str, *, lock: bool = False) -> RescaleRunRecord:

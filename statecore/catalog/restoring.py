@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec import to_builtins
 from sqlalchemy import Connection, update
 
 from statecore.catalog import tables
@@ -55,7 +56,7 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
             desired_state=before.desired_state,
             allow_non_restored_state=_may_leave_state(job, before, newest),
             updated_ms=now_ms,
-            **configured,
+            **to_builtins(configured),
         )
     )
     if job.cluster is not None and before.workers is not None:

@@ -110,7 +110,7 @@ jobs = Table(
     Column("allow_non_restored_state", Boolean, nullable=False, default=False),
     Column("start_from", Text),
     Column("start_after_generation", Integer, nullable=False, default=0),
-    Column("claims_savepoint", Text),
+    Column("claims_savepoint", JSON(none_as_null=True)),
     Column("updated_ms", BigInteger, nullable=False),
 )
 
@@ -143,6 +143,7 @@ generations = Table(
     Column("host", Text),
     Column("pid", Integer),
     Column("process_started_ms", BigInteger),
+    Column("version", String(50)),
 )
 
 requests = Table(

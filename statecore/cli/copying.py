@@ -34,7 +34,10 @@ def _watch(store: CheckpointStore, path: str, target: str, report: Report, ended
     while not ended.wait(_POLL_S):
         try:
             total = total or sum(ref.size for ref in store.manifest(path).files() if ref.path.startswith(f"{_STATE}/"))
-            report(sum(entry.size for entry in open_store(target).list(_STATE)), total)
+            copied = sum(entry.size for entry in open_store(target).list(_STATE))
         except StatecoreError:
             # Not pinned yet, or not readable from this machine.
             continue
+        # A folder of the driver's host is empty here, whatever is copied there.
+        if copied:
+            report(copied, total)

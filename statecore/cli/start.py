@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json, utc
@@ -105,7 +105,7 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) ->
         "start_from": store.describe(path),
         "start_after": known_generation(own, newest, asked),
         "roll_back": roll_back,
-        "claims_savepoint": fingerprint(asked) if claim else None,
+        "claims_savepoint": ClaimedSavepoint(store.describe(path), fingerprint(asked)) if claim else None,
         "max_parallelism": asked.max_parallelism,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from statecore.catalog import GenerationRecord
+from statecore.catalog import GenerationRecord, SupervisorRecord
 from statecore.operations.restarts import HISTORY
 from statecore.operations.standing import Standing
 from statecore.policy import BLOCKS_AFTER, blocked_words
@@ -38,6 +38,7 @@ class Alert(StrEnum):
     MEMORY_FULL = "memory_full"
     POLICY_IDLE = "policy_idle"
     POLICY_BLOCKED = "policy_blocked"
+    RELEASES_DIFFER = "releases_differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def findings(found: Standing) -> list[Finding]:
         *_rescale(found),
         *_policy(found),
         *_stream(found),
+        *_releases(found),
     ]
 
 
@@ -262,4 +264,31 @@ def _stream(found: Standing) -> Iterator[Finding]:
             "give the job more workers and a higher parallelism before the worker is killed, "
             f"`statecore rescale {found.job.name} --parallelism … --workers …`",
             Alert.MEMORY_FULL,
+        )
+
+
+def releases_differ(who: str, release: str, supervisor: SupervisorRecord) -> Finding:
+    """Return the finding that a program on the catalog runs another release than the supervisor."""
+    return Finding(
+        f"{who} runs release {release} of statecore, the supervisor on {supervisor.host} runs {supervisor.version}",
+        "install one release everywhere: the supervisor's first, then Airflow's and the shells', then restart the jobs",
+    )
+
+
+def _releases(found: Standing) -> Iterator[Finding]:
+    """Yield findings on programs of different releases; a restarted driver has the release of its supervisor."""
+    supervisor, driver = found.supervisor if found.supervised else None, found.generation
+    if supervisor is not None and supervisor.version != found.release:
+        # No alert of each job: it is one of all jobs.
+        yield releases_differ("this program", found.release, supervisor)
+    if driver is None or driver.version is None or not found.alive:
+        return
+    who, release = ("this program", found.release) if supervisor is None else ("the supervisor", supervisor.version)
+    if driver.version != release:
+        name = found.job.name
+        yield Finding(
+            f"the driver runs release {driver.version} of statecore, {who} runs {release}",
+            "once supervisor and Airflow have the release that they should have, restart the job, which gives it the "
+            f"supervisor's: `statecore stop {name}`, then `statecore start {name}`",
+            None if supervisor is None else Alert.RELEASES_DIFFER,
         )

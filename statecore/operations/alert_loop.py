@@ -6,18 +6,18 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, SupervisorRecord
 from statecore.errors import CatalogError
 from statecore.operations.alerts import (
     ALL_JOBS,
     AlertChange,
     FiringAlert,
-    Heartbeat,
     alert_changes,
     job_alerts,
     supervisor_alerts,
 )
 from statecore.operations.standing import Standing, standing
+from statecore.release import RELEASE
 from statecore.repeating import Repeating
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def firing_alerts(found: Iterable[Standing]) -> list[FiringAlert]:
 
 
 def untold_changes(
-    catalog: Catalog, channel: str, found: Mapping[str, Standing], supervisor: Heartbeat | None = None
+    catalog: Catalog, channel: str, found: Mapping[str, Standing], supervisor: SupervisorRecord | None = None
 ) -> list[AlertChange]:
     """Return the changes of alerts that a channel has not told.
 
@@ -121,11 +121,12 @@ def untold_changes(
         catalog: What was told.
         channel: The channel.
         found: How each job stands.
-        supervisor: The newest heartbeat of a supervisor; None in the supervisor itself, which cannot be dead.
+        supervisor: The supervisor that acted last, for Airflow's loop; None in the supervisor itself, which cannot be
+            dead.
 
     """
     now_ms = catalog.now_ms()
-    firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, now_ms)]
+    firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, RELEASE, now_ms)]
     return alert_changes(firing, catalog.told_alerts(channel), {*found, ALL_JOBS}, now_ms)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from statecore.catalog import ToldAlertRecord
-from statecore.operations.advice import Alert, findings, span
+from statecore.catalog import SupervisorRecord, ToldAlertRecord
+from statecore.operations.advice import Alert, findings, releases_differ, span
 from statecore.operations.standing import Standing
 
 ALL_JOBS = ""
@@ -41,6 +40,7 @@ SEVERITY = {
     Alert.MEMORY_FULL: Severity.WARNING,
     Alert.POLICY_IDLE: Severity.WARNING,
     Alert.POLICY_BLOCKED: Severity.WARNING,
+    Alert.RELEASES_DIFFER: Severity.WARNING,
 }
 
 
@@ -78,32 +78,24 @@ class AlertChange:
     text: str
 
 
-class Heartbeat(Protocol):
-    """When a process was last heard of."""
-
-    @property
-    def host(self) -> str:
-        """Its host."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    @property
-    def heartbeat_ms(self) -> int:
-        """Time of its last heartbeat."""
-
-
 def job_alerts(found: Standing) -> list[FiringAlert]:
     """Return the alerts of a job: those of the findings that ``status`` shows."""
     named = [(each.alert, each) for each in findings(found) if each.alert is not None]
     return [FiringAlert(found.job.name, alert, each.found, each.todo) for alert, each in named]
 
 
-def supervisor_alerts(newest: Heartbeat | None, now_ms: int) -> list[FiringAlert]:
-    """Return the alert that the supervisor is dead, given its newest heartbeat; one that was stopped has none."""
-    if newest is None or now_ms - newest.heartbeat_ms < SUPERVISOR_DEAD_MS:
+def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int) -> list[FiringAlert]:
+    """Return what Airflow, of this release, finds about the supervisor: dead, or of another release.
+
+    One that was stopped in order has no record, and no alert.
+    """
+    if newest is None:
         return []
+    if now_ms - newest.heartbeat_ms < SUPERVISOR_DEAD_MS:
+        if newest.version == release:
+            return []
+        found = releases_differ("Airflow", release, newest)
+        return [FiringAlert(ALL_JOBS, Alert.RELEASES_DIFFER, found.found, found.todo)]
     silent = span(now_ms - newest.heartbeat_ms)
     return [
         FiringAlert(

@@ -24,6 +24,7 @@ from statecore.catalog import (
 )
 from statecore.operations.autoscaling import failed_rescales
 from statecore.operations.restarts import HISTORY, next_start_ms, progressed
+from statecore.release import RELEASE
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
 
@@ -37,7 +38,7 @@ class Standing:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
     ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
-    ``failed_rescales`` are those of the policy in a row, newest first.
+    ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the program that looks.
     """
 
     job: JobRecord
@@ -53,6 +54,7 @@ class Standing:
     supervisor: SupervisorRecord | None
     supervised: bool
     failed_rescales: Sequence[RescaleRunRecord]
+    release: str
     now_ms: int
 
     @property
@@ -161,6 +163,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         supervisor=supervisor,
         supervised=catalog.is_supervised(supervisor),
         failed_rescales=() if policy is None else failed_rescales(catalog, policy),
+        release=RELEASE,
         now_ms=catalog.now_ms(),
     )
 

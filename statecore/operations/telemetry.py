@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from wsgiref.simple_server import WSGIServer
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -22,6 +21,7 @@ from statecore.catalog import SystemClock
 from statecore.errors import ConfigurationError
 from statecore.operations.measures import JOB_MEASURES, JobSample, Measure
 from statecore.operations.watch import STALE_MS, Pass, Sample
+from statecore.release import RELEASE
 
 # By default a histogram's limits are for milliseconds, and the 2,001st series of a metric is lost.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -54,7 +54,7 @@ class Telemetry:
         if is_pushed:
             readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(), cardinality_limits=_SERIES))
         self._provider = MeterProvider(readers, _resource(), shutdown_on_exit=False)
-        self._meter = self._provider.get_meter("statecore", version("statecore"))
+        self._meter = self._provider.get_meter("statecore", RELEASE)
         self._add_gauges()
         self._rows_read = self._meter.create_counter("statecore.job.rows.read", "", "Rows read in committed epochs")
         self._rows_written = self._meter.create_counter("statecore.job.rows.written", "", "Rows published by them")
@@ -152,7 +152,7 @@ def _alone(read: Callable[[], float | None]) -> Callable[[CallbackOptions], Iter
 
 def _resource() -> Resource:
     name = os.environ.get("OTEL_SERVICE_NAME", "statecore")
-    return Resource.create({"service.name": name, "service.version": version("statecore")})
+    return Resource.create({"service.name": name, "service.version": RELEASE})
 
 
 def _serve(host: str, port: int, registry: CollectorRegistry) -> WSGIServer:

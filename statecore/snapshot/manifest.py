@@ -32,18 +32,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from enum import StrEnum
-from importlib.metadata import version
 from typing import Literal
 
 import msgspec
 
 from statecore.errors import ManifestError
 from statecore.model import DistributionMode, StateKind, StateTtlConfig, StateVisibility, UpdateType
+from statecore.release import RELEASE
 from statecore.storage import safe_path
 
 FORMAT = "statecore.manifest"
 VERSION = 1
-WRITER = f"statecore {version('statecore')}"
+WRITER = f"statecore {RELEASE}"
 _NO_CHECKSUM = "0" * 64
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
+from statecore.release import RELEASE
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
 from tests.support.waiting import wait
@@ -16,7 +17,7 @@ CLUSTER = "local"
 
 def supervise(catalog: Catalog) -> None:
     """Send the heartbeat of a supervisor, which lasts for half a minute of the catalog's time."""
-    catalog.lead("of the tests", host="tests", pid=1, process_started_ms=0, version="0")
+    catalog.lead("of the tests", host="tests", pid=1, process_started_ms=0, version=RELEASE)
 
 
 class Supervised:

@@ -287,6 +287,24 @@ def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
     assert states(slow_catalog) == ["failed", "launching"]
 
 
+def test_a_driver_that_outlives_its_generation_is_killed_although_its_successor_runs(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    # As a driver does that finds its JVM hung, and cannot kill it.
+    slow_catalog.end_generation("j", 1, state="failed", error="found no answer from the driver's JVM")
+    clock.ms += 1_000
+    supervisor.step()
+    assert states(slow_catalog) == ["failed", "launching"]
+    clock.ms += 60_000
+    assert slow_catalog.heartbeat("j", 2)
+    supervisor.step()
+    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    assert states(slow_catalog) == ["failed", "running"] and psutil.pid_exists(spawned[1])
+
+
 def test_a_driver_that_does_not_heed_its_end_is_killed(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:

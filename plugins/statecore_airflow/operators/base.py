@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
-from statecore.operations.rescaling import Finding, Status, is_retryable, now_ms
+from statecore.operations.rescaling import Finding, Status, is_retryable
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms
 from statecore_airflow.links.job import LINKS, show_links
 from statecore_airflow.notifications.job import Event, JobNotifier
@@ -82,25 +82,28 @@ class CatalogOperator(BaseOperator):
             StepFailedError: The trigger found a failure, or the time is up.
 
         """
-        begun_ms = renewed_ms = now_ms()
+        begun_s = renewed_s = time.monotonic()
         waiting = trigger(
             conn_id=self.conn_id,
             job=self.job,
             owner=owner,
-            deadline_ms=begun_ms + max(at_least_ms, int(self.timeout.total_seconds() * 1000)),
+            # Another host judges it, if the wait goes on in the triggerer.
+            deadline_ms=catalog.now_ms() + max(at_least_ms, int(self.timeout.total_seconds() * 1000)),
             **arguments,
         )
         while (finding := waiting.look(catalog)).status is Status.WAITING:
-            if now_ms() - begun_ms >= self.wait_here_ms:
+            if (time.monotonic() - begun_s) * 1000 >= self.wait_here_ms:
                 self.defer(trigger=waiting, method_name="execute_complete")
             time.sleep(POLL_S)
-            # Before the next look: a worker that slept past its lease, perhaps with its machine, must stop here.
-            if now_ms() - renewed_ms >= lease_renewal_ms():
+            if (time.monotonic() - renewed_s) * 1000 >= lease_renewal_ms():
                 ended = waiting.renew(catalog)
                 if ended is not None:
                     finding = ended
                     break
-                renewed_ms = now_ms()
+                renewed_s = time.monotonic()
+        if finding.status is Status.DONE:
+            # A worker that slept past its lease must stop here; if its machine slept, no clock of it says so.
+            finding = waiting.renew(catalog) or finding
         self.judge(finding)
 
     def judge(self, finding: Finding) -> None:

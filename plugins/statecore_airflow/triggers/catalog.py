@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -49,7 +50,8 @@ class CatalogTrigger(BaseTrigger):
         conn_id: Airflow connection of the catalog; the URL itself may hold a password and is not stored.
         job: Name of the job.
         owner: Owner of the lease to renew while waiting; None for no lease.
-        deadline_ms: When to give up; absolute, so that another triggerer does not restart the wait.
+        deadline_ms: When to give up, by the database's clock; absolute, so that another triggerer does not restart the
+            wait.
 
     """
 
@@ -110,16 +112,15 @@ class CatalogTrigger(BaseTrigger):
         yield TriggerEvent({"status": finding.status.value, "message": finding.message})
 
     async def _wait(self, catalog: Catalog) -> Finding:
-        renewed_ms, message, begun_ms = 0, "", SystemClock().now_ms()
-        late_ms = int(LATE_S * 1000) if begun_ms >= self.deadline_ms else 0
-        deadline_ms = max(self.deadline_ms, begun_ms + late_ms)
+        message, renewed_s = "", -math.inf
+        ends_s = time.monotonic() + await asyncio.to_thread(self._left_s, catalog)
         while True:
             try:
-                if SystemClock().now_ms() - renewed_ms >= lease_renewal_ms():
+                if (time.monotonic() - renewed_s) * 1000 >= lease_renewal_ms():
                     ended = await asyncio.to_thread(self.renew, catalog)
                     if ended is not None:
                         return ended
-                    renewed_ms = SystemClock().now_ms()
+                    renewed_s = time.monotonic()
                 finding = await asyncio.to_thread(self.look, catalog)
             except CatalogError as error:
                 if type(error) is not CatalogError:
@@ -131,9 +132,19 @@ class CatalogTrigger(BaseTrigger):
             if finding.message != message:
                 message = finding.message
                 self.log.info("Waiting: %s", message)
-            if SystemClock().now_ms() >= deadline_ms:
+            if time.monotonic() >= ends_s:
                 return await asyncio.to_thread(self.timed_out, finding)
             await asyncio.sleep(POLL_S)
+
+    def _left_s(self, catalog: Catalog) -> float:
+        """Return how long to wait yet; runs in a thread."""
+        try:
+            now_ms = catalog.now_ms()
+        except CatalogError:
+            # It is away, and may stay away: this host's clock is the next best.
+            now_ms = SystemClock().now_ms()
+        left_ms = self.deadline_ms - now_ms
+        return left_ms / 1000 if left_ms > 0 else LATE_S
 
     def timed_out(self, last: Finding) -> Finding:
         """Return the finding for a wait that reached its deadline after this last look; runs in a thread."""

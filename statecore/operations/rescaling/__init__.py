@@ -3,7 +3,7 @@
 Airflow's operators and the shell run the same steps. They differ in how they wait, log and show.
 """
 
-from statecore.operations.rescaling.change import Change, find_run, now_ms, require_free, savepoint_name
+from statecore.operations.rescaling.change import Change, find_run, require_free, savepoint_name
 from statecore.operations.rescaling.finding import Finding, Status, is_retryable, look_at_request
 from statecore.operations.rescaling.finishing import Finisher
 from statecore.operations.rescaling.lease import BeginRescale, TakeLease
@@ -49,7 +49,6 @@ __all__ = [
     "find_run",
     "is_retryable",
     "look_at_request",
-    "now_ms",
     "plan",
     "require_free",
     "rescale_steps",

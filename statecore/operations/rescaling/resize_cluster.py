@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from statecore.catalog import ClusterRecord, RescaleMethod, RescaleRunRecord
 from statecore.errors import ClusterError, ConfigurationError
-from statecore.operations.rescaling.change import Change, out_of_order
+from statecore.operations.rescaling.change import out_of_order
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.resizing import Resizing
@@ -76,7 +76,7 @@ class GrowCluster(ResizeCluster):
 class ShrinkCluster(Step):
     """Waits until the workers are gone that the verified job no longer needs.
 
-    ``Verify`` has given them back and ended the run, so no failure here takes a healthy job back.
+    ``Verify`` has ended the run, which gives them back, so no failure here takes a healthy job back.
     """
 
     name = "shrink_cluster"
@@ -111,14 +111,7 @@ class ShrinkCluster(Step):
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
         """Tell whether the run removes workers."""
-        return run.to_workers is not None and run.to_workers < (run.from_workers or 0)
-
-
-def give_back_workers(change: Change, run: RescaleRunRecord) -> None:
-    """Record the size of a cluster that the run shrinks; the supervisor removes the surplus workers."""
-    cluster = change.catalog.job(change.job).cluster
-    if cluster is not None and run.to_workers is not None and ShrinkCluster.is_needed(run):
-        change.catalog.set_desired_workers(cluster, run.to_workers)
+        return run.removes_workers
 
 
 def _described(cluster: ClusterRecord, workers: int) -> str:

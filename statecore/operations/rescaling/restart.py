@@ -56,6 +56,7 @@ class Restart(Step):
                 start_from=start_from,
                 start_after=known_generation(store, newest),
                 roll_back=job.roll_back and is_start_pending(newest, job),
+                claims_savepoint=job.claims_savepoint,
             )
 
     def look(self) -> Finding:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statecore.catalog import RescaleRunRecord
 from statecore.errors import StepFailedError, UnhealthyJobError
 from statecore.operations.rescaling.finding import Finding, Status
-from statecore.operations.rescaling.resize_cluster import give_back_workers
 from statecore.operations.rescaling.step import Step
 from statecore.operations.verification import Verification, patience_ms
 
@@ -38,15 +36,8 @@ class Verify(Step):
             return Finding(Status.REFUSED, str(error))
         return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
 
-    def begin(self) -> Finding | None:
-        """Give back what an earlier attempt has left, which was killed once the run was done."""
-        run = self.change.run()
-        if run is not None and run.state == "done":
-            self._give_back(run)
-        return super().begin()
-
     def end(self) -> None:
-        """End the run, and give back what the job no longer needs.
+        """End the run, with which surplus workers are given back, and give the lease back.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost: the job was restored, and keeps its workers.
@@ -65,15 +56,7 @@ class Verify(Step):
                     f"found run {run.run_id!r} {state}, error {run.error!r}, when its job was verified; expected "
                     "nobody to end it meanwhile; begin a new run"
                 )
-        self._give_back(run)
-
-    def _give_back(self, run: RescaleRunRecord) -> None:
-        """Give back the workers and the lease, unless somebody did: the supervisor may have ended the run."""
-        catalog, job = self.change.catalog, self.change.job
-        lease = catalog.lease(job)
-        if lease is not None and lease.owner == run.run_id:
-            give_back_workers(self.change, run)
-            catalog.release_lease(job, run.run_id)
+        change.catalog.release_lease(change.job, change.run_id)
 
     def patience_ms(self) -> int:
         """Return how long epochs and the backlog need, judged by recent epochs."""

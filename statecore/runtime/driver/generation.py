@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,11 +50,14 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             workspace(f"{job_name}-{generation}") as directory,
             ExitStack() as stack,
         ):
+            lifecycle.watchdog = watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
+            # Before the session, so that a JVM that hangs in its start is noticed.
+            SparkContext._ensure_initialized()
             job = catalog.job(job_name)
             keeping = settings or UpkeepSettings.from_conf(job.conf)
             resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
-            lifecycle.watchdog = stack.enter_context(Watchdog(spark))
+            watchdog.session_started()
             _publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, keeping)
             request = _run(catalog, resumed, wired, lifecycle, claimed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.catalog import Catalog
+from statecore.release import RELEASE
 from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
 
@@ -45,6 +46,8 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) ->
         catalog.end_generation(job, generation, state="failed", error=hang)
     finally:
         lifecycle.watchdog.kill()
+    # A JVM that never answered cannot be killed, and may wake up.
+    lifecycle.close("its generation has ended")
     return True
 
 
@@ -56,4 +59,5 @@ def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> 
         state="running" if lifecycle.running else "launching",
         lineage=None if newest is None else newest.lineage,
         epoch=None if newest is None else newest.epoch,
+        version=RELEASE,
     )

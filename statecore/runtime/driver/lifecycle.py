@@ -30,7 +30,7 @@ class Lifecycle:
         superseded: Whether a newer generation runs the job.
         newest: The newest published epoch in the job's store; None before the first.
         epoch_s: Seconds that this epoch took; 0 when an earlier generation ran it.
-        watchdog: Watches the JVM, once there is one.
+        watchdog: Watches the JVM, from the driver's start on.
 
     """
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
 from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import LIFETIME, claimed
@@ -46,13 +46,13 @@ def beside_the_stream(action: Callable[[], None]) -> None:
 
 
 def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> None:
-    """Drop the savepoint that a job has started from, if the job owns it, and clear the request in the catalog.
+    """Drop the savepoint that a job was asked to start from, if the job owns it, and clear the request in the catalog.
 
     Repeatable: the next driver does it if this one dies before. The claim of a driver that was killed is waited out.
     """
     try:
-        if job.start_from is not None and job.claims_savepoint is not None:
-            _drop(store, job.start_from, job.claims_savepoint)
+        if job.claims_savepoint is not None:
+            _drop(store, job.claims_savepoint)
         catalog.clear_start(job.name, job.start_after_generation)
     except StatecoreError as error:
         log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
@@ -64,13 +64,13 @@ def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> No
     stop=stop_after_delay(2 * LIFETIME),
     reraise=True,
 )
-def _drop(store: CheckpointStore, path: str, claims: str) -> None:
+def _drop(store: CheckpointStore, claims: ClaimedSavepoint) -> None:
     try:
-        found = store.open(path)
-        if fingerprint(found.manifest) != claims:
-            log.info("kept %s: it is not the savepoint that the job has started from", path)
+        found = store.open(claims.path)
+        if fingerprint(found.manifest) != claims.fingerprint:
+            log.info("kept %s: it is not the savepoint that the job has started from", claims.path)
             return
         freed = drop_savepoint(found.store, found.path)
     except MissingFileError:
         return
-    log.info("dropped the claimed savepoint %s, %d bytes", path, freed)
+    log.info("dropped the claimed savepoint %s, %d bytes", claims.path, freed)

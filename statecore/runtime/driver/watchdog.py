@@ -7,14 +7,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
@@ -23,6 +22,8 @@ ANSWER_S = 60.0
 """Longest time to an answer of the JVM; a full garbage collection of a large heap takes less."""
 PROGRESS_S = 3600.0
 """Longest time that the query may spend at one thing other than an epoch: a listing of millions of files takes long."""
+START_S = 3600.0
+"""Longest time from the driver's start to its Spark session, which may wait for room on a cluster."""
 _INTERVAL_S = 1.0
 _DOUBT_S = 5.0
 
@@ -30,17 +31,19 @@ _DOUBT_S = 5.0
 class Watchdog:
     """Asks the JVM about the query, in a thread of its own, because an answer may never come.
 
-    An epoch may take hours: while one is in flight, it is enough that the JVM answers.
+    An epoch may take hours: while one is in flight, it is enough that the JVM answers. So does a session that starts,
+    for a while.
 
     Args:
-        spark: The driver's session.
+        jvm: Returns the driver's JVM; None while there is none.
 
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm
+    def __init__(self, jvm: Callable[[], Any]) -> None:
         self._jvm = jvm
-        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self._pid: int | None = None
+        self._began_s = time.monotonic()
+        self._has_session = False
         self._watched: tuple[StreamingQuery, threading.Lock] | None = None
         self._answered_s = self._moved_s = time.monotonic()
         self._doubted_s: float | None = None
@@ -57,6 +60,10 @@ class Watchdog:
     ) -> None:
         # Not joined: it may wait for the JVM for ever.
         self._ended.set()
+
+    def session_started(self) -> None:
+        """Note that there is a Spark session."""
+        self._has_session = True
 
     def watch(self, query: StreamingQuery, boundary: threading.Lock) -> None:
         """Watch a query as well; an epoch in flight holds the lock."""
@@ -80,6 +87,12 @@ class Watchdog:
                 f"{ANSWER_S:.0f} s; the next driver resumes from the newest epoch; see the log for the last lines "
                 "before it hung, and give the driver more memory if it collected garbage"
             )
+        if not self._has_session and now_s - self._began_s > START_S:
+            return (
+                f"found no Spark session {now_s - self._began_s:.0f} s after the driver began; expected one within "
+                f"{START_S:.0f} s; the next driver tries again; see the log for what it waited for, and check that the "
+                "cluster has room for the driver's executors"
+            )
         if now_s - self._moved_s > PROGRESS_S:
             return (
                 f"found the query at {self._doing} for {now_s - self._moved_s:.0f} s without an epoch in flight; "
@@ -89,8 +102,13 @@ class Watchdog:
         return None
 
     def kill(self) -> None:
-        """Kill the JVM; then every call into it fails, and the driver ends."""
-        os.kill(self._pid, signal.SIGKILL)
+        """Kill the JVM; then every call into it fails, and the driver ends.
+
+        One that never answered has no known process. The supervisor ends it, as it does every driver that outlives its
+        generation.
+        """
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
 
     def _watch(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
@@ -105,7 +123,10 @@ class Watchdog:
 
     def _ask(self) -> Hashable:
         """Return what the query does; None when it may take any time."""
-        self._jvm.java.lang.System.nanoTime()
+        java = self._jvm().java.lang
+        if self._pid is None:
+            self._pid = int(java.ProcessHandle.current().pid())
+        java.System.nanoTime()
         if self._watched is None:
             return None
         query, boundary = self._watched

@@ -19,6 +19,7 @@ import pyarrow as pa
 from statecore.errors import FunctionError, OutputTypeError
 from statecore.functions import BatchProcessFunction
 from statecore.model import DistributionMode, OutputTag, StateKind
+from statecore.release import RELEASE, require_release_of_driver
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
@@ -61,8 +62,10 @@ def subtask_runner(
 
     It yields the outputs that other operators read, forwarded commits of operators, and last the subtask's own commit.
     """
+    release = RELEASE
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        require_release_of_driver(release)
         yield from _run(spec, epoch, batches)
 
     return run

@@ -163,7 +163,9 @@ def test_what_ended_long_ago_is_forgotten_but_not_the_newest_hundred_and_nothing
     clock.advance(KEPT_MS)
     recent = catalog.request(job, "savepoint", {}, "recent")
     catalog.finish_request(recent.id, error="e")
+    audit = catalog.audit(job)
     catalog.forget_old(job)
+    assert audit and catalog.audit(job) == audit
     assert [each.generation for each in catalog.generations(job)] == [*range(KEPT_NEWEST + 3, 3, -1)]
     runs = [each.run_id for each in catalog.rescale_runs(job)]
     assert len(runs) == KEPT_NEWEST + 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, ClaimedSavepoint
 from statecore.errors import (
     ConfigurationError,
     InvalidParallelismError,
@@ -13,6 +13,7 @@ from statecore.errors import (
     UnknownJobError,
 )
 
+CLAIMED = ClaimedSavepoint("/sp", "c0ffee")
 JOB: dict[str, Any] = {
     "artifact": "/a.py",
     "store": "/s",
@@ -103,19 +104,19 @@ def test_a_savepoint_to_start_from_brings_its_wishes_and_the_newest_generation(c
     for number in (1, 2):
         assert catalog.claim_generation(job, log_path="/l").generation == number
         catalog.end_generation(job, number, state="stopped")
-    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint="c0ffee", max_parallelism=256)
-    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, "c0ffee")
+    record = catalog.set_desired(job, start_from="/sp", roll_back=True, claims_savepoint=CLAIMED, max_parallelism=256)
+    assert (record.start_from, record.roll_back, record.claims_savepoint) == ("/sp", True, CLAIMED)
     assert (record.start_after_generation, record.max_parallelism, record.parallelism) == (2, 256, 2)
     # Until the next one is given, all of it stays.
     assert catalog.set_desired(job, state="running", parallelism=3).start_after_generation == 2
     again = catalog.set_desired(job, start_from="/sp")
     assert (again.roll_back, again.claims_savepoint, again.max_parallelism) == (False, None, 256)
-    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint="c0ffee")
+    none = catalog.set_desired(job, start_from=None, roll_back=True, claims_savepoint=CLAIMED)
     assert (none.start_from, none.roll_back, none.claims_savepoint) == (None, False, None)
 
 
 def test_a_start_that_was_taken_up_is_cleared_but_not_a_later_one(catalog: Catalog, job: str) -> None:
-    first = catalog.set_desired(job, start_from="/first", roll_back=True, claims_savepoint="c0ffee")
+    first = catalog.set_desired(job, start_from="/first", roll_back=True, claims_savepoint=CLAIMED)
     catalog.claim_generation(job, log_path="/l")
     catalog.end_generation(job, 1, state="stopped")
     later = catalog.set_desired(job, start_from="/later", roll_back=True)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from statecore.catalog import Catalog, GenerationRecord, TakenBackRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, GenerationRecord, TakenBackRecord
 from statecore.catalog.audit import this_user
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
@@ -73,7 +73,8 @@ def running(catalog: Catalog, job: str) -> str:
     catalog.register_job(
         job, artifact="/old.py", store="/s", master_url="local", cluster="c", parallelism=2, max_parallelism=128
     )
-    catalog.set_desired(job, state="running", start_from="/first")
+    claimed = ClaimedSavepoint("/first", "c0ffee")
+    catalog.set_desired(job, state="running", start_from="/first", claims_savepoint=claimed)
     catalog.claim_generation(job, log_path="log")
     catalog.acquire_lease(job, "run-1", 5_000)
     return job

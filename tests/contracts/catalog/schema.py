@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
-from statecore.catalog import Catalog, schema
+from statecore.catalog import Catalog, database, schema
 from statecore.catalog.tables import metadata
 from statecore.errors import CatalogSchemaError
 
@@ -56,6 +56,21 @@ def test_tables_of_another_release_are_refused_with_the_command_that_helps(older
     for part in (found, f"expected revision {schema.head()}", remedy, "`statecore catalog upgrade`"):
         assert part in str(caught.value)
     assert "a secret" not in str(caught.value)
+
+
+def test_a_program_that_runs_notices_that_its_catalog_was_upgraded(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Catalog(empty_url) as catalog:
+        catalog.create_schema()
+        assert catalog.jobs() == []
+        run(empty_url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
+        monkeypatch.setattr(database, "_CHECKED_FOR_S", 0.0)
+        for _ in range(2):
+            with pytest.raises(CatalogSchemaError, match="revision 9999"):
+                catalog.lead("s", host="blue", pid=7, process_started_ms=0, version="0.1.0")
+        run(empty_url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{schema.head()}'")
+        assert catalog.supervisor() is None
 
 
 def test_a_newer_catalog_is_not_touched(empty_url: str) -> None:

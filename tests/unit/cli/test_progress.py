@@ -15,6 +15,7 @@ from statecore.cli.output import Report
 from statecore.errors import StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import JobDefinition, write_definition
+from statecore.storage import open_store
 from tests.support.shell import committed, run
 from tests.support.waiting import wait
 
@@ -62,6 +63,18 @@ def test_a_copy_is_watched_where_it_arrives(
             seen = sum(each.size for each in files[: files.index(ref) + 1])
             wait(lambda seen=seen: any(done == seen for done, _ in reports), "the report")  # type: ignore[misc]
     assert {total for _, total in reports} == {sum(ref.size for ref in files)}
+
+
+def test_a_copy_to_a_folder_of_another_host_has_no_progress_rather_than_none_done(
+    store: CheckpointStore, savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, report = Mock(wraps=open_store), Mock()
+    monkeypatch.setattr(copying, "progress", lambda _doing: nullcontext(report))
+    monkeypatch.setattr(copying, "open_store", looks)
+    monkeypatch.setattr(copying, "_POLL_S", 0.01)
+    with copying.watched(store, "savepoints/before-outage/manifest.json", str(tmp_path / "only" / "there")):
+        wait(lambda: looks.call_count > 1, "a second look")
+    report.assert_not_called()
 
 
 def test_a_copy_to_where_this_machine_cannot_look_goes_on_unseen(

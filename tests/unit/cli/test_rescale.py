@@ -18,6 +18,7 @@ from statecore.catalog import Catalog
 from statecore.catalog.audit import this_user
 from statecore.cli import steps
 from statecore.errors import CatalogError
+from statecore.runtime.driver.start_savepoint import forget_start
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
 from tests.support.shell import Done, assert_refused, committed, register, run
@@ -85,19 +86,25 @@ def test_by_reference_it_stops_with_a_savepoint_and_a_new_driver_goes_on(
     assert catalog.lease(sized) is None
 
 
-def test_a_rescale_keeps_a_roll_back_that_no_epoch_has_followed(
+def test_a_rescale_keeps_a_roll_back_and_a_claim_that_no_epoch_has_followed(
     url: str, catalog: Catalog, sized: str, store: CheckpointStore
 ) -> None:
     newest = store.newest()
     assert newest is not None
     old = store.write_savepoint(msgspec.structs.replace(newest, epoch=5), "old", reason="", now_ms=0)
-    assert run("start", sized, "--from", store.describe(old), "--roll-back").returncode == 0
+    assert run("start", sized, "--from", store.describe(old), "--roll-back", "--claim").returncode == 0
     with Supervised(url, sized, store):
         done = run("rescale", sized, "--parallelism", 4, "--method", "by_reference")
     assert done.returncode == 0, done
     point = find_resume_point(store, catalog.job(sized), 9)
     assert point.manifest is not None
     assert (point.manifest.epoch, point.manifest.parallelism, point.lineage) == (5, 4, 9)
+    # As the driver does after its first commit.
+    made = set(store.savepoints())
+    forget_start(catalog, store, catalog.job(sized))
+    assert set(store.savepoints()) == made - {old} and point.path in made
+    after = catalog.job(sized)
+    assert (after.start_from, after.claims_savepoint) == (None, None)
 
 
 def test_rewrite_has_spark_lay_the_state_out_anew_in_between(

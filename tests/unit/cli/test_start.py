@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, ClaimedSavepoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import fingerprint
 from tests.support.handmade import manifest
@@ -40,7 +40,10 @@ class TestStart:
         path = elsewhere.write_savepoint(manifest(max_parallelism=64), "wide", reason="", now_ms=0)
         assert run("start", job, "--from", elsewhere.describe(path), "--claim").returncode == 0
         wanted = catalog.job(job)
-        assert (wanted.max_parallelism, wanted.claims_savepoint) == (64, fingerprint(elsewhere.manifest(path)))
+        assert wanted.max_parallelism == 64
+        assert wanted.claims_savepoint == ClaimedSavepoint(
+            elsewhere.describe(path), fingerprint(elsewhere.manifest(path))
+        )
 
     def test_one_that_was_overtaken_needs_roll_back(
         self, catalog: Catalog, job: str, savepoint: Path, store: CheckpointStore

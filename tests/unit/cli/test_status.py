@@ -23,6 +23,7 @@ from statecore.catalog import (
 )
 from statecore.operations.advice import advice
 from statecore.operations.standing import Standing, standing, summary
+from statecore.release import RELEASE
 from tests.support.shell import assert_refused, run
 from tests.support.supervised import supervise
 
@@ -214,6 +215,15 @@ def test_a_crash_loop_stands_in_the_headline(catalog: Catalog, job: str) -> None
     listed = run("jobs").stdout
     assert "launching (crash loop)" in listed
     assert "orders, generation 2: orders.py:13: ValueError: negative (log: /logs/2.log)" in listed
+
+
+def test_a_driver_of_another_release_than_the_supervisor_is_named_with_what_to_do(catalog: Catalog, job: str) -> None:
+    catalog.set_desired(job, state="running")
+    catalog.claim_generation(job, log_path="/l")
+    catalog.heartbeat(job, 1, version="0.0.9")
+    told = " ".join(run("status", job).stdout.split())
+    assert f"what to do the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: once " in told
+    assert f"`statecore stop {job}`, then `statecore start {job}`" in told
 
 
 def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:

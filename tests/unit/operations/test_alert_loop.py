@@ -27,6 +27,7 @@ from statecore.operations.alert_loop import (
     untold_changes,
     webhook_sender,
 )
+from statecore.release import RELEASE
 from tests.contracts.catalog.fixtures import ManualClock
 from tests.support.waiting import PATIENCE_S, wait
 from tests.support.webhook import Webhook
@@ -215,28 +216,45 @@ def test_the_loop_outlives_a_catalog_that_was_away(
         loop.stop()
 
 
+def look(catalog: Catalog) -> list[str]:
+    """Look once as Airflow does; return how the messages begin."""
+    changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisor())
+    for change in changes:
+        assert claim(catalog, "airflow", change, CLAIM_MS)
+        confirm(catalog, "airflow", change)
+    return [change.text.splitlines()[0] for change in changes]
+
+
 def test_a_dead_supervisor_is_told_by_another_process_once_and_resolved_when_one_acts(
     catalog: Catalog, clock: ManualClock
 ) -> None:
     def beat() -> None:
-        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version="0.1.0")
+        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version=RELEASE)
 
-    def look() -> list[str]:
-        changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisor())
-        for change in changes:
-            assert claim(catalog, "airflow", change, CLAIM_MS)
-            confirm(catalog, "airflow", change)
-        return [change.text.splitlines()[0] for change in changes]
-
-    assert look() == []
+    assert look(catalog) == []
     beat()
-    assert look() == []
+    assert look(catalog) == []
     clock.advance(90_000)
-    assert look() == [
+    assert look(catalog) == [
         "CRITICAL supervisor_dead, all jobs: the last supervisor, process 7 on blue, was last heard of 1 min 30 s ago"
     ]
-    assert look() == []
+    assert look(catalog) == []
     clock.advance(30_000)
     beat()
-    assert look() == ["RESOLVED supervisor_dead, all jobs after 30 s"]
-    assert look() == []
+    assert look(catalog) == ["RESOLVED supervisor_dead, all jobs after 30 s"]
+    assert look(catalog) == []
+
+
+def test_a_supervisor_of_another_release_is_told_once_and_resolved_when_it_was_upgraded(catalog: Catalog) -> None:
+    def beat(release: str) -> None:
+        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version=release)
+
+    beat("0.0.9")
+    assert look(catalog) == [
+        f"WARNING releases_differ, all jobs: Airflow runs release {RELEASE} of statecore, the supervisor on blue runs "
+        "0.0.9"
+    ]
+    assert look(catalog) == []
+    beat(RELEASE)
+    (over,) = look(catalog)
+    assert over.startswith("RESOLVED releases_differ, all jobs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from statecore.operations.alerts import (
     supervisor_alerts,
 )
 from statecore.operations.standing import Standing, standing
+from statecore.release import RELEASE
 
 MINUTE_MS = 60_000
 
@@ -66,6 +66,11 @@ def failed(found: Standing, number: int, error: str, *, silent_ms: int = 0) -> G
     )
 
 
+def driven_by(found: Standing, release: str, **changes: Any) -> Standing:
+    (one,) = found.generations
+    return dataclasses.replace(found, generations=[dataclasses.replace(one, version=release)], **changes)
+
+
 def memory_full(found: Standing) -> Standing:
     assert found.figures.epoch is not None
     full = dataclasses.replace(found.figures.epoch, memory_share=0.9)
@@ -84,7 +89,8 @@ def lost_and_replaced(found: Standing) -> Standing:
 
 
 RUN = RescaleRunRecord("r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {}, "no quota", 1, 2)
-WAITING = SupervisorRecord("s", "blue", 7, 0, "0.1.0", {"job 'orders'": 70}, 0, 0)
+SUPERVISOR = SupervisorRecord("s", "blue", 7, 0, RELEASE, {}, 0, heartbeat_ms=1_000)
+WAITING = dataclasses.replace(SUPERVISOR, hung={"job 'orders'": 70})
 CLUSTER = ClusterRecord("c", "ec2", {}, 4, 1, "MaxSize is 1", 0)
 ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
     (Alert.CRASH_LOOP, "2 drivers failed in a row, the first 0 s ago", crash_loop),
@@ -135,6 +141,11 @@ ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
             failed_rescales=(RUN, RUN, RUN),
         ),
     ),
+    (
+        Alert.RELEASES_DIFFER,
+        f"the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}",
+        lambda found: driven_by(found, "0.0.9", supervised=True, supervisor=SUPERVISOR),
+    ),
 ]
 
 
@@ -181,11 +192,34 @@ def test_a_lease_is_not_told_for_ever(healthy: Standing) -> None:
 
 
 def test_a_supervisor_that_is_silent_is_dead_and_one_that_never_was_is_not() -> None:
-    heartbeat = SimpleNamespace(host="blue", pid=7, heartbeat_ms=1_000)
-    assert supervisor_alerts(None, 10**9) == supervisor_alerts(heartbeat, 1_000 + SUPERVISOR_DEAD_MS - 1) == []
-    (fires,) = supervisor_alerts(heartbeat, 1_000 + 90_000)
+    assert supervisor_alerts(None, RELEASE, 10**9) == []
+    assert supervisor_alerts(SUPERVISOR, RELEASE, 1_000 + SUPERVISOR_DEAD_MS - 1) == []
+    (fires,) = supervisor_alerts(SUPERVISOR, RELEASE, 1_000 + 90_000)
     assert (fires.subject, fires.alert) == (ALL_JOBS, Alert.SUPERVISOR_DEAD)
     assert fires.found == "the last supervisor, process 7 on blue, was last heard of 1 min 30 s ago"
+
+
+def test_airflow_of_another_release_than_the_supervisor_is_one_alert_of_all_jobs() -> None:
+    (fires,) = supervisor_alerts(SUPERVISOR, "0.0.9", 2_000)
+    assert (fires.subject, fires.alert) == (ALL_JOBS, Alert.RELEASES_DIFFER)
+    assert fires.found == f"Airflow runs release 0.0.9 of statecore, the supervisor on blue runs {RELEASE}"
+    assert fires.todo.startswith("install one release everywhere: the supervisor's first, then Airflow's")
+
+
+def test_each_program_is_compared_with_the_supervisor_and_without_one_with_the_program_that_looks(
+    healthy: Standing,
+) -> None:
+    same = driven_by(healthy, RELEASE, supervised=True, supervisor=SUPERVISOR)
+    assert advice(same) == []
+    (found,) = advice(dataclasses.replace(same, release="0.0.9"))
+    assert found.startswith(f"this program runs release 0.0.9 of statecore, the supervisor on blue runs {RELEASE}: ")
+    # A shell tells nobody unasked: the alert loops do.
+    assert job_alerts(dataclasses.replace(same, release="0.0.9")) == []
+    alone = [each for each in advice(driven_by(healthy, "0.0.9")) if "release" in each]
+    assert len(alone) == 1 and f"0.0.9 of statecore, this program runs {RELEASE}: " in alone[0]
+    assert (
+        advice(driven_by(same, "0.0.9", alive=False, job=dataclasses.replace(same.job, desired_state="stopped"))) == []
+    )
 
 
 LOOP = FiringAlert("orders", Alert.CRASH_LOOP, "crash loop: 4 drivers failed in a row", "read /logs/4.log")

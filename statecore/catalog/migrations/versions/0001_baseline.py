@@ -83,7 +83,7 @@ sa.Table(
     sa.Column("allow_non_restored_state", sa.Boolean, nullable=False),
     sa.Column("start_from", sa.Text),
     sa.Column("start_after_generation", sa.Integer, nullable=False),
-    sa.Column("claims_savepoint", sa.Text),
+    sa.Column("claims_savepoint", sa.JSON(none_as_null=True)),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
 )
 
@@ -115,6 +115,7 @@ sa.Table(
     sa.Column("host", sa.Text),
     sa.Column("pid", sa.Integer),
     sa.Column("process_started_ms", sa.BigInteger),
+    sa.Column("version", sa.String(50)),
 )
 
 sa.Table(

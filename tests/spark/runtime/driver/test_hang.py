@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from statecore.cluster.processes import kill_session
+from statecore.operations import drivers
 from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import ARTIFACT, JOB, Bench
@@ -25,6 +26,15 @@ _SOONER = f"""
 from statecore.runtime.driver import watchdog
 
 watchdog.ANSWER_S = watchdog.PROGRESS_S = {LIMIT_S}
+"""
+
+# The driver loads the job file before it asks for a session; spark-submit's JVM is its parent.
+_STOPS_ITS_JVM = """
+import os, signal
+
+if not os.path.exists({marker!r}):
+    open({marker!r}, "w").close()
+    os.kill(os.getppid(), signal.SIGSTOP)
 """
 
 
@@ -47,10 +57,10 @@ def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 kill_session(generation.pid)
 
 
-def start(bench: Bench, tmp_path: Path, job_file: Path) -> None:
+def start(bench: Bench, tmp_path: Path, job_file: Path, more: str = "") -> None:
     """Run a job whose driver is watched with less patience than usual."""
     artifact = tmp_path / "job.py"
-    artifact.write_text(job_file.read_text() + _SOONER)
+    artifact.write_text(job_file.read_text() + _SOONER + more)
     bench.register(artifact=artifact)
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     bench.feed()
@@ -69,6 +79,21 @@ def test_a_driver_whose_jvm_hangs_is_ended_and_its_successor_goes_on(
     newest, hung = bench.catalog.generations(JOB)
     assert (newest.state, hung.state) == ("running", "failed")
     assert "found no answer from the driver's JVM" in str(hung.error)
+    wait(lambda: not psutil.pid_exists(pid), "the end of the process that hung")
+    bench.assert_exact(spark)
+
+
+def test_a_driver_whose_jvm_hangs_before_there_is_a_session_is_ended_and_its_successor_goes_on(
+    spark: Any, bench: Bench, tmp_path: Path, supervised: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "_OVERDUE_MS", 5_000)
+    start(bench, tmp_path, ARTIFACT, _STOPS_ITS_JVM.format(marker=str(tmp_path / "stopped")))
+    wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
+    newest, hung = bench.catalog.generations(JOB)
+    assert (newest.state, hung.state) == ("running", "failed")
+    assert "found no answer from the driver's JVM" in str(hung.error)
+    pid = hung.pid
+    assert pid is not None
     wait(lambda: not psutil.pid_exists(pid), "the end of the process that hung")
     bench.assert_exact(spark)
 

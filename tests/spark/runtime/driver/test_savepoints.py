@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from statecore import ListStateDescriptor, ValueStateDescriptor
+from statecore.catalog import ClaimedSavepoint
 from statecore.errors import ConfigurationError, ManifestError, StorageError
 from statecore.runtime import read_savepoint, write_savepoint
 from statecore.runtime.driver import savepoints, start_savepoint
@@ -135,7 +136,7 @@ def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more_and_a_later_one_
     with monkeypatch.context() as patch:
         # As a driver leaves it that dies between its first commit and the drop.
         patch.setattr(start_savepoint, "forget_start", lambda *_: None)
-        claims = fingerprint(open_savepoint(copied).manifest)
+        claims = ClaimedSavepoint(copied, fingerprint(open_savepoint(copied).manifest))
         with bench.running(2, start_from=copied, claims_savepoint=claims):
             bench.feed()
             bench.wait_done()

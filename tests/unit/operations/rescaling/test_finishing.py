@@ -115,7 +115,7 @@ def test_a_dag_that_comes_back_and_dies_again_before_it_gives_its_lease_back_is_
     world.passes(70)
     world.catalog.finish_rescale_run(RUN)
     world.passes(400)
-    assert world.state == ("done", 2, 3)
+    assert world.state == ("done", 2, 1)
     assert world.catalog.job(JOB).artifact == "/new.py" and world.catalog.lease(JOB) is None
     assert "rollback" not in world.catalog.rescale_run(RUN).steps
 
@@ -146,9 +146,10 @@ def test_a_verification_whose_run_is_rolled_back_meanwhile_fails_and_takes_no_wo
     assert world.state == ("running", 4, 3)
 
 
-def test_workers_are_given_back_by_the_next_attempt_if_the_first_was_killed_once_its_run_was_done(world: World) -> None:
+def test_a_process_that_is_killed_once_its_run_is_done_leaves_no_surplus_workers(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.catalog.finish_rescale_run(RUN)
+    assert world.state == ("done", 2, 1) and world.catalog.lease(JOB) is not None
     found = Verify(change=_change(world)).begin()
     assert found is not None and found.status is Status.DONE
     assert world.state == ("done", 2, 1) and world.catalog.lease(JOB) is None
@@ -282,7 +283,7 @@ def test_a_dag_that_comes_back_and_ends_its_run_is_left_alone(world: World, capl
     world.catalog.release_lease(JOB, RUN)
     world.catalog.acquire_lease(JOB, "manual__2", 10 * LEASE_MS)
     world.passes(400)
-    assert world.state == ("done", 2, 3)
+    assert world.state == ("done", 2, 1)
     assert "verification of" not in caplog.text
     lease = world.catalog.lease(JOB)
     assert lease is not None and lease.owner == "manual__2"

@@ -13,6 +13,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.errors import CommitForbiddenError
+from statecore.release import RELEASE
 from statecore.runtime.driver import control as control_module
 from statecore.runtime.driver import heartbeats as heartbeats_module
 from statecore.runtime.driver.control import Control
@@ -101,6 +102,7 @@ def test_heartbeats_report_the_newest_epoch_and_end_with_a_newer_generation(cata
     with heartbeats(catalog, JOB, 1, lifecycle):
         lifecycle.started(manifest(lineage=2, epoch=7))
         wait(lambda: catalog.generations(JOB)[0].state == "running", "a heartbeat")
+        assert catalog.generations(JOB)[0].version == RELEASE
         assert (catalog.generations(JOB)[0].lineage, catalog.generations(JOB)[0].epoch) == (2, 7)
         assert not lifecycle.superseded
         catalog.end_generation(JOB, 1, state="failed", error="lost")
@@ -111,3 +113,15 @@ def test_heartbeats_report_the_newest_epoch_and_end_with_a_newer_generation(cata
     with controlled(catalog, lifecycle, query, threading.Lock()) as control:
         wait(lambda: query.stops == 1, "the query to be stopped")
         assert control.request is None
+
+
+def test_a_driver_that_hung_commits_nothing_if_it_wakes_up(catalog: Catalog) -> None:
+    lifecycle, killed = Lifecycle(), threading.Event()
+    lifecycle.watchdog = cast(Any, SimpleNamespace(hang=lambda: "found no answer", kill=killed.set))
+    with heartbeats(catalog, JOB, 1, lifecycle):
+        wait(lambda: lifecycle.closed, "the end")
+    newest = catalog.newest_generation(JOB)
+    assert newest is not None and (newest.state, newest.error) == ("failed", "found no answer")
+    assert killed.is_set()
+    with pytest.raises(CommitForbiddenError, match="because its generation has ended"), lifecycle.committing():
+        pass

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, ClaimedSavepoint
 from statecore.runtime.driver.start_savepoint import forget_start
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import fingerprint
@@ -19,7 +19,7 @@ def test_the_savepoint_that_was_claimed_goes_and_another_one_in_its_place_stays(
 ) -> None:
     store = CheckpointStore.at(str(tmp_path / "store"))
     path = store.write_savepoint(manifest(), "sp", reason="", now_ms=1)
-    claims = fingerprint(store.manifest(path))
+    claims = ClaimedSavepoint(path, fingerprint(store.manifest(path)))
     with Catalog(catalog_url) as catalog:
         catalog.register_job(
             "orders", artifact="/a", store=store.files.url, master_url="local", parallelism=1, max_parallelism=16

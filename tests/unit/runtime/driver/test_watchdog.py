@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statecore.runtime.driver import watchdog as watchdog_module
-from statecore.runtime.driver.watchdog import ANSWER_S, PROGRESS_S, Watchdog
+from statecore.runtime.driver.watchdog import ANSWER_S, PROGRESS_S, START_S, Watchdog
 from tests.support.waiting import wait
 
 
@@ -42,7 +42,8 @@ class World:
         monkeypatch.setattr(watchdog_module, "_INTERVAL_S", 0.001)
         monkeypatch.setattr(watchdog_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.query, self.boundary = Query(), threading.Lock()
-        self.dog = Watchdog(self.query)  # type: ignore[arg-type]
+        self.jvm: Any = self.query._jvm
+        self.dog = Watchdog(lambda: self.jvm)
 
     def later(self, seconds: float) -> str | None:
         """Let time pass and the JVM be asked twice; return what hangs then."""
@@ -56,6 +57,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World(monkeypatch)
     with world.dog:
+        world.dog.session_started()
         world.dog.watch(world.query, world.boundary)  # type: ignore[arg-type]
         yield world
         world.query.answers.set()
@@ -112,4 +114,26 @@ def test_a_query_may_take_any_time_over_an_epoch_and_between_triggers_and_when_i
 def test_without_a_query_only_the_jvm_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     with world.dog:
+        world.dog.session_started()
         assert world.later(10 * PROGRESS_S) is None
+
+
+def test_a_jvm_that_never_answers_hangs_and_has_no_process_to_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.jvm = None
+    with world.dog:
+        world.now_s += ANSWER_S + 1
+        assert world.dog.hang() is None
+        world.now_s += 5
+        assert "no answer from the driver's JVM for 66 s" in str(world.dog.hang())
+        world.dog.kill()
+
+
+def test_a_session_may_wait_for_room_on_a_cluster_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    with world.dog:
+        assert world.later(START_S) is None
+        assert world.later(1) is None
+        assert "found no Spark session 3606 s after the driver began" in str(world.later(5))
+        world.dog.session_started()
+        assert world.later(10) is None

@@ -15,6 +15,7 @@ from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 
 from statecore.catalog import Catalog
 from statecore.operations.alerts import AlertChange
+from statecore.release import RELEASE
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S
 from tests.support.webhook import Webhook
@@ -115,7 +116,7 @@ def test_a_dead_supervisor_is_told_once_for_all_jobs_until_one_acts_again(
     catalog: Catalog, job: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def beat(name: str) -> None:
-        catalog.lead(name, host="blue", pid=7, process_started_ms=0, version="0.1.0")
+        catalog.lead(name, host="blue", pid=7, process_started_ms=0, version=RELEASE)
 
     acting = catalog.supervisor()
     assert acting is not None

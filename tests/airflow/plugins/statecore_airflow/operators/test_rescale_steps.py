@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
-from statecore_airflow.hooks.settings import CatalogSettings, lease_ttl_ms
+from statecore_airflow.hooks.settings import CatalogSettings
 from statecore_airflow.operators import base as catalog_operator
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rescale import (
@@ -31,7 +32,8 @@ from statecore.errors import (
     StorageError,
     UnknownRecordError,
 )
-from statecore.operations.rescaling import Finding, Status, now_ms, savepoint_name
+from statecore.operations.rescaling import Finding, Status, savepoint_name
+from statecore.operations.rescaling.change import now_ms
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch
@@ -527,14 +529,12 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
     catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease(job)
-    begun_ms = now_ms()
     looks = iter([Status.WAITING, Status.DONE])
 
     def look(*_: object) -> Finding:
         return Finding(next(looks), "")
 
     def sleep(_: float) -> None:
-        monkeypatch.setattr(catalog_operator, "now_ms", lambda: begun_ms + 2 * lease_ttl_ms())
         catalog.release_lease(job, RUN)  # as the supervisor does
 
     monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
@@ -542,6 +542,38 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
     monkeypatch.setattr("statecore_airflow.operators.base.time.sleep", sleep)
     with pytest.raises(UnknownRecordError, match="there is no lease"):
         restart(job).wait(catalog, triggers.RequestTrigger, owner=RUN, request_id=1)
+
+
+def test_a_wait_in_the_worker_does_not_end_when_its_host_sets_the_clock(
+    catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_ms = now_ms()
+    looks = iter([Status.WAITING, Status.WAITING, Status.DONE])
+
+    def sleep(_: float) -> None:
+        monkeypatch.setattr(SystemClock, "now_ms", lambda _: begun_ms + 3_600_000)
+
+    monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
+    monkeypatch.setattr(triggers.RequestTrigger, "look", lambda *_: Finding(next(looks), ""))
+    monkeypatch.setattr("statecore_airflow.operators.base.time.sleep", sleep)
+    restart(job).wait(catalog, triggers.RequestTrigger, request_id=1)
+
+
+@pytest.mark.parametrize(("skew_ms", "status"), [(3_600_000, "done"), (-3_600_000, "timeout")])
+def test_a_wait_ends_by_the_clock_of_the_database_whatever_the_triggerers_says(
+    catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch, skew_ms: int, status: str
+) -> None:
+    monkeypatch.setattr(triggers, "SystemClock", lambda: SimpleNamespace(now_ms=lambda: now_ms() + skew_ms))
+    lease(job)
+    driver.deaf = True
+    with pytest.raises(TaskDeferred) as pending:
+        stop(job).execute(context_of())
+    trigger: Any = pending.value.trigger
+    if status == "timeout":
+        trigger.deadline_ms = now_ms() + 100
+    else:
+        driver.deaf = False
+    assert fire(pending.value)["status"] == status
 
 
 @pytest.mark.parametrize(
