@@ -78,8 +78,14 @@ def slow_catalog(url: str, clock: ManualClock) -> Iterator[Catalog]:
 
 
 @pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a pass wait for its calls, so that a test may look at what they did however long they took."""
+    monkeypatch.setattr(supervisor_module, "_PASS_S", PATIENCE_S)
+
+
+@pytest.fixture(autouse=True)
 def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Pids of all drivers started; whatever is left of them is ended."""
+    """Pids of all drivers started; whatever is left of them is ended, once no supervisor is about to start another."""
     pids: list[int] = []
 
     def recording(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
@@ -89,6 +95,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(drivers_module, "spawn", recording)
     yield pids
+    wait(lambda: all(thread.name != "statecore-job" for thread in threading.enumerate()), "the calls about jobs")
     for pid in pids:
         kill_session(pid)
 

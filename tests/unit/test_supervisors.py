@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from statecore.operations import cluster_tending as tending_module
 from statecore.operations.advice import advice
 from statecore.operations.standing import standing
 from statecore.supervisor import Supervisor
-from tests.support.waiting import wait
+from tests.support.waiting import PATIENCE_S, wait
 from tests.unit.test_supervisor import (
     FakeCluster,
     ManualClock,
@@ -28,6 +27,7 @@ from tests.unit.test_supervisor import (
     clock,
     launch,
     newest,
+    patient,
     slow_catalog,
     spawned,
     states,
@@ -35,7 +35,7 @@ from tests.unit.test_supervisor import (
     url,
 )
 
-__all__ = ["catalog", "clock", "launch", "slow_catalog", "spawned", "url"]
+__all__ = ["catalog", "clock", "launch", "patient", "slow_catalog", "spawned", "url"]
 
 SILENT_MS = 30_000
 
@@ -205,17 +205,26 @@ def test_a_cluster_whose_api_hangs_keeps_neither_the_pass_nor_another_cluster_wa
     catalog.register_cluster("hangs", "ec2", settings, 1)
     catalog.register_cluster("wrong", "yarn", {}, 1)
     catalog.set_desired("j", state="running")
+    monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
     monkeypatch.setattr(supervisor_module, "_HUNG_S", 0.5)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
-    began_s = time.monotonic()
+
+    # A pass that waited for it would never begin while it hangs: two calls to the API, each with its timeouts.
+    until(supervisor, lambda: states(catalog) and "of kind 'yarn'" in str(catalog.cluster("wrong").message))
+    only_pending(supervisor, "cluster 'hangs'")
     supervisor.step()
-    supervisor.step()
-    # Two calls to the API, each with its timeouts, would have taken more than 20 s.
-    assert time.monotonic() - began_s < 8
-    assert "of kind 'yarn'" in str(catalog.cluster("wrong").message)
     assert newest(catalog).generation == 1
     found = catalog.supervisor()
     assert found is not None and list(found.hung) == ["cluster 'hangs'"]
+
+
+def only_pending(supervisor: Supervisor, what: str) -> None:
+    """Wait until one call has been pending for long enough to be told, and no other is."""
+
+    def pending(for_s: float) -> list[str]:
+        return [*supervisor._cluster_calls.hung(for_s), *supervisor._job_calls.hung(for_s)]
+
+    wait(lambda: pending(0) == pending(supervisor_module._HUNG_S) == [what], f"the other calls than that about {what}")
 
 
 class Hanging(FakeCluster):
@@ -228,7 +237,7 @@ class Hanging(FakeCluster):
 
     def resize(self, workers: int) -> None:
         self.calls += 1
-        assert self.let_go.wait(60)
+        assert self.let_go.wait(PATIENCE_S)
         super().resize(workers)
 
 
@@ -240,6 +249,7 @@ def test_a_cluster_is_not_called_again_while_its_call_is_pending_and_goes_on_aft
     monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
     catalog.register_cluster("c", "standalone", {}, 2)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
+    until(supervisor, lambda: hanging.calls)
     for _ in range(3):
         supervisor.step()
     assert hanging.calls == 1
@@ -253,7 +263,7 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
     let_go = threading.Event()
 
     def hangs_for_a(job: JobRecord, generation: GenerationRecord) -> list[str]:
-        assert job.name == "j" or let_go.wait(60)
+        assert job.name == "j" or let_go.wait(PATIENCE_S)
         return list(launch(job, generation))
 
     catalog.register_job("a", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
@@ -264,6 +274,7 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
     supervisor = Supervisor(catalog, tmp_path, launch=hangs_for_a)
     try:
         until(supervisor, lambda: states(catalog) == ["running"])
+        only_pending(supervisor, "job 'a'")
         supervisor.step()
         todo = " ".join(advice(standing(catalog, catalog.job("a"))))
         assert "the supervisor has waited for job 'a' for" in todo

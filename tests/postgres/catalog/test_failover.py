@@ -11,7 +11,7 @@ import pytest
 from statecore.catalog import Catalog, database
 from statecore.errors import CatalogError
 from tests.support.postgres import Database, PostgresServer
-from tests.support.waiting import wait
+from tests.support.waiting import PATIENCE_S, wait
 
 
 @pytest.fixture
@@ -24,15 +24,17 @@ def catalog(own_server: PostgresServer, register: Callable[[Catalog, str], str])
 
 
 def test_what_is_asked_while_the_server_restarts_is_answered_when_it_is_back(
-    catalog: Catalog, own_server: PostgresServer
+    catalog: Catalog, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine, a server takes seconds to start.
+    monkeypatch.setattr(database, "FAILOVER_S", PATIENCE_S)
     own_server.stop()
     with ThreadPoolExecutor(2) as pool:
         written = pool.submit(catalog.set_desired, "flights", state="running")
         read = pool.submit(catalog.jobs)
         wait(lambda: catalog._database._away_since_s, "a connection that was refused")
         own_server.start()
-        assert written.result(60).desired_state == "running" and len(read.result(60)) == 1
+        assert written.result(PATIENCE_S).desired_state == "running" and len(read.result(PATIENCE_S)) == 1
 
 
 def test_nobody_waits_for_a_server_that_stays_away(

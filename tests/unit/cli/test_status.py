@@ -127,12 +127,13 @@ def test_a_job_nobody_registered_is_refused(job: str) -> None:
 
 
 @pytest.fixture
-def healthy(catalog: Catalog, job: str) -> Standing:
-    """A job about which nothing is to do."""
+def healthy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> Standing:
+    """A job about which nothing is to do; time stands still."""
+    now_ms = int(time.time() * 1000)
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
     catalog.set_desired(job, state="running")
     catalog.claim_generation(job, log_path="/logs/1.log")
     catalog.heartbeat(job, 1)
-    now_ms = int(time.time() * 1000)
     catalog.record_epoch(EpochRecord(job, 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100, memory_share=0.5))
     catalog.record_backlog(job, 1, [SourceBacklog("in", 10)])
     return standing(catalog, catalog.job(job))

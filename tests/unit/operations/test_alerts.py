@@ -32,14 +32,15 @@ from statecore.operations.alerts import (
 )
 from statecore.operations.standing import Standing, standing
 from statecore.release import RELEASE
+from tests.contracts.catalog.fixtures import ManualClock
 
 MINUTE_MS = 60_000
 
 
 @pytest.fixture
 def healthy(catalog_url: str) -> Standing:
-    """A job that runs, keeps up and has no alert."""
-    with Catalog(catalog_url) as catalog:
+    """A job that runs, keeps up and has no alert; its catalog's time stands still."""
+    with Catalog(catalog_url, clock=ManualClock()) as catalog:
         catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
         catalog.set_desired("orders", state="running")
         catalog.claim_generation("orders", log_path="/logs/1.log")

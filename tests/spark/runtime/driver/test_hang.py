@@ -20,12 +20,11 @@ from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.jobs import long_epoch
 from tests.support.waiting import wait
 
-LIMIT_S = 8
-_SOONER = f"""
+_SOONER = """
 
 from statecore.runtime.driver import watchdog
 
-watchdog.ANSWER_S = watchdog.PROGRESS_S = {LIMIT_S}
+watchdog.ANSWER_S = 8
 """
 
 # The driver loads the job file before it asks for a session; spark-submit's JVM is its parent.
@@ -57,11 +56,15 @@ def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 kill_session(generation.pid)
 
 
-def start(bench: Bench, tmp_path: Path, job_file: Path, more: str = "") -> None:
-    """Run a job whose driver is watched with less patience than usual."""
-    artifact = tmp_path / "job.py"
-    artifact.write_text(job_file.read_text() + _SOONER + more)
-    bench.register(artifact=artifact)
+def impatient(tmp_path: Path, more: str = "") -> Path:
+    """Return a job file whose driver waits for its JVM for less time than usual."""
+    job_file = tmp_path / "job.py"
+    job_file.write_text(ARTIFACT.read_text() + _SOONER + more)
+    return job_file
+
+
+def start(bench: Bench, job_file: Path) -> None:
+    bench.register(artifact=job_file)
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     bench.feed()
 
@@ -69,13 +72,14 @@ def start(bench: Bench, tmp_path: Path, job_file: Path, more: str = "") -> None:
 def test_a_driver_whose_jvm_hangs_is_ended_and_its_successor_goes_on(
     spark: Any, bench: Bench, tmp_path: Path, supervised: None
 ) -> None:
-    start(bench, tmp_path, ARTIFACT)
+    start(bench, impatient(tmp_path))
     wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
     pid = bench.generation().pid
     assert pid is not None and "java" in psutil.Process(pid).name()
     os.kill(pid, signal.SIGSTOP)
     bench.feed()
     wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
+    wait(lambda: bench.generation().state != "launching", "its heartbeat")
     newest, hung = bench.catalog.generations(JOB)
     assert (newest.state, hung.state) == ("running", "failed")
     assert "found no answer from the driver's JVM" in str(hung.error)
@@ -87,8 +91,9 @@ def test_a_driver_whose_jvm_hangs_before_there_is_a_session_is_ended_and_its_suc
     spark: Any, bench: Bench, tmp_path: Path, supervised: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drivers, "_OVERDUE_MS", 5_000)
-    start(bench, tmp_path, ARTIFACT, _STOPS_ITS_JVM.format(marker=str(tmp_path / "stopped")))
+    start(bench, impatient(tmp_path, _STOPS_ITS_JVM.format(marker=str(tmp_path / "stopped"))))
     wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
+    wait(lambda: bench.generation().state != "launching", "its heartbeat")
     newest, hung = bench.catalog.generations(JOB)
     assert (newest.state, hung.state) == ("running", "failed")
     assert "found no answer from the driver's JVM" in str(hung.error)
@@ -98,12 +103,15 @@ def test_a_driver_whose_jvm_hangs_before_there_is_a_session_is_ended_and_its_suc
     bench.assert_exact(spark)
 
 
-def test_a_driver_whose_epoch_takes_long_lives(bench: Bench, tmp_path: Path, supervised: None) -> None:
-    start(bench, tmp_path, Path(long_epoch.__file__))
+def test_a_driver_whose_epoch_takes_long_lives(bench: Bench, supervised: None) -> None:
+    start(bench, Path(long_epoch.__file__))
     called = bench.output / "called"
     wait(called.exists, "the epoch that takes long")
     began_ms = bench.generation().heartbeat_ms
-    wait(lambda: bench.generation().heartbeat_ms - began_ms > 1_500 * LIMIT_S, "heartbeats of a patient driver")
+    wait(
+        lambda: bench.generation().heartbeat_ms - began_ms > 1_500 * long_epoch.LIMIT_S,
+        "heartbeats of a patient driver",
+    )
     assert bench.rows_done() == 200 and bench.generation().state == "running"
     called.unlink()
     bench.feed()

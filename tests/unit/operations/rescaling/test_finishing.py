@@ -9,12 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, RescaleMethod, SourceBacklog
 from statecore.errors import CatalogError, StepFailedError, UnknownRecordError
 from statecore.operations.rescaling import Change, Rollback, Status, Verify
 from statecore.operations.rescaling.finishing import Finisher
 from statecore.supervisor import Supervisor
 from statecore.testing import ManualClock
+from tests.support.waiting import PATIENCE_S
 
 # Minutes of passes, and each asks the catalog a dozen times.
 pytestmark = pytest.mark.untraced
@@ -81,7 +83,9 @@ class World:
 
 
 @pytest.fixture
-def world(catalog_url: str, tmp_path: Path) -> Iterator[World]:
+def world(catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    # A pass that did not wait for its calls would be over before they are.
+    monkeypatch.setattr(supervisor_module, "_PASS_S", PATIENCE_S)
     clock = ManualClock(1_000_000_000)
     with Catalog(catalog_url, clock=clock) as catalog:
         yield World(catalog, clock, tmp_path)
