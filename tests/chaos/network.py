@@ -16,7 +16,8 @@ from tests.support.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_
 
 Request = ProxyHandler
 
-OUTAGE = refusal(503, "SlowDown")
+THROTTLED = refusal(503, "SlowDown")
+ERROR = refusal(500, "InternalError")
 
 
 @dataclass
@@ -76,14 +77,13 @@ def slow(random: Random, longest_s: float) -> Fault:
     return wait
 
 
-def torn(random: Random, share: float) -> Fault:
-    """Some requests never arrive, of some the answer is lost or half of it, some are refused."""
-    faults = [_lost_request, lost_answer, _torn_answer, refusal(500, "InternalError"), OUTAGE]
+def sometimes(random: Random, share: float, *faults: Fault) -> Fault:
+    """One of some faults happens to a share of the requests."""
 
-    def tear(request: Request) -> None:
+    def maybe(request: Request) -> None:
         (random.choice(faults) if random.random() < share else passed_on)(request)
 
-    return tear
+    return maybe
 
 
 def _lost_request(request: Request) -> None:
@@ -96,6 +96,11 @@ def _torn_answer(request: Request) -> None:
         headers.append(("Content-Length", str(len(body))))
     request.answer(status, headers, body[: len(body) // 2])
     request.drop()
+
+
+LOST = (_lost_request, lost_answer)
+"""Without an answer nobody knows which of the two has happened."""
+TORN = _torn_answer
 
 
 class Trap:
