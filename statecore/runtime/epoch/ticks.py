@@ -89,5 +89,6 @@ def seconds_until_due(manifest: Manifest, now_s: float) -> float | None:
         return 0.0
     if manifest.next_processing_timer_ms is None:
         return None
-    # The epoch's time is rounded down to milliseconds.
-    return max(0.0, (manifest.next_processing_timer_ms - int(now_s * 1000)) / 1000)
+    # The epoch's time is rounded down to milliseconds, and never before that of this one.
+    now_ms = max(int(now_s * 1000), manifest.batch_timestamp_ms)
+    return max(0.0, (manifest.next_processing_timer_ms - now_ms) / 1000)
