@@ -65,10 +65,11 @@ def main(
 
 
 def _run(folder: Path, report: Report, rounds: int, minutes: float, victims: Collection[str]) -> None:
-    offered = [Need.POSTGRES] if report.catalog == "PostgreSQL" else []
-    offered += [Need.CLOCKS] if has_clocks() else []
+    offered = set() if report.catalog == "SQLite" else {Need.POSTGRES}
+    if offered and has_clocks():
+        offered.add(Need.CLOCKS)
     ground, strikes = schedule(report.seed, rounds, offered=offered, victims=victims)
-    for need in set(Need) - set(offered):
+    for need in sorted(set(Need) - offered):
         report.left_out.append(f"strikes that need {need}")
     columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
     with ExitStack() as stack:

@@ -146,3 +146,31 @@ class Trap:
                 return False
             self._met = True
             return True
+
+
+class Dam:
+    """Holds up all of certain requests, also when they are sent again, until it is opened.
+
+    Args:
+        method: Their HTTP method.
+        part: Text in their path.
+
+    Attributes:
+        met: Set when the first one is held up.
+
+    """
+
+    def __init__(self, method: str, part: str) -> None:
+        self._method, self._part = method, part
+        self._opened = threading.Event()
+        self.met = threading.Event()
+
+    def __call__(self, request: Request) -> None:
+        if request.command == self._method and self._part in request.path:
+            self.met.set()
+            self._opened.wait()
+        passed_on(request)
+
+    def open(self) -> None:
+        """Let all pass, also those that nobody waits for any more."""
+        self._opened.set()

@@ -22,7 +22,7 @@ class Need(StrEnum):
     """What not every campaign has."""
 
     POSTGRES = "a catalog in PostgreSQL"
-    CLOCKS = "a C compiler, for clocks that differ"
+    CLOCKS = "a catalog in PostgreSQL and a C compiler: a catalog in SQLite has one host, and so one clock"
 
 
 @dataclass(frozen=True, slots=True)

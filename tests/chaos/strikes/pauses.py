@@ -63,8 +63,12 @@ def _left_to_supervisor(world: World, random: Random) -> bool:
     _freeze(world, frozen)
     found = world.in_flight()
     until(lambda: world.generation().generation > old, "a successor", world)
-    until(lambda: not any(map(psutil.Process.is_running, frozen)), "the supervisor to end the frozen driver", world)
+    until(lambda: all(map(_has_ended, frozen)), "the supervisor to end the frozen driver", world)
     return found
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def _paused_supervisor(world: World, random: Random) -> bool:

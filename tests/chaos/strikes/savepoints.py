@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from random import Random
 
 from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import open_savepoint
-from tests.chaos.network import Trap
+from tests.chaos.network import Dam
 from tests.chaos.strikes.base import Strike, after_a_while, other_parallelism, taken
 from tests.chaos.world import JOB, ChaosError, World, kill, until
 
@@ -75,37 +74,36 @@ def _rolled_back(cut_off: str | None, *, claim: bool = False) -> Strike:
         world.stop_with_savepoint(f"before-{uuid.uuid4().hex}")
         if claim:
             world.kept.remove(url)
-        wake = threading.Event()
-        trap = Trap("PUT", "/store/state/", lambda: None, hold=wake)
+        dam = Dam("PUT", "/store/state/")
         if cut_off is not None:
-            world.network.weather = trap
+            world.network.weather = dam
         world.roll_back(url, *(["--claim"] if claim else []))
         # A rescale is verified by epochs that read these.
         world.feed(3)
         if cut_off is not None:
-            until(trap.sprung.is_set, "the first epoch of the roll-back", world)
+            until(dam.met.is_set, "the first epoch of the roll-back", world)
             cut = _kill_driver if cut_off == "a kill" else _rescale_by_shell
-            cut(world, random, wake)
+            cut(world, random, dam)
         return found
 
     how = "plain" if cut_off is None else f"cut off by {cut_off}"
     return Strike("roll-back", f"{how}, with a claim" if claim else how, blow)
 
 
-def _kill_driver(world: World, _: Random, wake: threading.Event) -> None:
+def _kill_driver(world: World, _: Random, dam: Dam) -> None:
     kill(*world.driver_session(world.generation().generation))
     world.network.clear()
-    wake.set()
+    dam.open()
 
 
-def _rescale_by_shell(world: World, random: Random, wake: threading.Event) -> None:
+def _rescale_by_shell(world: World, random: Random, dam: Dam) -> None:
     """Rescale as a person does; the driver cancels the epoch that hangs, and its successor runs it anew."""
     parallelism, stopped = other_parallelism(world, random), world.generation().generation
     to = ["--parallelism", str(parallelism), "--method", "by_reference", "--timeout", "150"]
     with world.shell_beside("rescale", JOB, *to):
         until(lambda: world.generation().generation > stopped or world.generation().ended, "the driver's end", world)
         world.network.clear()
-        wake.set()
+        dam.open()
 
 
 def _older_savepoint(world: World, random: Random) -> str:
