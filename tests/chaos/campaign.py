@@ -12,7 +12,7 @@ from tests.chaos.report import Report, Round
 from tests.chaos.strikes import DECK
 from tests.chaos.strikes.base import MOST_SUBTASKS, Need, Strike
 from tests.chaos.strikes.savepoints import rescale
-from tests.chaos.world import CLUSTER, World, until
+from tests.chaos.world import CLUSTER, ChaosError, World, until
 
 # On the first a killed worker ends the driver, on the second Spark tries its task again.
 _HERE = ("local[2]", "local[2,4]")
@@ -32,8 +32,16 @@ def schedule(
         offered: What the campaign has.
         victims: Those to hit; all by default.
 
+    Raises:
+        ChaosError: No strike that is possible hits one of the victims.
+
     """
-    deck = [s for s in DECK if (s.need is None or s.need in offered) and (not victims or s.victim in victims)]
+    possible = [strike for strike in DECK if strike.need is None or strike.need in offered]
+    known = {strike.victim for strike in possible}
+    for victim in victims:
+        if victim not in known:
+            raise ChaosError(f"no strike here strikes at {victim!r}; expected one of {sorted(known)}")
+    deck = [strike for strike in possible if not victims or strike.victim in victims]
     random = Random(seed)
     rescales = max(1, rounds // (_ROUNDS_PER_RESCALE + 1))
     strikes = _dealt(random, deck, rounds - rescales)

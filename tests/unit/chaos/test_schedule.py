@@ -10,6 +10,7 @@ from statecore.runtime.faults import FaultPoint
 from tests.chaos.campaign import schedule
 from tests.chaos.strikes import DECK
 from tests.chaos.strikes.base import Need
+from tests.chaos.world import ChaosError
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -38,3 +39,10 @@ def test_strikes_that_need_what_a_campaign_has_not_are_left_out(offered: list[Ne
 def test_a_campaign_may_strike_at_some_victims_alone() -> None:
     _, strikes = schedule(3, 30, victims=["roll-back", "claim"])
     assert {s.victim for s in strikes} == {"rescale", "roll-back", "claim"}
+
+
+def test_a_victim_that_nobody_strikes_at_is_refused() -> None:
+    with pytest.raises(ChaosError, match=r"strikes at 'storm'; expected .* 'claim', .*'worker'"):
+        schedule(3, 30, victims=["claim", "storm"])
+    with pytest.raises(ChaosError, match="strikes at 'PostgreSQL'"):
+        schedule(3, 30, offered=[], victims=["PostgreSQL"])
