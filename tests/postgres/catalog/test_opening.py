@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.catalog import Catalog, database
+from statecore.catalog import Catalog, Liveness, database
 from statecore.errors import CatalogError
+from statecore.repeating import Repeating
+from statecore.runtime.driver.heartbeats import INTERVAL_S
 from tests.support.waiting import wait
 
 
@@ -39,3 +41,30 @@ def test_who_waits_for_a_stopped_client_gives_up_and_the_server_ends_that_client
             connection.exec_driver_sql("SELECT 1")
         # Its next transaction has a new connection.
         assert stopped.set_desired(job, parallelism=2).parallelism == 2
+
+
+def test_a_stopped_client_is_ended_before_the_driver_that_it_silences_counts_as_lost(
+    catalog_url: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten times as fast as the real times.
+    monkeypatch.setattr(database, "_LOCK_TIMEOUT_S", database._LOCK_TIMEOUT_S / 10)
+    monkeypatch.setattr(database, "_IDLE_TIMEOUT_S", database._IDLE_TIMEOUT_S / 10)
+    liveness = Liveness(running_ms=Liveness().running_ms // 10)
+    with Catalog(catalog_url, liveness=liveness) as catalog, Catalog(catalog_url) as stopped:
+        generation = catalog.claim_generation(job, log_path="").generation
+        catalog.heartbeat(job, generation)
+        with (
+            Repeating("heartbeat", lambda: catalog.heartbeat(job, generation), INTERVAL_S / 10),
+            pytest.raises(CatalogError, match="idle-in-transaction timeout"),
+            stopped._write_job(job) as connection,
+        ):
+            before = catalog.newest_generation(job)
+            assert before is not None
+
+            def beats() -> bool:
+                found = catalog.newest_generation(job)
+                assert found is not None and catalog.is_alive(found), "the supervisor would replace the driver"
+                return found.heartbeat_ms > before.heartbeat_ms
+
+            wait(beats, "a heartbeat")
+            connection.exec_driver_sql("SELECT 1")
