@@ -23,7 +23,7 @@ help:
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
-	@echo "make chaos           kill, pause and starve a job 50 times; SEED=n replays, ROUNDS=n is longer"
+	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"

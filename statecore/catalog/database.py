@@ -25,8 +25,9 @@ _BUSY_TIMEOUT_S = 30
 # By default libpq waits many minutes for a server that vanished, and blocks its caller.
 # In seconds, except the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
-# A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it.
-_LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 10.0, 20.0
+# A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it. Until
+# then the driver of the job that it has locked is silent, which must not last for ``Liveness.running_ms``.
+_LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 5.0, 10.0
 # The time of this statement, not that of the transaction's beginning.
 _NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 FAILOVER_S = 10.0

@@ -3,70 +3,82 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import SystemRandom
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from statecore.runtime.faults import FaultPoint
-from tests.chaos.campaign import Report, Round, carry_out, schedule
-from tests.chaos.strikes import Strike
+from tests.chaos.campaign import carry_out, schedule
+from tests.chaos.clocks import has_clocks
+from tests.chaos.report import Report, Round, show
+from tests.chaos.strikes.base import Need, Strike
 from tests.chaos.world import ChaosError, World
+from tests.support.postgres import Replicated
 from tests.support.s3 import s3_server
 
 console = Console(soft_wrap=True)
-# Of 50 rounds, 30 must have met an epoch in flight.
-_IN_FLIGHT = 30 / 50
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="How many strikes.", min=2)] = 50,
+    rounds: Annotated[int, typer.Option(help="How many strikes.", min=2)] = 80,
     seed: Annotated[int | None, typer.Option(help="What the campaign follows from; a new one by default.")] = None,
     minutes: Annotated[float, typer.Option(help="Begin no more rounds after so long.")] = float("inf"),
+    sqlite: Annotated[bool, typer.Option("--sqlite", help="Keep the catalog in SQLite, not in PostgreSQL.")] = False,
+    victim: Annotated[list[str] | None, typer.Option(help="Strike at this victim alone; may be repeated.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write what came of it to this file, as JSON.")] = None,
 ) -> None:
     """Strike a job again and again; at the end its state and its outputs must be those of an undisturbed run."""
     # Ended by any signal, it ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    seed = SystemRandom().randrange(1_000_000) if seed is None else seed
-    replay = f"python -m tests.chaos --rounds {rounds} --seed {seed}"
-    if minutes != float("inf"):
-        replay += f" --minutes {minutes:g}"
+    made = Report(SystemRandom().randrange(1_000_000) if seed is None else seed)
+    made.catalog = "SQLite" if sqlite else "PostgreSQL"
+    again = ["--sqlite"] if sqlite else []
+    again += [f"--victim {shlex.quote(each)}" for each in victim or ()]
+    again += [] if minutes == float("inf") else [f"--minutes {minutes:g}"]
+    replay = " ".join(["python -m tests.chaos", f"--rounds {rounds} --seed {made.seed}", *again])
     folder = Path(tempfile.mkdtemp(prefix="statecore-chaos-"))
-    console.print(f"seed {seed}: {replay}")
+    console.print(f"seed {made.seed}: {replay}")
     try:
-        with s3_server() as endpoint, _s3_environment(endpoint), World(folder, endpoint, seed) as world:
-            report = _run(world, seed, rounds, minutes)
+        _run(folder, made, rounds, minutes, victim or ())
+        made.demand_flights()
     except ChaosError as error:
-        console.print(f"[red]{error}[/]\nlogs are in {folder}/logs\nagain: {replay}")
-        sys.exit(1)
-    _show(report)
-    demanded = len(report.rounds) * _IN_FLIGHT
-    if report.in_flight < demanded:
-        report.differences.append(f"{report.in_flight} strikes met an epoch in flight; {demanded:g} are demanded")
-    if report.differences:
-        for difference in report.differences:
-            console.print(f"[red]{difference}[/]", markup=True, highlight=False)
+        made.differences.append(str(error))
+    if report is not None:
+        report.write_bytes(msgspec.json.encode(made))
+    show([made], console)
+    if made.differences:
         console.print(f"logs are in {folder}/logs\nagain: {replay}")
         sys.exit(1)
     shutil.rmtree(folder, ignore_errors=True)
     console.print("[green]state, timers and outputs are those of an undisturbed run[/]")
 
 
-def _run(world: World, seed: int, rounds: int, minutes: float) -> Report:
+def _run(folder: Path, report: Report, rounds: int, minutes: float, victims: Collection[str]) -> None:
+    offered = set() if report.catalog == "SQLite" else {Need.POSTGRES}
+    if offered and has_clocks():
+        offered.add(Need.CLOCKS)
+    ground, strikes = schedule(report.seed, rounds, offered=offered, victims=victims)
+    for need in sorted(set(Need) - offered):
+        report.left_out.append(f"strikes that need {need}")
     columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress(*columns, console=console, disable=not console.is_terminal))
         task = progress.add_task("the job starts", total=rounds)
+        endpoint = stack.enter_context(s3_server())
+        stack.enter_context(_s3_environment(endpoint))
+        postgres = stack.enter_context(closing(Replicated())) if Need.POSTGRES in offered else None
+        world = stack.enter_context(World(folder, endpoint, report.seed, postgres))
 
         def on_round(_: int, strike: Strike) -> None:
             progress.update(task, description=f"{strike.victim} {strike.how}")
@@ -74,24 +86,9 @@ def _run(world: World, seed: int, rounds: int, minutes: float) -> Report:
         def on_done(number: int, done: Round) -> None:
             progress.advance(task)
             flight = "in flight" if done.in_flight else "between epochs"
-            console.print(f"{number:3} {done.seconds:5.1f} s  {done.strike.victim}, {done.strike.how}: {flight}")
+            console.print(f"{number:3} {done.seconds:5.1f} s  {done.victim}, {done.how}: {flight}")
 
-        ground, strikes = schedule(seed, rounds)
-        return carry_out(world, ground, strikes, seed, until_s=minutes * 60, on_round=on_round, on_done=on_done)
-
-
-def _show(report: Report) -> None:
-    victims = Table("victim", "rounds", "in flight")
-    met = Counter(done.strike.victim for done in report.rounds if done.in_flight)
-    for victim, number in sorted(Counter(done.strike.victim for done in report.rounds).items()):
-        victims.add_row(victim, str(number), str(met[victim]))
-    victims.add_section()
-    victims.add_row("all", str(len(report.rounds)), str(report.in_flight))
-    points = Table("fault point", "hits")
-    for point in FaultPoint:
-        points.add_row(point, str(report.hits[point]))
-    console.print(victims, points, sep="\n")
-    console.print(f"lineage {report.lineage}, epoch {report.epoch}, generation {report.generation}")
+        carry_out(world, ground, strikes, report, until_s=minutes * 60, on_round=on_round, on_done=on_done)
 
 
 @contextmanager

@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from random import Random
 
-from statecore.runtime.faults import FaultPoint
-from tests.chaos.strikes import DECK, MOST_SUBTASKS, Strike, rescale
-from tests.chaos.world import CLUSTER, World, until
+from tests.chaos.report import Report, Round
+from tests.chaos.strikes import DECK
+from tests.chaos.strikes.base import MOST_SUBTASKS, Need, Strike
+from tests.chaos.strikes.savepoints import rescale
+from tests.chaos.world import CLUSTER, ChaosError, World, until
 
 # On the first a killed worker ends the driver, on the second Spark tries its task again.
 _HERE = ("local[2]", "local[2,4]")
 _ROUNDS_PER_RESCALE = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What came of a strike."""
-
-    strike: Strike
-    in_flight: bool
-    seconds: float
-
-
-@dataclass
-class Report:
-    """What came of a campaign.
-
-    Attributes:
-        differences: From an undisturbed run, for people.
-
-    """
-
-    rounds: list[Round] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-    lineage: int = 0
-    epoch: int = 0
-    generation: int = 0
-
-    @property
-    def in_flight(self) -> int:
-        """How many strikes met an epoch in flight."""
-        return sum(round.in_flight for round in self.rounds)
-
-    @property
-    def hits(self) -> Counter[FaultPoint]:
-        """How often each fault point was hit."""
-        return Counter(round.strike.point for round in self.rounds if round.strike.point is not None)
-
-
-def schedule(seed: int, rounds: int) -> tuple[str, list[Strike]]:
+def schedule(
+    seed: int, rounds: int, *, offered: Collection[Need] = tuple(Need), victims: Collection[str] = ()
+) -> tuple[str, list[Strike]]:
     """Return where a campaign begins, and its strikes.
 
     Every victim's turn comes before any victim's second; strikes that need a ground wait for a rescale to it.
+
+    Args:
+        seed: What the schedule follows from.
+        rounds: How many strikes.
+        offered: What the campaign has.
+        victims: Those to hit; all by default.
+
+    Raises:
+        ChaosError: No strike that is possible hits one of the victims.
+
     """
+    possible = [strike for strike in DECK if strike.need is None or strike.need in offered]
+    known = {strike.victim for strike in possible}
+    for victim in victims:
+        if victim not in known:
+            raise ChaosError(f"no strike here strikes at {victim!r}; expected one of {sorted(known)}")
+    deck = [strike for strike in possible if not victims or strike.victim in victims]
     random = Random(seed)
     rescales = max(1, rounds // (_ROUNDS_PER_RESCALE + 1))
-    strikes = _dealt(random, rounds - rescales)
+    strikes = _dealt(random, deck, rounds - rescales)
     grounds = [CLUSTER if stay % 2 else _HERE[stay // 2 % 2] for stay in range(rescales + 1)]
     stays: list[list[Strike]] = [[] for _ in grounds]
     for strike in strikes:
@@ -81,12 +65,12 @@ def _fits(strike: Strike, ground: str) -> bool:
     return strike.ground is None or (strike.ground == CLUSTER) == (ground == CLUSTER)
 
 
-def _dealt(random: Random, number: int) -> list[Strike]:
+def _dealt(random: Random, deck: Sequence[Strike], number: int) -> list[Strike]:
     """Deal strikes, one of each victim in turn, the deck again and again."""
     dealt: list[Strike] = []
     for _ in count():
         by_victim: dict[str, deque[Strike]] = {}
-        for strike in _one_of_each_first(random.sample(DECK, len(DECK))):
+        for strike in _one_of_each_first(random.sample(deck, len(deck))):
             by_victim.setdefault(strike.victim, deque()).append(strike)
         while any(by_victim.values()):
             for waiting in by_victim.values():
@@ -108,19 +92,19 @@ def carry_out(
     world: World,
     ground: str,
     strikes: Sequence[Strike],
-    seed: int,
+    report: Report,
     *,
     until_s: float = float("inf"),
     on_round: Callable[[int, Strike], None] = lambda *_: None,
     on_done: Callable[[int, Round], None] = lambda *_: None,
-) -> Report:
+) -> None:
     """Run a campaign and compare what it leaves with the truth.
 
     Args:
         world: A fresh one.
         ground: Where the job begins.
         strikes: What happens to it.
-        seed: Of delays and choices within a strike.
+        report: Filled with what comes of it; its seed decides delays and choices within a strike.
         until_s: When no more rounds begin, in seconds from now.
         on_round: Called before each round, with its number from 1 on.
         on_done: Called after each.
@@ -129,7 +113,6 @@ def carry_out(
         ChaosError: Something did not come about that should have.
 
     """
-    report = Report()
     world.register(ground, 2)
     world.start_supervisor()
     world.start()
@@ -141,9 +124,9 @@ def carry_out(
             break
         on_round(number, strike)
         started = time.monotonic()
-        in_flight = strike.blow(world, Random(f"{seed}-round-{number}"))
+        in_flight = strike.blow(world, Random(f"{report.seed}-round-{number}"))
         world.settle()
-        done = Round(strike, in_flight, time.monotonic() - started)
+        done = Round(strike.victim, strike.how, strike.point, in_flight, time.monotonic() - started)
         report.rounds.append(done)
         on_done(number, done)
     # One more epoch in peace: its state is compared with all that the others have left.
@@ -152,7 +135,7 @@ def carry_out(
     until(lambda: world.generation().state == "running", "a driver", world)
     world.stop_with_savepoint("end")
     world.note()
-    newest = world.manifests[-1]
-    report.lineage, report.epoch, report.generation = newest.lineage, newest.epoch, newest.generation
-    report.differences = world.differences()
-    return report
+    newest = world.generation()
+    report.lineages, report.epoch, report.generation = len(world.lineages.numbers), newest.epoch, newest.generation
+    verdict = world.verdict()
+    report.differences, report.lost, report.doubled = verdict.differences, verdict.lost, verdict.doubled

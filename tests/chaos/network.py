@@ -16,7 +16,8 @@ from tests.support.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_
 
 Request = ProxyHandler
 
-OUTAGE = refusal(503, "SlowDown")
+THROTTLED = refusal(503, "SlowDown")
+ERROR = refusal(500, "InternalError")
 
 
 @dataclass
@@ -76,14 +77,13 @@ def slow(random: Random, longest_s: float) -> Fault:
     return wait
 
 
-def torn(random: Random, share: float) -> Fault:
-    """Some requests never arrive, of some the answer is lost or half of it, some are refused."""
-    faults = [_lost_request, lost_answer, _torn_answer, refusal(500, "InternalError"), OUTAGE]
+def sometimes(random: Random, share: float, *faults: Fault) -> Fault:
+    """One of some faults happens to a share of the requests."""
 
-    def tear(request: Request) -> None:
+    def maybe(request: Request) -> None:
         (random.choice(faults) if random.random() < share else passed_on)(request)
 
-    return tear
+    return maybe
 
 
 def _lost_request(request: Request) -> None:
@@ -96,6 +96,11 @@ def _torn_answer(request: Request) -> None:
         headers.append(("Content-Length", str(len(body))))
     request.answer(status, headers, body[: len(body) // 2])
     request.drop()
+
+
+LOST = (_lost_request, lost_answer)
+"""Without an answer nobody knows which of the two has happened."""
+TORN = _torn_answer
 
 
 class Trap:
@@ -141,3 +146,31 @@ class Trap:
                 return False
             self._met = True
             return True
+
+
+class Dam:
+    """Holds up all of certain requests, also when they are sent again, until it is opened.
+
+    Args:
+        method: Their HTTP method.
+        part: Text in their path.
+
+    Attributes:
+        met: Set when the first one is held up.
+
+    """
+
+    def __init__(self, method: str, part: str) -> None:
+        self._method, self._part = method, part
+        self._opened = threading.Event()
+        self.met = threading.Event()
+
+    def __call__(self, request: Request) -> None:
+        if request.command == self._method and self._part in request.path:
+            self.met.set()
+            self._opened.wait()
+        passed_on(request)
+
+    def open(self) -> None:
+        """Let all pass, also those that nobody waits for any more."""
+        self._opened.set()

@@ -1,15 +1,12 @@
-"""What an undisturbed run leaves behind: the functions run alone, epoch by epoch, over the same records."""
+"""What an undisturbed run leaves behind: state, timers and outputs of the functions run alone."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
-
-import pyarrow.parquet as pq
+from datetime import timedelta
+from typing import Any
 
 from statecore.model import (
     ListStateDescriptor,
@@ -22,41 +19,15 @@ from statecore.snapshot.manifest import Manifest, OperatorState
 from statecore.snapshot.restore import apply_keyed_files, find_operator, operator_snapshots
 from statecore.snapshot.verify import verify
 from statecore.state import HeapKeyedStateBackend
-from statecore.storage import open_store
-from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness, ManualClock, physical
+from statecore.testing import ManualClock, physical
 from tests.chaos import job
+from tests.chaos.alone import Alone, Fed, read_so_far, replay
+from tests.chaos.lineages import Lineages
+from tests.chaos.outputs import Expected, Tally, few
 
 MAX_PARALLELISM = 128
 TIMERS = ("__event_timers", "__processing_timers")
-SINKS = ("gathered", "unknown", "flushed", "tallied", "late")
 _MS = timedelta(milliseconds=1)
-
-
-class Record(NamedTuple):
-    k: str
-    n: int
-    at: datetime
-
-
-class Rule(NamedTuple):
-    name: str
-    factor: int
-    version: int
-
-
-class Gathered(NamedTuple):
-    bucket: int
-    amount: int
-    what: str
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fed:
-    """All input, file by file."""
-
-    records: list[list[Record]]
-    rules: list[list[Rule]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,129 +38,102 @@ class Kept:
     path: str
 
 
-class Alone:
-    """The job without an engine."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run compares with the truth.
 
-    def __init__(self) -> None:
-        self.gather = BroadcastOperatorHarness(
-            job.Gather(), broadcast=[job.FACTORS], key=lambda v: (v.k,), key_types=["string"]
-        )
-        self.tally = KeyedOperatorHarness(job.Tally(), key=lambda v: (v.bucket,), key_types=["bigint"])
-        self._passed = 0
+    Attributes:
+        differences: What is not as it should be, for people; nothing when all is well.
+        lost: Rows that the sinks lack; None when they could not be counted.
+        doubled: Rows that the sinks have too many.
 
-    def epoch(self, rules: Iterable[Rule], records: Iterable[Record], watermark_ms: int | None, now_ms: int) -> None:
-        """Run one epoch, which begins where the epoch before left the watermark."""
-        gather, tally = self.gather, self.tally
-        for harness in (gather, tally):
-            harness.clock.set(now_ms)
-        self._advance(gather, watermark_ms, now_ms)
-        self._pass_on()
-        self._advance(tally, watermark_ms, now_ms)
-        for rule in sorted(rules, key=lambda rule: rule.version):
-            gather.process_broadcast(rule)
-        for record in sorted(records, key=lambda record: record.n):
-            gather.process(record, timestamp_ms=record.n * 1000)
-        self._pass_on()
+    """
 
-    def published(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        """Return the rows of each sink."""
-        return {
-            "gathered": _rows(self.gather.output),
-            "unknown": _rows(self.gather.side_output(job.UNKNOWN)),
-            "flushed": _rows(self.gather.side_output(job.FLUSHED)),
-            "tallied": _rows(self.tally.output),
-            "late": _rows(self.tally.side_output(job.LATE)),
-        }
-
-    @staticmethod
-    def _advance(harness: Any, watermark_ms: int | None, now_ms: int) -> None:
-        if watermark_ms is not None:
-            harness.watermark(watermark_ms)
-        harness.set_processing_time(now_ms)
-
-    def _pass_on(self) -> None:
-        made = [Gathered(*output) for output in self.gather.output[self._passed :]]
-        self._passed = len(self.gather.output)
-        for row in sorted(made, key=lambda row: (row.amount, row.what, row.at)):
-            self.tally.process(row)
+    differences: list[str]
+    lost: int | None = None
+    doubled: int | None = None
 
 
-def differences(
-    store: CheckpointStore,
-    manifests: Sequence[Manifest],
-    fed: Fed,
-    sinks: Mapping[str, str],
-    savepoints: Sequence[Kept],
-) -> list[str]:
+def judge(
+    store: CheckpointStore, lineages: Lineages, fed: Fed, sinks: Mapping[str, str], savepoints: Sequence[Kept]
+) -> Verdict:
     """Compare what a run has left with the truth.
+
+    The job alone runs every lineage from its first epoch: what a lineage has published is what its own epochs give.
 
     Args:
         store: The job's.
-        manifests: Of all epochs, noted when they were committed: clean-up removes the old ones.
+        lineages: With all epochs, noted when they were committed: clean-up removes the old ones.
         fed: What the job was given.
         sinks: Per sink its folder's URL.
-        savepoints: Those that were taken on the way.
-
-    Returns:
-        What is not as it should be, for people; nothing when all is well.
+        savepoints: Those that were taken on the way, and should still be there.
 
     """
-    found = _history(manifests, fed)
+    found = _history(lineages, fed)
     if found:
-        return found
-    kept: dict[int, list[Kept]] = {}
+        return Verdict(found)
+    kept: dict[tuple[int, int], list[Kept]] = {}
     for savepoint in savepoints:
-        kept.setdefault(savepoint.store.manifest(savepoint.path).epoch, []).append(savepoint)
-    alone, taken, watermark_ms = Alone(), (0, 0), None
-    for manifest in manifests:
-        reached = read_so_far(manifest)
-        records = [record for file in fed.records[taken[0] : reached[0]] for record in file]
-        rules = [rule for file in fed.rules[taken[1] : reached[1]] for rule in file]
-        alone.epoch(rules, records, watermark_ms, manifest.batch_timestamp_ms)
-        taken, watermark_ms = reached, manifest.watermark_ms
-        for savepoint in kept.get(manifest.epoch, ()):
-            found += _state_differences(alone, savepoint.store, savepoint.store.manifest(savepoint.path))
-    found += _state_differences(alone, store, manifests[-1])
-    expected = alone.published()
-    for sink in SINKS:
-        found += _compared(f"rows of sink {sink!r}", published(sinks[sink]), expected[sink])
+        manifest = savepoint.store.manifest(savepoint.path)
+        kept.setdefault((manifest.lineage, manifest.epoch), []).append(savepoint)
+    expected = {lineage: Expected(lineages, lineage) for lineage in lineages.numbers}
+    for lineage in lineages.numbers:
+        for manifest, alone in replay(lineages.path(lineage), fed):
+            expected[lineage].after(manifest.epoch, alone)
+            if manifest.lineage == lineage:
+                for savepoint in kept.get((lineage, manifest.epoch), ()):
+                    found += _state_differences(alone, savepoint.store, savepoint.store.manifest(savepoint.path))
+            if manifest is lineages.newest:
+                found += _state_differences(alone, store, manifest)
+    tally = Tally()
+    tally.compare(sinks, expected)
+    return Verdict(found + tally.differences, tally.lost, tally.doubled)
+
+
+def _history(lineages: Lineages, fed: Fed) -> list[str]:
+    """Check all lineages, and that the newest one has read what was fed."""
+    if lineages.newest is None:
+        return [f"the job has no newest epoch; pending: {lineages.pending}"]
+    found = [difference for lineage in lineages.numbers for difference in _path_history(lineages.path(lineage), fed)]
+    reached = read_so_far(lineages.newest)
+    if reached != (len(fed.records), len(fed.rules)):
+        found.append(f"{reached} files were read; {(len(fed.records), len(fed.rules))} were fed")
     return found
 
 
-def read_so_far(manifest: Manifest) -> tuple[int, int]:
-    """Return how many files of records, and of rules, a job has read after an epoch."""
-    positions = {source.name: source.positions for source in manifest.sources}
-    return _files(positions["records"]), _files(positions["rules"])
-
-
-def _files(positions: tuple[str, ...]) -> int:
-    return json.loads(positions[0])["logOffset"] + 1 if positions else 0
-
-
-def _history(manifests: Sequence[Manifest], fed: Fed) -> list[str]:
-    """Check that epochs follow on each other, that generations do, and that the watermark is what the records say."""
+def _path_history(path: Sequence[Manifest], fed: Fed) -> list[str]:
+    """Check that epochs follow on each other, that generations and times do, and the watermark and number of rows."""
+    if [m.epoch for m in path] != list(range(len(path))):
+        return [f"epochs are missing or forked: {[(m.lineage, m.epoch) for m in path]}"]
     found = []
-    if [(m.lineage, m.epoch) for m in manifests] != [(1, epoch) for epoch in range(len(manifests))]:
-        return [f"epochs are missing or forked: {[(m.lineage, m.epoch) for m in manifests]}"]
-    generations = [manifest.generation for manifest in manifests]
+    generations = [manifest.generation for manifest in path]
     if generations != sorted(generations):
         found.append(f"an older generation has committed after a newer one: {generations}")
-    reached = read_so_far(manifests[-1])
-    if reached != (len(fed.records), len(fed.rules)):
-        found.append(f"{reached} files were read; {(len(fed.records), len(fed.rules))} were fed")
-    rows = sum(map(len, fed.records)) + sum(map(len, fed.rules))
-    if sum(m.rows for m in manifests) != rows or manifests[-1].rows_total != rows:
-        found.append(f"{sum(m.rows for m in manifests)} rows were read; {rows} were fed")
-    for manifest in manifests:
-        times = [record.n * 1000 for file in fed.records[: read_so_far(manifest)[0]] for record in file]
-        watermark_ms = max(times) - job.LATENESS // _MS - 1 if times else None
+    times = [manifest.batch_timestamp_ms for manifest in path]
+    if times != sorted(times):
+        back = [path[i].epoch for i in range(1, len(path)) if times[i] < times[i - 1]]
+        found.append(f"the time of epochs {back} of lineage {path[-1].lineage} is before that of the epoch before")
+    rows = 0
+    for manifest in path:
+        rows += manifest.rows
+        files, rules = read_so_far(manifest)
+        expected = sum(map(len, fed.records[:files])) + sum(map(len, fed.rules[:rules]))
+        where = f"epoch {manifest.epoch} of lineage {manifest.lineage}"
+        if rows != expected or manifest.rows_total != expected:
+            return [*found, f"{rows} rows were read until {where}, which says {manifest.rows_total}, not {expected}"]
+        events = [record.n * 1000 for file in fed.records[:files] for record in file]
+        watermark_ms = max(events) - job.LATENESS // _MS - 1 if events else None
         if manifest.watermark_ms != watermark_ms:
-            found.append(f"epoch {manifest.epoch} has the watermark {manifest.watermark_ms}, not {watermark_ms}")
+            found.append(f"{where} has the watermark {manifest.watermark_ms}, not {watermark_ms}")
     return found
 
 
 def _state_differences(alone: Alone, store: CheckpointStore, manifest: Manifest) -> list[str]:
-    where = f"epoch {manifest.epoch}" if manifest.savepoint is None else f"savepoint {manifest.savepoint.name!r}"
+    where = (
+        f"epoch {manifest.epoch} of lineage {manifest.lineage}"
+        if manifest.savepoint is None
+        else f"savepoint {manifest.savepoint.name!r}"
+    )
     found = [f"{where}: {problem}" for problem in verify(store, manifest)]
     if found:
         return found
@@ -278,30 +222,12 @@ def _not_empty(stored: dict[Any, Any]) -> dict[Any, Any]:
     return {key: value for key, value in stored.items() if value not in ({}, [], set())}
 
 
-def published(url: str) -> Counter[tuple[Any, ...]]:
-    """Return a sink's rows, as a reader of its folder sees them."""
-    store = open_store(url)
-    rows: Counter[tuple[Any, ...]] = Counter()
-    for entry in store.list("lineage=1"):
-        with store.open_input(entry.path) as file:
-            rows.update(tuple(row.values()) for row in pq.ParquetFile(file).read().to_pylist())
-    return rows
-
-
-def _rows(outputs: Iterable[Any]) -> Counter[tuple[Any, ...]]:
-    return Counter(map(tuple, outputs))
-
-
 def _compared(what: str, found: Any, expected: Any) -> list[str]:
     if found == expected:
         return []
     if isinstance(found, Counter):
-        return [f"{what}: too many {_few(found - expected)}, missing {_few(expected - found)}"]
+        return [f"{what}: too many {few(found - expected)}, missing {few(expected - found)}"]
     if isinstance(found, dict):
         keys = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
         return [f"{what}, key {key}: found {found.get(key)}, expected {expected.get(key)}" for key in keys[:5]]
     return [f"{what}: found {found}, expected {expected}"]
-
-
-def _few(rows: Counter[Any]) -> str:
-    return f"{rows.total()} {list(rows.items())[:5]}"

@@ -28,13 +28,17 @@ from statecore.operations.submit import SparkSubmit, driver_environment
 from statecore.runtime.faults import FaultPoint
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.snapshot.manifest import Manifest
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos import job
+from tests.chaos.alone import SINKS, Fed, Record, Rule, read_so_far
+from tests.chaos.clocks import has_clocks, make_clock, with_clock
+from tests.chaos.lineages import ForkError, Lineages, RollBack
 from tests.chaos.network import network_to
 from tests.chaos.supervise import DRIVER, LIVENESS
-from tests.chaos.truth import MAX_PARALLELISM, SINKS, Fed, Kept, Record, Rule, differences, read_so_far
+from tests.chaos.truth import MAX_PARALLELISM, Kept, Verdict, judge
+from tests.support.postgres import Replicated
 from tests.support.processes import naming
+from tests.support.shell import Done, run
 
 JOB = "chaos"
 CLUSTER = "cluster"
@@ -54,18 +58,20 @@ class World:
         folder: Of its own, for everything that is no process.
         endpoint: Of the S3 server; the environment of this process leads boto3 there.
         seed: Of the input.
+        postgres: Servers for the catalog; without them it is a SQLite file.
 
     """
 
-    def __init__(self, folder: Path, endpoint: str, seed: int) -> None:
+    def __init__(self, folder: Path, endpoint: str, seed: int, postgres: Replicated | None = None) -> None:
         self.folder = folder
+        self.postgres = postgres
         self.fed = Fed([], [])
-        self.manifests: list[Manifest] = []
+        self.lineages = Lineages()
         self.kept: list[str] = []
         self._seed = seed
         self._mark = uuid.uuid4().hex
         self._stack = ExitStack()
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        self.supervisor: subprocess.Popen[bytes] | None = None
         self._cluster: StandaloneMaster | None = None
         for name in ("input/records", "input/rules", "hits", "tmp", "spark", "logs"):
             (folder / name).mkdir(parents=True)
@@ -78,10 +84,16 @@ class World:
             for name in SINKS
         }
         self.catalog_url = f"sqlite:///{folder}/catalog.db"
+        self.database = ""
+        if postgres is not None:
+            self.database = postgres.primary.create_database()
+            self.catalog_url = postgres.url(self.database)
         self.catalog = Catalog(self.catalog_url, liveness=LIVENESS)
         self.network = self._stack.enter_context(network_to(endpoint))
         for point in FaultPoint:
             self._hit_file(point).touch()
+        if has_clocks():
+            make_clock(folder)
 
     def __enter__(self) -> World:
         self.catalog.create_schema()
@@ -162,7 +174,7 @@ class World:
         )
 
     def stop_with_savepoint(self, name: str) -> str | None:
-        """Ask the job to stop, wait until it has, and return the path of its savepoint; None when it died instead."""
+        """Ask the job to stop, wait until it has, and return its savepoint's URL; None when it died instead."""
         self.catalog.set_desired(JOB, state="stopped")
         asked = self.ask("stop_with_savepoint", name)
         until(lambda: self.generation().ended, "the driver to stop", self)
@@ -170,7 +182,7 @@ class World:
         if result is None:
             return None
         self.kept.append(result["url"])
-        return str(result["savepoint"])
+        return str(result["url"])
 
     def ask(self, kind: Any, name: str, **arguments: Any) -> RequestRecord:
         """Ask the driver for something."""
@@ -184,6 +196,40 @@ class World:
         """Want the job to run."""
         self.catalog.set_desired(JOB, state="running", **wishes)
 
+    def roll_back(self, url: str, *options: str) -> None:
+        """Start the stopped job from an older savepoint, as a person does."""
+        self.note()
+        to = open_savepoint(url).manifest
+        self.lineages.roll_back(RollBack(to.lineage, to.epoch), published=self._is_published())
+        self.shell("start", JOB, "--from", url, "--roll-back", *options)
+
+    def shell(self, *arguments: str) -> Done:
+        """Run a command of ``statecore`` on the job's catalog; ChaosError when it fails."""
+        done = run(*arguments, STATECORE_CATALOG=self.catalog_url)
+        if done.returncode:
+            raise ChaosError(f"statecore {' '.join(arguments)} failed: {done.stderr}")
+        return done
+
+    @contextmanager
+    def shell_beside(self, *arguments: str) -> Iterator[None]:
+        """Run a command of ``statecore`` while the block runs, and wait for its end; ChaosError when it fails."""
+        with self.environment(), (self.folder / "logs/shell.log").open("ab") as log:
+            command = [sys.executable, "-m", "statecore", *arguments]
+            shell = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        yield
+        if shell.wait(PATIENCE_S):
+            raise ChaosError(f"statecore {' '.join(arguments)} failed; see logs/shell.log")
+
+    def lock_job(self) -> subprocess.Popen[str]:
+        """Start a client of the catalog in a transaction that locks the job, until its input ends."""
+        with self.environment():
+            command, pipe = [sys.executable, "-m", "tests.chaos.client", JOB], subprocess.PIPE
+            client = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        assert client.stdout is not None
+        if client.stdout.readline() != "locked\n":
+            raise ChaosError(f"the client could not lock the job: {client.communicate()[1]}")
+        return client
+
     # What can be seen of it.
 
     def generation(self) -> GenerationRecord:
@@ -193,12 +239,11 @@ class World:
 
     def note(self) -> None:
         """Read the manifests that are new: clean-up will remove them."""
-        noted = {(manifest.lineage, manifest.epoch) for manifest in self.manifests}
-        for lineage, epoch in self.store.committed():
-            if (lineage, epoch) not in noted:
-                manifest = self.store.find(lineage, epoch)
-                if manifest is not None:
-                    self.manifests.append(manifest)
+        new = [self.store.find(*epoch) for epoch in self.store.committed() if not self.lineages.has(*epoch)]
+        try:
+            self.lineages.add(manifest for manifest in new if manifest is not None)
+        except ForkError as error:
+            raise ChaosError(str(error)) from error
 
     def begun(self) -> int:
         """Return the newest epoch that the newest driver has begun; -1 before the first."""
@@ -210,13 +255,18 @@ class World:
         """Tell whether an epoch is begun and not committed, or committed and not published."""
         begun = self.begun()
         self.note()
-        return begun > self._newest_epoch() or not self._is_published()
+        return begun > self.lineages.head or not self._is_published()
 
     def is_settled(self) -> bool:
         """Tell whether all that was fed is committed and published."""
         self.note()
         fed = (len(self.fed.records), len(self.fed.rules))
-        return bool(self.manifests) and read_so_far(self.manifests[-1]) == fed and self._is_published()
+        newest = self.lineages.newest
+        return newest is not None and read_so_far(newest) == fed and self._is_published()
+
+    def read_by(self, url: str) -> tuple[int, int]:
+        """Return how many files of records, and of rules, the job had read when it took a savepoint."""
+        return read_so_far(open_savepoint(url).manifest)
 
     def settle(self) -> None:
         """Wait until all that was fed is committed and published."""
@@ -225,7 +275,7 @@ class World:
     def begin_epoch(self, files: int = 1) -> None:
         """Feed, and wait until the epoch has begun."""
         self.note()
-        before = self._newest_epoch()
+        before = self.lineages.head
         self.feed(files)
         until(lambda: self.begun() > before, "an epoch to begin", self)
 
@@ -233,18 +283,15 @@ class World:
         """Return how long epochs take; not the first of a driver, which take longer."""
         return min(epoch.duration_ms for epoch in self.catalog.epochs(JOB, limit=8)) / 1000
 
-    def differences(self) -> list[str]:
+    def verdict(self) -> Verdict:
         """Compare all that the job has left with the truth."""
         savepoints = [Kept(*open_savepoint(url)[:2]) for url in self.kept]
-        return differences(self.store, self.manifests, self.fed, self.sinks, savepoints)
-
-    def _newest_epoch(self) -> int:
-        return self.manifests[-1].epoch if self.manifests else -1
+        return judge(self.store, self.lineages, self.fed, self.sinks, savepoints)
 
     def _is_published(self) -> bool:
-        if not self.manifests:
+        newest = self.lineages.newest
+        if newest is None:
             return True
-        newest = self.manifests[-1]
         sinks = {output.sink for output in newest.outputs}
         markers = (Markers(self.store.files, f"{MARKERS}/{sink}").newest for sink in sinks)
         return all(found is not None and found >= (newest.lineage, newest.epoch) for found in markers)
@@ -289,23 +336,25 @@ class World:
                 else:
                     os.environ[name] = value
 
-    def start_supervisor(self) -> None:
-        """Start a supervisor; one at a time."""
+    def start_supervisor(self, *, ahead_s: int = 0, drivers_ahead_s: int = 0) -> subprocess.Popen[bytes]:
+        """Start a supervisor beside the one that may run, with clocks that are so much ahead of this one."""
         with self.environment():
-            command = [sys.executable, "-m", "tests.chaos.supervise", f"{self.folder}/logs"]
-            environment = driver_environment()
-            self._supervisor = spawn(command, environment=environment, log_path=self.folder / "logs/supervisor.log")
+            logs, clock = self.folder / "logs", self.folder / "clock.so"
+            program = [sys.executable, "-m", "tests.chaos.supervise", str(logs), str(clock), str(drivers_ahead_s)]
+            command, environment = with_clock(program, clock, ahead_s), driver_environment()
+            self.supervisor = spawn(command, environment=environment, log_path=logs / "supervisor.log")
+        return self.supervisor
 
     def kill_supervisor(self) -> None:
         """End the supervisor as a power cut does; its drivers go on."""
-        assert self._supervisor is not None
-        self._supervisor.kill()
-        self._supervisor.wait()
+        assert self.supervisor is not None
+        self.supervisor.kill()
+        self.supervisor.wait()
 
     def launch(self, generation: GenerationRecord) -> subprocess.Popen[bytes]:
         """Start a driver by hand, as nobody should."""
         command = SparkSubmit(DRIVER)(self.catalog.job(JOB), generation)
-        log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.manifests)}.log"
+        log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.fed.records)}.log"
         with self.environment():
             return spawn(command, environment=driver_environment(), log_path=log)
 
@@ -349,7 +398,7 @@ class World:
 
     def end_processes(self) -> None:
         """End every process that belongs to the world, also what it starts meanwhile."""
-        if self._supervisor is not None:
+        if self.supervisor is not None:
             self.kill_supervisor()
         deadline = time.monotonic() + 30
         while (left := self.processes()) and time.monotonic() < deadline:

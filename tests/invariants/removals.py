@@ -119,6 +119,13 @@ REMOVALS = (
         "tests/spark/runtime/test_every_state.py",
     ),
     Removal(
+        8,
+        "statecore/runtime/epoch/progress.py",
+        "    if previous is None or recorded_ms >= previous.batch_timestamp_ms:\n",
+        "    if True:\n",
+        "tests/unit/runtime/test_units.py",
+    ),
+    Removal(
         9,
         "statecore/runtime/epoch/dataflow.py",
         "joined.sortWithinPartitions(*order) if order else joined",

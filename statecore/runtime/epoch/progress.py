@@ -14,6 +14,7 @@ are renumbered for the new query, so sources may be added, dropped and reordered
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from statecore.errors import ManifestError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, ProgressFile
 from statecore.storage import safe_path
+
+log = logging.getLogger(__name__)
 
 _COMPACT = ".compact"
 # A file of the offset log begins with its version and the epoch's time; the offsets follow.
@@ -44,13 +47,27 @@ class QuerySources:
     ticks: bool
 
 
-def batch_timestamp_ms(directory: Path, epoch: int) -> int:
-    """Return the time that Spark recorded with an epoch; a replay gets the same time.
+def epoch_time_ms(directory: Path, epoch: int, previous: Manifest | None) -> int:
+    """Return the time of an epoch: as Spark recorded it, but never before that of the epoch before it.
+
+    Drivers run on hosts whose clocks differ. If time went back, state would be there again that has expired, unless a
+    merge of its files has removed it already: what functions see would depend on when files were merged.
 
     Raises:
         ManifestError: The offset log of this Spark has an unexpected format.
 
     """
+    recorded_ms = _batch_timestamp_ms(directory, epoch)
+    if previous is None or recorded_ms >= previous.batch_timestamp_ms:
+        return recorded_ms
+    log.warning(
+        "this host's clock is %d ms behind the time of epoch %d; processing time stands still until then",
+        previous.batch_timestamp_ms - recorded_ms, previous.epoch,
+    )  # fmt: skip
+    return previous.batch_timestamp_ms
+
+
+def _batch_timestamp_ms(directory: Path, epoch: int) -> int:
     path = directory / "offsets" / str(epoch)
     try:
         return int(json.loads(path.read_text().splitlines()[1])["batchTimestampMs"])

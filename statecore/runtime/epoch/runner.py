@@ -39,7 +39,7 @@ from statecore.runtime.epoch.operator import (
     restored_operator,
     subtask_specs,
 )
-from statecore.runtime.epoch.progress import QuerySources, batch_timestamp_ms, capture_progress, source_positions
+from statecore.runtime.epoch.progress import QuerySources, capture_progress, epoch_time_ms, source_positions
 from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.epoch.report import EpochReport, Timing, epoch_report
 from statecore.runtime.epoch.sampling import Sampling
@@ -274,7 +274,7 @@ class EpochRunner:
             return
         started = time.time()
         clock = time.monotonic()
-        now_ms = batch_timestamp_ms(self._checkpoint_directory, epoch)
+        now_ms = epoch_time_ms(self._checkpoint_directory, epoch, self._head.manifest)
         self._inputs.check(epoch)
         try:
             specs, commits = self._run(df, epoch, now_ms)

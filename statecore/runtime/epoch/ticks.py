@@ -87,7 +87,11 @@ def seconds_until_due(manifest: Manifest, now_s: float) -> float | None:
     event_ms, watermark_ms = manifest.next_event_timer_ms, manifest.watermark_ms
     if event_ms is not None and watermark_ms is not None and event_ms <= watermark_ms:
         return 0.0
-    if manifest.next_processing_timer_ms is None:
+    due_ms = manifest.next_processing_timer_ms
+    if due_ms is None:
         return None
+    # The next epoch's time is at least this one's, also when the clock is behind.
+    if due_ms <= manifest.batch_timestamp_ms:
+        return 0.0
     # The epoch's time is rounded down to milliseconds.
-    return max(0.0, (manifest.next_processing_timer_ms - int(now_s * 1000)) / 1000)
+    return max(0.0, (due_ms - int(now_s * 1000)) / 1000)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.catalog import Catalog, database
+from statecore.catalog import Catalog, Liveness, database
 from statecore.errors import CatalogError
+from statecore.repeating import Repeating
+from statecore.runtime.driver.heartbeats import INTERVAL_S
+from tests.support.waiting import wait
 
 
 def test_a_server_that_goes_away_without_a_word_is_given_up_in_seconds(catalog: Catalog, catalog_url: str) -> None:
@@ -43,3 +46,30 @@ def test_the_server_ends_a_client_that_stays_stopped(
             connection.exec_driver_sql("SELECT 1")
         # Its next transaction has a new connection.
         assert stopped.set_desired(job, parallelism=2).parallelism == 2
+
+
+def test_a_stopped_client_is_ended_before_the_driver_that_it_silences_counts_as_lost(
+    catalog_url: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twice as fast as the real times; quicker, a machine that pauses would decide.
+    monkeypatch.setattr(database, "_LOCK_TIMEOUT_S", database._LOCK_TIMEOUT_S / 2)
+    monkeypatch.setattr(database, "_IDLE_TIMEOUT_S", database._IDLE_TIMEOUT_S / 2)
+    liveness = Liveness(running_ms=Liveness().running_ms // 2)
+    with Catalog(catalog_url, liveness=liveness) as catalog, Catalog(catalog_url) as stopped:
+        generation = catalog.claim_generation(job, log_path="").generation
+        catalog.heartbeat(job, generation)
+        with (
+            Repeating("heartbeat", lambda: catalog.heartbeat(job, generation), INTERVAL_S / 2),
+            pytest.raises(CatalogError, match="idle-in-transaction timeout"),
+            stopped._write_job(job) as connection,
+        ):
+            before = catalog.newest_generation(job)
+            assert before is not None
+
+            def beats() -> bool:
+                found = catalog.newest_generation(job)
+                assert found is not None and catalog.is_alive(found), "the supervisor would replace the driver"
+                return found.heartbeat_ms > before.heartbeat_ms
+
+            wait(beats, "a heartbeat")
+            connection.exec_driver_sql("SELECT 1")

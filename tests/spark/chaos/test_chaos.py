@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.chaos.campaign import carry_out
-from tests.chaos.strikes import DECK, Strike, rescale
+from tests.chaos.report import Report
+from tests.chaos.strikes import DECK
+from tests.chaos.strikes.base import Strike
+from tests.chaos.strikes.savepoints import rescale
 from tests.chaos.world import CLUSTER, World
 
 SEED = 7
@@ -24,7 +27,8 @@ def test_whatever_breaks_state_and_outputs_are_those_of_an_undisturbed_run(tmp_p
         strike("executor", "after a while"),
         strike("driver", "at manifest_written"),
     ]
+    report = Report(SEED)
     with World(tmp_path / "world", s3_endpoint, SEED) as world:
-        report = carry_out(world, "local[2,4]", strikes, SEED)
-    assert report.differences == []
+        carry_out(world, "local[2,4]", strikes, report)
+    assert (report.differences, report.lost, report.doubled) == ([], 0, 0)
     assert report.in_flight >= 3

@@ -20,8 +20,8 @@ from statecore.errors import (
 from statecore.runtime import Job, ParquetSink
 from statecore.runtime.epoch.progress import (
     QuerySources,
-    batch_timestamp_ms,
     capture_progress,
+    epoch_time_ms,
     lay_down_progress,
     source_positions,
 )
@@ -240,7 +240,13 @@ class TestProgress:
             )
 
     def test_the_time_of_an_epoch_is_the_one_that_spark_recorded(self, tmp_path: Path) -> None:
-        assert batch_timestamp_ms(self.spark_directory(tmp_path, 8), 8) == 8000
+        directory = self.spark_directory(tmp_path, 8)
+        assert epoch_time_ms(directory, 8, None) == 8000
+        assert epoch_time_ms(directory, 8, manifest(epoch=7, batch_timestamp_ms=7000)) == 8000
+
+    def test_the_time_of_an_epoch_is_never_before_that_of_the_epoch_before(self, tmp_path: Path) -> None:
+        ahead = manifest(epoch=7, batch_timestamp_ms=38_000)
+        assert epoch_time_ms(self.spark_directory(tmp_path, 8), 8, ahead) == 38_000
 
     def three_sources(self, folder: Path, *, ticks: bool) -> Path:
         directory = self.spark_directory(folder, 8, source_log=("7", "8"))
@@ -311,7 +317,7 @@ class TestProgress:
         directory = self.spark_directory(tmp_path, 8)
         (directory / "offsets/8").write_text(text)
         with pytest.raises(ManifestError, match=r"no batchTimestampMs .*offsets/8; expected .*; run the Spark release"):
-            batch_timestamp_ms(directory, 8)
+            epoch_time_ms(directory, 8, None)
 
 
 class Nothing(KeyedProcessFunction):

@@ -25,7 +25,15 @@ from tests.support.jobs import reminders, totals
     ],
 )
 def test_an_epoch_is_due_when_the_next_one_would_fire_a_timer(timers: dict[str, int], expected_s: float | None) -> None:
-    assert seconds_until_due(manifest(**timers), 100.0) == expected_s
+    assert seconds_until_due(manifest(batch_timestamp_ms=90_000, **timers), 100.0) == expected_s
+
+
+@pytest.mark.parametrize(("due_ms", "expected_s"), [(129_000, 0), (130_000, 0), (130_001, 30.001)])
+def test_a_clock_that_is_behind_delays_only_timers_after_the_time_of_their_epoch(
+    due_ms: int, expected_s: float
+) -> None:
+    newest = manifest(batch_timestamp_ms=130_000, next_processing_timer_ms=due_ms)
+    assert seconds_until_due(newest, 100.0) == expected_s
 
 
 def test_only_a_job_whose_functions_act_on_timers_has_ticks() -> None:
