@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.web.browser import chromium, log_in
+from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
 from tests.web.story import MARKUP, LivingDriver, Story
 
@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def logged_in(server: ApiServer, browser: Browser) -> dict[str, object]:
     """The browser state after the login of the user ``operator``."""
-    context = browser.new_context()
+    context = new_context(browser)
     log_in(context.new_page(), server, "operator", "/statecore/")
     state = context.storage_state()
     context.close()
@@ -48,7 +48,7 @@ def complaints() -> list[str]:
 @pytest.fixture
 def page(browser: Browser, logged_in: dict[str, object], complaints: list[str]) -> Iterator[Page]:
     """A page of the user ``operator``."""
-    context = browser.new_context(storage_state=logged_in, viewport={"width": 1280, "height": 900})  # type: ignore[arg-type]
+    context = new_context(browser, storage_state=logged_in, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))

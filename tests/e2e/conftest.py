@@ -13,7 +13,7 @@ from tests.e2e.world import World
 from tests.support.paths import REPO
 from tests.support.postgres import Database, PostgresServer
 from tests.support.s3 import new_store
-from tests.web.browser import chromium, log_in
+from tests.web.browser import chromium, log_in, new_context
 
 FOLDER = REPO / ".run" / "e2e"
 
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(world: World, browser: Browser) -> Iterator[Page]:
     """A window of the user ``admin``, logged in."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = new_context(browser, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     log_in(page, world, "admin", "/statecore/")
     yield page

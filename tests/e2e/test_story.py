@@ -78,7 +78,7 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     assert f"found run '{run}' changing job" in world.airflow.failure(refused)
 
     world.succeed("rescale", run)
-    expect(form.locator("#outcome")).to_contain_text("success", timeout=15_000)
+    expect(form.locator("#outcome")).to_contain_text("success")
     done = world.catalog.rescale_run(run)
     assert (done.state, done.method, done.reason) == ("done", "live", "drain what waits")
     world.check(LARGE)

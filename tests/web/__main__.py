@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.paths import REPO
-from tests.web.browser import chromium, log_in
+from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, LivingDriver, Story
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _take(server: ApiServer, browser: Browser, theme: str) -> None:
-    context = browser.new_context(color_scheme=theme, viewport={"width": 1280, "height": 560})  # type: ignore[arg-type]
+    context = new_context(browser, color_scheme=theme, viewport={"width": 1280, "height": 560})
     page = context.new_page()
     log_in(page, server, "operator", "/statecore/")
     page.evaluate("theme => localStorage.setItem('theme', theme)", theme)

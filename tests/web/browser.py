@@ -7,9 +7,11 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.support.waiting import PATIENCE_S
 
 # The machine's browser; Playwright would download its own.
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -34,8 +36,8 @@ class Server(Protocol):
     def passwords(self) -> dict[str, str]: ...
 
 
-# Airflow's own page loads in a second, or in ten beside other tests.
-_PATIENCE_MS = 30_000
+# Airflow's own page loads in a second, or in ten beside other tests; on a machine that has just been set up, in more.
+_PATIENCE_MS = PATIENCE_S * 1000
 
 
 @contextmanager
@@ -61,6 +63,13 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """Open a window of its own, whose actions wait as long as what is expected of it."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(_PATIENCE_MS)
+    return context
 
 
 def log_in(page: Page, server: Server, user: str, path: str) -> None:

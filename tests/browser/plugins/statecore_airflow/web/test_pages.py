@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.web.browser import chromium, log_in
+from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, MARKUP
 
@@ -175,7 +175,7 @@ def test_the_dialog_says_why_something_is_not_possible(page: Page, server: ApiSe
 
 
 def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: Browser) -> None:
-    context = browser.new_context()
+    context = new_context(browser)
     page = context.new_page()
     log_in(page, server, "viewer", JOB)
     expect(page.locator("#condition")).to_have_text("running")
@@ -186,7 +186,7 @@ def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: B
 def test_a_user_aborts_the_run_that_is_changing_the_job(
     page: Page, server: ApiServer, browser: Browser, complaints: list[str]
 ) -> None:
-    context = browser.new_context()
+    context = new_context(browser)
     looker = context.new_page()
     log_in(looker, server, "viewer", "/statecore/job?name=payments")
     expect(looker.locator("#condition")).to_have_text("rescaling")
