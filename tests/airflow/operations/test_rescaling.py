@@ -28,6 +28,7 @@ from statecore.operations.rescaling import RETRIES
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import run_step
 from tests.airflow.scripted_driver import ScriptedDriver
+from tests.support.patience import only_impatient
 from tests.support.shell import run as run_shell
 from tests.support.waiting import wait
 
@@ -71,7 +72,7 @@ class Scenario:
         size: Parallelism and workers in the end.
         max_parallelism: The job's in the end.
         error: Part of the error.
-        timeout_s: How long each step may wait.
+        timeout_s: How long the job is verified.
 
     """
 
@@ -352,6 +353,7 @@ def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
     monkeypatch.setenv("STATECORE_CATALOG", f"sqlite:///{tmp_path / 'catalog.db'}")
     monkeypatch.setattr("statecore.cli.steps.POLL_S", 0.05)
     monkeypatch.setattr("statecore.cli.steps.RETRY_DELAY", timedelta(seconds=0.05))
+    only_impatient(monkeypatch, "verify")
     world, scenario = World(catalog, store, driver, job, monkeypatch), SCENARIOS[case]
     scenario.arrange(world)
     held = catalog.lease(job)

@@ -21,6 +21,7 @@ from statecore.errors import CatalogError
 from statecore.runtime.driver.start_savepoint import forget_start
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
+from tests.support.patience import only_impatient
 from tests.support.shell import Done, assert_refused, committed, register, run
 from tests.support.supervised import CLUSTER, Supervised, supervise
 from tests.support.waiting import wait
@@ -171,8 +172,9 @@ def test_when_the_new_driver_fails_the_job_goes_back_to_its_old_size(
 
 @pytest.mark.parametrize("method", ["live", "by_reference"])
 def test_when_it_does_not_keep_up_at_its_new_size_the_job_goes_back(
-    catalog: Catalog, sized: str, running_job: Supervised, method: str
+    catalog: Catalog, sized: str, running_job: Supervised, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    only_impatient(monkeypatch, "verify")
     running_job.waiting = 500
     done = run("rescale", sized, "--parallelism", 4, "--method", method, "--timeout", 1)
     assert_refused_last(done, "0 epochs, 500 records wait", "a live driver at the new parallelism that keeps up")
@@ -205,8 +207,9 @@ def test_when_the_cluster_cannot_grow_the_job_goes_on_as_it_was(
 
 @pytest.mark.parametrize("method", ["live", "by_reference"])
 def test_workers_are_given_back_once_the_job_is_verified_at_fewer_subtasks(
-    catalog: Catalog, sized: str, running_job: Supervised, method: str
+    catalog: Catalog, sized: str, running_job: Supervised, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    only_impatient(monkeypatch, "verify")
     catalog.set_desired_workers(CLUSTER, 2)
     wait(lambda: catalog.cluster(CLUSTER).ready_workers == 2, "two workers")
     arguments = ("--parallelism", 1, "--workers", 1, "--method", method)
@@ -228,6 +231,7 @@ def test_workers_are_given_back_once_the_job_is_verified_at_fewer_subtasks(
 def test_surplus_workers_that_do_not_go_are_told_and_the_rescale_stays_done(
     catalog: Catalog, sized: str, running_job: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only_impatient(monkeypatch, "shrink_cluster")
     # The lease has been given back, and nothing is left to renew.
     monkeypatch.setattr("statecore.cli.lease._RENEW_S", 0.05)
     catalog.set_desired_workers(CLUSTER, 2)
