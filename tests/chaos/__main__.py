@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from statecore.errors import StatecoreError
 from tests.chaos.campaign import carry_out, schedule
 from tests.chaos.clocks import has_clocks
 from tests.chaos.report import Report, Round, show
@@ -52,10 +53,14 @@ def main(
     try:
         _run(folder, made, rounds, minutes, victim or ())
         made.demand_flights()
-    except ChaosError as error:
+    except (ChaosError, StatecoreError) as error:
         made.differences.append(str(error))
-    if report is not None:
-        report.write_bytes(msgspec.json.encode(made))
+    except BaseException as error:
+        made.differences.append(f"the campaign was cut off: {error!r}")
+        raise
+    finally:
+        if report is not None:
+            report.write_bytes(msgspec.json.encode(made))
     show([made], console)
     if made.differences:
         console.print(f"logs are in {folder}/logs\nagain: {replay}")
