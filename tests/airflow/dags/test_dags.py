@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -14,6 +13,7 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.autoscale import give_up
 from statecore_airflow.operators.step import StepOperator
 
+from statecore.catalog import RescaleMethod, RescaleRunRecord
 from statecore.catalog.job_names import write_job_names
 from statecore.cluster.ec2 import Ec2Settings
 from statecore.operations.submit import PROGRAMS
@@ -77,10 +77,14 @@ def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
     ],
 )
 def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in_between(
-    dags: dict[str, Any], method: str, steps: list[str], workers: tuple[int | None, int | None], needless: set[str]
+    dags: dict[str, Any],
+    method: RescaleMethod,
+    steps: list[str],
+    workers: tuple[int | None, int | None],
+    needless: set[str],
 ) -> None:
     tasks = dags["rescale"].task_dict
-    run = SimpleNamespace(method=method, from_workers=workers[0], to_workers=workers[1])
+    run = RescaleRunRecord("r", "orders", 4, 2, *workers, method, "", "running", None, None, {}, None, 0, 0)
     needed = [step for step in [*steps, "verify", "shrink_cluster"] if step not in needless]
     found = [name for name in dags["rescale"].task_ids if isinstance(tasks[name], StepOperator)]
     assert {name for name in found if tasks[name].kind.is_needed(run)} == {"lease", *needed, "rollback"}
