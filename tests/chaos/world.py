@@ -217,7 +217,8 @@ class World:
             command = [sys.executable, "-m", "statecore", *arguments]
             shell = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         yield
-        if shell.wait(PATIENCE_S):
+        until(lambda: shell.poll() is not None, f"the end of statecore {' '.join(arguments)}", self)
+        if shell.returncode:
             raise ChaosError(f"statecore {' '.join(arguments)} failed; see logs/shell.log")
 
     def lock_job(self) -> subprocess.Popen[str]:
@@ -439,10 +440,10 @@ def signalled(processes: Sequence[psutil.Process], what: str) -> None:
 
 
 def until(condition: Callable[[], Any], what: str, world: World, timeout_s: float = PATIENCE_S) -> None:
-    """Wait for something.
+    """Wait for something; note what is committed meanwhile, before clean-up removes it.
 
     Raises:
-        ChaosError: It did not come about.
+        ChaosError: It did not come about, or an epoch was committed that nobody asked for.
 
     """
     deadline = time.monotonic() + timeout_s
@@ -450,4 +451,5 @@ def until(condition: Callable[[], Any], what: str, world: World, timeout_s: floa
         if time.monotonic() > deadline:
             newest = world.catalog.newest_generation(JOB)
             raise ChaosError(f"waited {timeout_s} s for {what}; the newest generation is {newest}")
+        world.note()
         time.sleep(0.1)

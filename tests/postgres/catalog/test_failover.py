@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from statecore.catalog import Catalog, database
 from statecore.errors import CatalogError
-from tests.support.postgres import Database, PostgresServer
+from tests.support.postgres import Database, PostgresServer, Replicated
 from tests.support.waiting import PATIENCE_S, wait
 
 
@@ -54,3 +55,17 @@ def test_nobody_waits_for_a_server_that_stays_away(
     assert time.monotonic() - began_s < 30
     own_server.start()
     assert len(catalog.jobs()) == 1
+
+
+def test_what_was_answered_before_a_failover_is_there_after_it(register: Callable[[Catalog, str], str]) -> None:
+    with (
+        closing(Replicated()) as servers,
+        Catalog(servers.url(servers.primary.create_database())) as catalog,
+    ):
+        catalog.create_schema()
+        register(catalog, "flights")
+        # Both servers have failed, and both have taken over, before the last answer.
+        for parallelism in (3, 4):
+            catalog.set_desired("flights", parallelism=parallelism)
+            servers.fail_over()
+            assert catalog.job("flights").parallelism == parallelism
