@@ -107,9 +107,14 @@ def _serve() -> None:
     from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
+    class KeepAlive(MotoRequestHandler):
+        """Without it each request has a connection of its own, as in no S3."""
+
+        protocol_version = "HTTP/1.1"
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = one_at_a_time(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=KeepAlive)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     # Ends with the tests in any case: a killed process closes its end of the pipe.

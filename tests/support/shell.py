@@ -134,7 +134,7 @@ class Driver:
             if self._control.request is not None:
                 self._savepoints.write(self._control.request, self._store.newest())
                 # Spark takes its time.
-                time.sleep(1)
+                time.sleep(0.3)
         self.catalog.end_generation(self._job, self.generation, state="stopped")
 
 

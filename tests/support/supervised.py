@@ -71,7 +71,7 @@ class Supervised:
         wait(runs, f"a driver at parallelism {parallelism}")
 
     def _run(self) -> None:
-        while not self._ended.wait(0.01):
+        while not self._ended.wait(0.03):
             supervise(self._catalog)
             self._resize()
             if self._mine is None:

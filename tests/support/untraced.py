@@ -3,6 +3,7 @@
 * Property tests: what a random example happens to reach would make the figure differ from run to run.
 * Tests of what uses statecore, in the folders of ``USERS``.
 * Long simulations, which are marked ``untraced``.
+* Of a test with many parameters, those after the first ``EXAMPLES``: they reach few other lines.
 
 The mark of pytest-cov, ``no_cover``, has no effect in a worker of pytest-xdist: the
 worker has two collectors, and stopping the upper one resumes the other.
@@ -12,16 +13,27 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
 from hypothesis import is_hypothesis_test
 
-USERS = {"benchmarks", "docs", "examples"}
+USERS = {"benchmarks", "chaos", "docs", "examples"}
+EXAMPLES = 3
+_further = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "untraced: takes no part in the measurement of coverage")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[tuple[object, str]] = Counter()
+    for item in items:
+        test = (item.parent, getattr(item, "originalname", item.name))
+        seen[test] += 1
+        item.stash[_further] = seen[test] > EXAMPLES
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,6 +53,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def _is_untraced(item: pytest.Item) -> bool:
     return (
         item.get_closest_marker("untraced") is not None
+        or item.stash[_further]
         or is_hypothesis_test(getattr(item, "obj", None))
         or not USERS.isdisjoint(item.path.relative_to(item.config.rootpath).parts)
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,21 @@ def _without_sync(connection: Any, _: object) -> None:
     if isinstance(connection, sqlite3.Connection):
         with closing(connection.cursor()) as cursor:
             cursor.execute("PRAGMA synchronous=OFF")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _files_without_sync() -> Iterator[None]:
+    """Leave the disk out of files, for the same reason."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_what_is_loaded() -> None:
+    """Keep the garbage collector from going through all modules and thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

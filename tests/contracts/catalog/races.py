@@ -1,35 +1,36 @@
-"""Races between real processes: a lock inside one process would not be enough."""
+"""Races between real processes."""
 
 from __future__ import annotations
 
-import multiprocessing
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
 from statecore.catalog import Catalog
 from statecore.errors import GenerationClaimedError, LeaseHeldError
+from tests.support.racers import CONTEXT, racer
 from tests.support.waiting import PATIENCE_S
 
 RACERS = 3
 ROUNDS = 5
 
 
-def claim(catalog: Catalog, job: str, racer: int) -> bool:
+def claim(catalog: Catalog, job: str, number: int) -> bool:
     try:
-        catalog.claim_generation(job, log_path=f"/{racer}")
+        catalog.claim_generation(job, log_path=f"/{number}")
     except GenerationClaimedError:
         return False
     return True
 
 
-def acquire(catalog: Catalog, job: str, racer: int) -> bool:
+def acquire(catalog: Catalog, job: str, number: int) -> bool:
     try:
-        catalog.acquire_lease(job, f"racer-{racer}", 60_000)
+        catalog.acquire_lease(job, f"racer-{number}", 60_000)
     except LeaseHeldError:
         return False
     return True
 
 
-def register_again(catalog: Catalog, job: str, racer: int) -> bool:
+def register_again(catalog: Catalog, job: str, number: int) -> bool:
     catalog.create_schema()
     made = catalog.register_job(job, artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
     return made.name == job
@@ -38,32 +39,29 @@ def register_again(catalog: Catalog, job: str, racer: int) -> bool:
 ACTIONS = {"claim": claim, "acquire": acquire, "register": register_again}
 
 
-def race(url: str, action: str, racer: int, start: Barrier, wins: multiprocessing.Queue[tuple[int, int]]) -> None:
+def race(url: str, action: str, number: int, start: Barrier, wins: Queue[tuple[int, int]]) -> None:
     with Catalog(url) as catalog:
         for turn in range(ROUNDS):
             start.wait(PATIENCE_S)
             try:
-                won = ACTIONS[action](catalog, f"job-{turn}", racer)
+                won = ACTIONS[action](catalog, f"job-{turn}", number)
             except BaseException:
                 start.abort()  # the others need not wait for this one
                 raise
             if won:
-                wins.put((turn, racer))
+                wins.put((turn, number))
 
 
 def winners(url: str, action: str) -> dict[int, list[int]]:
-    context = multiprocessing.get_context("spawn")
-    start, wins = context.Barrier(RACERS), context.Queue()
-    racers = [context.Process(target=race, args=(url, action, n, start, wins)) for n in range(RACERS)]
-    for process in racers:
-        process.start()
+    start, wins = CONTEXT.Barrier(RACERS), CONTEXT.Queue()
+    racers = [racer(race, url, action, n, start, wins) for n in range(RACERS)]
     for process in racers:
         process.join(PATIENCE_S)
     assert [process.exitcode for process in racers] == [0] * RACERS
     result: dict[int, list[int]] = {turn: [] for turn in range(ROUNDS)}
     while not wins.empty():
-        turn, racer = wins.get()
-        result[turn].append(racer)
+        turn, number = wins.get()
+        result[turn].append(number)
     return result
 
 

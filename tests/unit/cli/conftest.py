@@ -12,6 +12,14 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import committed, register
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let shells and drivers look at the catalog often; in use they look twice a second."""
+    monkeypatch.setattr("statecore.cli.driver.POLL_S", 0.05)
+    monkeypatch.setattr("statecore.cli.steps.POLL_S", 0.05)
+    monkeypatch.setattr("statecore.runtime.driver.control.POLL_SECONDS", 0.05)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore.at(str(tmp_path / "store"))

@@ -28,8 +28,7 @@ from tests.support.waiting import wait
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "POLL_S", 0.01)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "RETRY_DELAY", timedelta(seconds=0.01))
 
 

@@ -74,7 +74,6 @@ class Driver:
             self.rows += reading * 1_000
             self.epoch += 1
             now_ms, took_ms = self.clock.now_ms(), 100 + 400 * reading + self.epoch % 3
-            self.catalog.heartbeat(JOB, self.generation)
             self.catalog.record_epoch(
                 EpochRecord(
                     JOB,
@@ -91,6 +90,7 @@ class Driver:
                 )
             )
             if second % 5 == 0:
+                self.catalog.heartbeat(JOB, self.generation)
                 self.catalog.record_backlog(JOB, self.generation, [self._backlog()])
 
     def _backlog(self) -> SourceBacklog:

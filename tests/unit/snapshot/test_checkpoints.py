@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from statecore.errors import (
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
 from tests.support.handmade import manifest, written
+from tests.support.racers import CONTEXT, racer
 from tests.support.waiting import PATIENCE_S
 
 
@@ -81,11 +81,8 @@ def _commit(url: str, generation: int, barrier: Barrier, results: Any) -> None:
 
 
 def test_of_drivers_that_race_exactly_one_commits_each_epoch(store: CheckpointStore) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    barrier, results = spawn.Barrier(2), spawn.Queue()
-    drivers = [spawn.Process(target=_commit, args=(store.files.url, n, barrier, results)) for n in (1, 2)]
-    for driver in drivers:
-        driver.start()
+    barrier, results = CONTEXT.Barrier(2), CONTEXT.Queue()
+    drivers = [racer(_commit, store.files.url, n, barrier, results) for n in (1, 2)]
     won = [results.get(timeout=PATIENCE_S) for _ in range(10)]
     for driver in drivers:
         driver.join(30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import pickle
 import random
@@ -18,6 +17,7 @@ import pytest
 
 from statecore.errors import AlreadyExistsError, MissingFileError, UnsafePathError
 from statecore.storage import FileStore, open_store
+from tests.support.racers import CONTEXT, racer
 from tests.support.waiting import PATIENCE_S
 
 RACERS, ROUNDS = 4, 25
@@ -266,37 +266,34 @@ def test_no_method_follows_a_path_out_of_the_root(store: FileStore, path: str) -
     assert paths(store, "a") == ["a/x"]
 
 
-def _content(racer: int, turn: int) -> bytes:
+def _content(number: int, turn: int) -> bytes:
     # Far larger than a pipe or a page, so that a half-written winner would show.
-    return f"{racer}-{turn};".encode() * 20_000
+    return f"{number}-{turn};".encode() * 20_000
 
 
-def _race(url: str, racer: int, barrier: Barrier, results: Any) -> None:
+def _race(url: str, number: int, barrier: Barrier, results: Any) -> None:
     store = open_store(url)
     for turn in range(ROUNDS):
         barrier.wait(PATIENCE_S)
         try:
-            store.put_if_absent(f"m/{turn}", _content(racer, turn))
+            store.put_if_absent(f"m/{turn}", _content(number, turn))
         except AlreadyExistsError:
             # Once a writer has lost, the winner's file is complete.
-            results.put((turn, racer, False, store.read(f"m/{turn}") in [_content(r, turn) for r in range(RACERS)]))
+            results.put((turn, number, False, store.read(f"m/{turn}") in [_content(r, turn) for r in range(RACERS)]))
         else:
-            results.put((turn, racer, True, store.read(f"m/{turn}") == _content(racer, turn)))
+            results.put((turn, number, True, store.read(f"m/{turn}") == _content(number, turn)))
 
 
 def test_of_processes_that_race_for_a_name_exactly_one_wins_and_its_content_is_whole(url: str) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    barrier, results = spawn.Barrier(RACERS), spawn.Queue()
-    racers = [spawn.Process(target=_race, args=(url, racer, barrier, results)) for racer in range(RACERS)]
-    for process in racers:
-        process.start()
+    barrier, results = CONTEXT.Barrier(RACERS), CONTEXT.Queue()
+    racers = [racer(_race, url, number, barrier, results) for number in range(RACERS)]
     found = [results.get(timeout=PATIENCE_S) for _ in range(RACERS * ROUNDS)]
     for process in racers:
         process.join(30)
 
     store = open_store(url)
     for turn in range(ROUNDS):
-        winners = [racer for at, racer, won, _ in found if at == turn and won]
+        winners = [number for at, number, won, _ in found if at == turn and won]
         assert len(winners) == 1, f"round {turn}: {winners}"
         assert store.read(f"m/{turn}") == _content(winners[0], turn)
     assert all(whole for *_, whole in found)
@@ -313,10 +310,8 @@ def _write_until_killed(url: str, size: int, started: Any) -> None:
 
 @pytest.mark.parametrize("size", [4_000_000, LARGE])
 def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, size: int) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    started = spawn.Event()
-    writer = spawn.Process(target=_write_until_killed, args=(url, size, started))
-    writer.start()
+    started = CONTEXT.Event()
+    writer = racer(_write_until_killed, url, size, started)
     assert started.wait(PATIENCE_S)
     store = open_store(url)
     seen: set[int | None] = set()
