@@ -104,11 +104,12 @@ def one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _serve() -> None:
-    from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.server import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = one_at_a_time(DomainDispatcherApplication(create_backend_app))
+    # For S3 alone: to find out which service a request is for, moto takes as long as to serve it.
+    app = one_at_a_time(create_backend_app("s3"))
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
