@@ -27,11 +27,13 @@ class Network:
     Attributes:
         url: Its endpoint.
         weather: What happens to every request.
+        manifests: How many times a manifest of an epoch was put, with success or not.
 
     """
 
     url: str
     weather: Fault = field(default=passed_on)
+    manifests: int = 0
 
     def __call__(self, request: Request) -> None:
         # Whoever has sent the request may be dead by the time that its answer is there.
@@ -55,10 +57,20 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def network_to(endpoint: str) -> Iterator[Network]:
     """Run a network on a free port."""
-    handler = type("Handler", (Request,), {"upstream": urlsplit(endpoint).netloc})
-    server = _Server(("127.0.0.1", 0), handler)
+
+    class Handler(Request):
+        upstream = urlsplit(endpoint).netloc
+
+        def forward(self) -> tuple[int, list[tuple[str, str]], bytes]:
+            try:
+                return super().forward()
+            finally:
+                if self.command == "PUT" and "/manifests/" in self.path:
+                    network.manifests += 1
+
+    server = _Server(("127.0.0.1", 0), Handler)
     network = Network(f"http://127.0.0.1:{server.server_port}")
-    handler.proxy = Proxy(network.url, always=network)  # type: ignore[attr-defined]
+    Handler.proxy = Proxy(network.url, always=network)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield network

@@ -81,10 +81,13 @@ def judge(
         for manifest, alone in replay(lineages.path(lineage), fed):
             expected[lineage].after(manifest.epoch, alone)
             if manifest.lineage == lineage:
-                for savepoint in kept.get((lineage, manifest.epoch), ()):
+                for savepoint in kept.pop((lineage, manifest.epoch), ()):
                     found += _state_differences(alone, savepoint.store, savepoint.store.manifest(savepoint.path))
             if manifest is lineages.newest:
                 found += _state_differences(alone, store, manifest)
+    for (lineage, epoch), strangers in kept.items():
+        names = sorted(savepoint.path for savepoint in strangers)
+        found.append(f"savepoints {names} are of epoch {epoch} of lineage {lineage}, which nobody has seen committed")
     tally = Tally()
     tally.compare(sinks, expected)
     return Verdict(found + tally.differences, tally.lost, tally.doubled)

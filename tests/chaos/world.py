@@ -68,6 +68,7 @@ class World:
         self.fed = Fed([], [])
         self.lineages = Lineages()
         self.kept: list[str] = []
+        self._noted = 0
         self._seed = seed
         self._mark = uuid.uuid4().hex
         self._stack = ExitStack()
@@ -240,11 +241,16 @@ class World:
 
     def note(self) -> None:
         """Read the manifests that are new: clean-up will remove them."""
+        put = self.network.manifests
+        # To list them takes as much of the processor as the job does, when it is done all the time.
+        if put == self._noted:
+            return
         new = [self.store.find(*epoch) for epoch in self.store.committed() if not self.lineages.has(*epoch)]
         try:
             self.lineages.add(manifest for manifest in new if manifest is not None)
         except ForkError as error:
             raise ChaosError(str(error)) from error
+        self._noted = put
 
     def begun(self) -> int:
         """Return the newest epoch that the newest driver has begun; -1 before the first."""

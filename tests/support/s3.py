@@ -107,14 +107,20 @@ def _serve() -> None:
     from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
+    s3, any_service = create_backend_app("s3"), DomainDispatcherApplication(create_backend_app)
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        # To find out which service a request is for, moto takes as long as S3 to serve it.
+        is_s3 = "/s3/aws4_request" in environ.get("HTTP_AUTHORIZATION", "")
+        return (s3 if is_s3 else any_service)(environ, start_response)
+
     class KeepAlive(MotoRequestHandler):
         """Without it each request has a connection of its own, as in no S3."""
 
         protocol_version = "HTTP/1.1"
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = one_at_a_time(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=KeepAlive)
+    server = make_server("127.0.0.1", 0, one_at_a_time(app), threaded=True, request_handler=KeepAlive)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     # Ends with the tests in any case: a killed process closes its end of the pipe.

@@ -107,6 +107,15 @@ def launch(tmp_path: Path, url: str) -> Callable[[JobRecord, GenerationRecord], 
     return lambda job, generation: [sys.executable, str(program), url, job.name, str(generation.generation)]
 
 
+@pytest.fixture
+def sleeping(slow_catalog: Catalog, tmp_path: Path) -> Supervisor:
+    """A supervisor whose drivers only sleep; it has started one."""
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
+    slow_catalog.set_desired("j", state="running")
+    supervisor.step()
+    return supervisor
+
+
 def register(catalog: Catalog) -> None:
     catalog.register_job(
         "j", artifact="/a.py", store="/s", master_url="spark://h:1", parallelism=2, max_parallelism=128
@@ -280,51 +289,42 @@ def test_only_failures_without_a_new_epoch_count(
 
 
 def test_a_driver_that_hangs_is_ended_before_its_successor_starts(
-    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, spawned
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
-    supervisor.step()
     clock.ms += 90_000
-    supervisor.step()
+    sleeping.step()
     assert states(slow_catalog) == ["failed"]
-    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    until(sleeping, lambda: not psutil.pid_exists(spawned[0]))
     clock.ms += 1_000
-    supervisor.step()
+    sleeping.step()
     assert states(slow_catalog) == ["failed", "launching"]
 
 
 def test_a_driver_that_outlives_its_generation_is_killed_although_its_successor_runs(
-    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, spawned
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
-    supervisor.step()
     # As a driver does that finds its JVM hung, and cannot kill it.
     slow_catalog.end_generation("j", 1, state="failed", error="found no answer from the driver's JVM")
     clock.ms += 1_000
-    supervisor.step()
+    sleeping.step()
     assert states(slow_catalog) == ["failed", "launching"]
     clock.ms += 60_000
     assert slow_catalog.heartbeat("j", 2)
-    supervisor.step()
-    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    sleeping.step()
+    until(sleeping, lambda: not psutil.pid_exists(spawned[0]))
     assert states(slow_catalog) == ["failed", "running"] and psutil.pid_exists(spawned[1])
 
 
 def test_a_driver_that_does_not_heed_its_end_is_killed(
-    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, spawned
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
-    supervisor.step()
     slow_catalog.set_desired("j", state="stopped")
     slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
     clock.ms += 60_000
-    supervisor.step()
+    sleeping.step()
     assert psutil.pid_exists(spawned[0])
     clock.ms += 1
-    until(supervisor, lambda: not psutil.pid_exists(spawned[0]))
+    until(sleeping, lambda: not psutil.pid_exists(spawned[0]))
     assert states(slow_catalog) == ["stopped"]
 
 
@@ -389,25 +389,22 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
 
 
 def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
-    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, monkeypatch: pytest.MonkeyPatch
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
-    supervisor.step()
     slow_catalog.heartbeat("j", 1)
     slow_catalog.acquire_lease("j", "run-1", 60_000)
     clock.ms += 120_000
     with monkeypatch.context() as away:
         away.setattr(slow_catalog, "clusters", unreachable)
         with pytest.raises(CatalogError):
-            supervisor.step()
+            sleeping.step()
     clock.ms += 60_000
-    supervisor.step()
+    sleeping.step()
     clock.ms += 14_999
-    supervisor.step()
+    sleeping.step()
     assert states(slow_catalog) == ["running"] and slow_catalog.lease("j") is not None
     clock.ms += 1
-    supervisor.step()
+    sleeping.step()
     assert states(slow_catalog) == ["failed"] and slow_catalog.lease("j") is None
 
 

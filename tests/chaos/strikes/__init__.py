@@ -13,3 +13,8 @@ DECK: tuple[Strike, ...] = (
     *postgres.STRIKES,
     *clocks.STRIKES,
 )
+
+
+def strike(victim: str, how: str) -> Strike:
+    """Return the first of the deck that hits a victim so."""
+    return next(each for each in DECK if (each.victim, each.how) == (victim, how))

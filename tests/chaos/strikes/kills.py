@@ -110,12 +110,16 @@ def _second_driver(which: str) -> Strike:
             generation = replace(generation, generation=generation.generation - 1)
         second = world.launch(generation)
         found = False
-        while second.poll() is None:
+
+        def has_ended() -> bool:
+            nonlocal found
             # Epoch after epoch, so that it meets one.
             if world.is_settled():
                 world.feed()
             found = found or world.in_flight()
-            time.sleep(0.1)
+            return second.poll() is not None
+
+        until(has_ended, f"a second driver as generation {generation.generation} to be refused", world)
         if second.returncode == 0:
             raise ChaosError(f"a second driver as generation {generation.generation} ended well; expected a refusal")
         return found

@@ -79,7 +79,7 @@ def _rolled_back(cut_off: str | None, *, claim: bool = False) -> Strike:
             world.network.weather = dam
         world.roll_back(url, *(["--claim"] if claim else []))
         # A rescale is verified by epochs that read these.
-        world.feed(3)
+        world.feed(3 if cut_off == "a rescale" else 1)
         if cut_off is not None:
             until(dam.met.is_set, "the first epoch of the roll-back", world)
             cut = _kill_driver if cut_off == "a kill" else _rescale_by_shell
@@ -134,20 +134,22 @@ def _claimed(world: World, random: Random) -> bool:
 
 
 def _dropped(world: World, random: Random) -> bool:
-    """Drop a savepoint that others share files with."""
-    if not world.kept:
-        taken(world, world.ask("savepoint", f"dropped-{uuid.uuid4().hex}").id)
-    in_use = world.store.claimed()
-    free = [url for url in world.kept if not any(url.endswith(path) for path in in_use)]
+    """Drop a savepoint that others share files with: one of before that nobody reads, or else a new one."""
+    free = [url for url in world.kept if not _is_claimed(url)]
+    url = random.choice(free) if free else taken(world, world.ask("savepoint", f"dropped-{uuid.uuid4().hex}").id)
     after_a_while(world, random)
     found = world.in_flight()
-    if free:
-        url = random.choice(free)
-        world.kept.remove(url)
-        world.shell("savepoint", "drop", url)
-        if not _is_gone(url):
-            raise ChaosError(f"{url} was dropped and is still there")
+    world.kept.remove(url)
+    world.shell("savepoint", "drop", url)
+    if not _is_gone(url):
+        raise ChaosError(f"{url} was dropped and is still there")
     return found
+
+
+def _is_claimed(url: str) -> bool:
+    """Tell whether somebody reads a savepoint; a claim is in the savepoint's own store."""
+    found = open_savepoint(url)
+    return found.path in found.store.claimed()
 
 
 def _is_gone(url: str) -> bool:

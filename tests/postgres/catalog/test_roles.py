@@ -44,8 +44,16 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     as_role: As, catalog: Catalog, job: str, clock: ManualClock
 ) -> None:
     supervisor, driver, airflow = as_role(SUPERVISOR), as_role(DRIVER), as_role(AIRFLOW)
-    catalog.register_cluster("local", "standalone", {}, workers=1)
+    catalog.register_cluster("local", "standalone", {}, workers=2)
+    on = {"artifact": "/jobs/flights.py", "store": "/s", "master_url": "spark://127.0.0.1:7077", "cluster": "local"}
+    catalog.register_job(job, **on, parallelism=2, max_parallelism=128)
     supervisor.create_schema(only_if_new=True)
+
+    airflow.acquire_lease(job, "run-0", 5_000)
+    airflow.start_rescale_run("run-0", job, from_parallelism=2, to_parallelism=1, from_workers=2, to_workers=1)
+    assert airflow.finish_rescale_run("run-0").state == "done"
+    assert catalog.cluster("local").desired_workers == 1
+    airflow.release_lease(job, "run-0")
 
     airflow.acquire_lease(job, "run-1", 5_000)
     airflow.start_rescale_run("run-1", job, from_parallelism=2, to_parallelism=4)

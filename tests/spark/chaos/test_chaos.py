@@ -6,16 +6,11 @@ from pathlib import Path
 
 from tests.chaos.campaign import carry_out
 from tests.chaos.report import Report
-from tests.chaos.strikes import DECK
-from tests.chaos.strikes.base import Strike
+from tests.chaos.strikes import strike
 from tests.chaos.strikes.savepoints import rescale
 from tests.chaos.world import CLUSTER, World
 
 SEED = 7
-
-
-def strike(victim: str, how: str) -> Strike:
-    return next(strike for strike in DECK if (strike.victim, strike.how) == (victim, how))
 
 
 def test_whatever_breaks_state_and_outputs_are_those_of_an_undisturbed_run(tmp_path: Path, s3_endpoint: str) -> None:

@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, SourcePositions
+from statecore.snapshot.manifest import Manifest, SourcePositions, SubtaskState
 from tests.chaos.alone import SINKS, Fed, Record, Rows, Rule, replay
 from tests.chaos.lineages import ForkError, Lineages, RollBack
 from tests.chaos.outputs import Expected, Tally
-from tests.chaos.truth import judge
-from tests.support.handmade import manifest
+from tests.chaos.truth import Kept, judge
+from tests.support.handmade import manifest, operator
 
 FILES = [[Record(f"k{n % 3}", n, datetime.fromtimestamp(n, UTC)) for n in range(10 * i, 10 * i + 12)] for i in range(5)]
 FED = Fed(FILES, [[Rule("even", 2, 1), Rule("odd", 5, 2)]])
@@ -168,6 +169,21 @@ def test_a_history_that_cannot_be_is_a_difference(tmp_path: Path, changes: dict[
     verdict = judge(CheckpointStore.at(str(tmp_path)), lineages, FED, {}, [])
     assert any(told in difference for difference in verdict.differences)
     assert (verdict.lost, verdict.doubled) == (None, None)
+
+
+def test_a_savepoint_of_an_epoch_that_nobody_has_seen_is_a_difference(tmp_path: Path) -> None:
+    store, sinks = CheckpointStore.at(str(tmp_path / "store")), Sinks(tmp_path, rolled_back())
+    operators = tuple(msgspec.structs.replace(operator([SubtaskState()], ()), uid=uid) for uid in ("gather", "tally"))
+    seen = Lineages()
+    seen.add(epoch(OLD, number, operators=operators) for number in range(5))
+    left, stray = epoch(OLD, 3, operators=operators), epoch(NEW, 3, operators=operators)
+    kept = [
+        Kept(store, store.write_savepoint(each, name, reason="", now_ms=1))
+        for each, name in ((left, "seen"), (stray, "stray"))
+    ]
+    differences = judge(store, seen, FED, sinks.urls, kept).differences
+    assert any("epoch 3 of lineage 9, which nobody has seen committed" in each for each in differences)
+    assert not any("epoch 3 of lineage 1, which" in each for each in differences)
 
 
 def test_a_roll_back_that_was_undone_is_seen_at_once() -> None:

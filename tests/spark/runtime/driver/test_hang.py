@@ -20,21 +20,20 @@ from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.jobs import long_epoch
 from tests.support.waiting import wait
 
-_SOONER = """
+# The first driver alone: its successor may be kept from the processor for longer.
+_IMPATIENT = """
 
-from statecore.runtime.driver import watchdog
-
-watchdog.ANSWER_S = 8
-"""
-
-# The driver loads the job file before it asks for a session; spark-submit's JVM is its parent.
-_STOPS_ITS_JVM = """
 import os, signal
+from statecore.runtime.driver import watchdog
 
 if not os.path.exists({marker!r}):
     open({marker!r}, "w").close()
-    os.kill(os.getppid(), signal.SIGSTOP)
+    watchdog.ANSWER_S = 8
+    {more}
 """
+
+# The driver loads the job file before it asks for a session; spark-submit's JVM is its parent.
+_STOPS_ITS_JVM = "os.kill(os.getppid(), signal.SIGSTOP)"
 
 
 @pytest.fixture
@@ -56,10 +55,10 @@ def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 kill_session(generation.pid)
 
 
-def impatient(tmp_path: Path, more: str = "") -> Path:
-    """Return a job file whose driver waits for its JVM for less time than usual."""
+def impatient(tmp_path: Path, more: str = "pass") -> Path:
+    """Return a job file whose first driver waits less for its JVM than usual, and does something more as it begins."""
     job_file = tmp_path / "job.py"
-    job_file.write_text(ARTIFACT.read_text() + _SOONER + more)
+    job_file.write_text(ARTIFACT.read_text() + _IMPATIENT.format(marker=str(tmp_path / "impatient"), more=more))
     return job_file
 
 
@@ -91,7 +90,7 @@ def test_a_driver_whose_jvm_hangs_before_there_is_a_session_is_ended_and_its_suc
     spark: Any, bench: Bench, tmp_path: Path, supervised: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drivers, "_OVERDUE_MS", 5_000)
-    start(bench, impatient(tmp_path, _STOPS_ITS_JVM.format(marker=str(tmp_path / "stopped"))))
+    start(bench, impatient(tmp_path, _STOPS_ITS_JVM))
     wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
     wait(lambda: bench.generation().state != "launching", "its heartbeat")
     newest, hung = bench.catalog.generations(JOB)
