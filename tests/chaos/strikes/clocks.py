@@ -44,7 +44,7 @@ def _begin_anew(world: World, random: Random, ahead_s: int, drivers_ahead_s: int
     found = world.in_flight()
     world.start_supervisor(ahead_s=ahead_s, drivers_ahead_s=drivers_ahead_s)
     until(lambda: world.generation().generation > old, "a driver with another clock", world)
-    world.feed(2)
+    world.feed()
     return found
 
 

@@ -79,7 +79,7 @@ def _rolled_back(cut_off: str | None, *, claim: bool = False) -> Strike:
             world.network.weather = dam
         world.roll_back(url, *(["--claim"] if claim else []))
         # A rescale is verified by epochs that read these.
-        world.feed(3)
+        world.feed(3 if cut_off == "a rescale" else 1)
         if cut_off is not None:
             until(dam.met.is_set, "the first epoch of the roll-back", world)
             cut = _kill_driver if cut_off == "a kill" else _rescale_by_shell
