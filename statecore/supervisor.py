@@ -114,7 +114,10 @@ class Supervisor:
         self._stopping.set()
 
     def close(self) -> None:
-        """End the calls under way, and let another supervisor act at once; drivers and workers keep running."""
+        """Begin no further call, and let another supervisor act at once; drivers and workers keep running.
+
+        Waits a few seconds for the calls under way. Those that hang end with the process.
+        """
         self._cluster_calls.close(_STOP_S)
         self._job_calls.close(_STOP_S)
         self._guarded("resignation", self._catalog.resign, self._id)
