@@ -23,13 +23,17 @@ class Repeating:
         name: What is repeated, as the log and the name of the thread say it.
         step: The step.
         every_s: Seconds before each step.
+        is_due: Tells, each time, whether the step is due. A look at one that is not due is no success of it.
 
     """
 
-    def __init__(self, name: str, step: Callable[[], object], every_s: float) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], object], every_s: float, *, is_due: Callable[[], bool] = lambda: True
+    ) -> None:
         self._name = name
         self._step = step
         self._every_s = every_s
+        self._is_due = is_due
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"statecore-{name}", daemon=True)
 
@@ -59,8 +63,9 @@ class Repeating:
         said = ""
         while not self._stopping.wait(self._every_s):
             try:
-                self._step()
-                said = ""
+                if self._is_due():
+                    self._step()
+                    said = ""
             except Exception as error:
                 if str(error) != said:
                     expected = isinstance(error, StatecoreError)

@@ -114,7 +114,10 @@ class Supervisor:
         self._stopping.set()
 
     def close(self) -> None:
-        """End the calls under way, and let another supervisor act at once; drivers and workers keep running."""
+        """Begin no further call, and let another supervisor act at once; drivers and workers keep running.
+
+        Waits a few seconds for the calls under way. Those that hang end with the process.
+        """
         self._cluster_calls.close(_STOP_S)
         self._job_calls.close(_STOP_S)
         self._guarded("resignation", self._catalog.resign, self._id)
@@ -183,7 +186,7 @@ class Supervisor:
         expired = {lease.job: lease for lease in self._catalog.expired_leases()} if settled else {}
         jobs = self._catalog.jobs()
         for job in jobs:
-            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled)
+            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled, now_ms)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
         self._guarded("checks of job files", self._checks.answer)
         what = "left-overs"
@@ -193,14 +196,14 @@ class Supervisor:
         self._job_calls.wait(_PASS_S)
         self._cluster_calls.wait(_PASS_S)
 
-    def _tend_job(self, name: str, expired: LeaseRecord | None, settled: bool) -> None:
+    def _tend_job(self, name: str, expired: LeaseRecord | None, settled: bool, now_ms: int) -> None:
         self._guarded(f"driver of {name!r}", self._drivers.collect, name)
         if expired is not None:
             self._guarded(f"lease on {name!r}", self._recover_lease, expired)
         if settled:
             self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
         history = self._catalog.generations(name, limit=HISTORY)
-        self._drivers.kill_overdue(history, self._catalog.now_ms())
+        self._drivers.kill_overdue(history, now_ms)
         if history and not history[0].ended:
             if not settled or self._catalog.is_alive(history[0]):
                 return

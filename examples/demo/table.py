@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 
 from rich import box
 from rich.table import Table
@@ -86,11 +87,12 @@ def _epoch_cells(epoch: EpochRecord, history: Sequence[Fed]) -> list[str]:
 
 def _steps_of_all(runs: Sequence[RescaleRunRecord]) -> list[str]:
     """Merge the steps of all runs into one order that preserves the order of each run."""
-    to_come: dict[str, int] = {}
+    merged = TopologicalSorter[str]()
     for run in runs:
-        for count, step in enumerate(reversed(_steps_in_order(run))):
-            to_come[step] = max(count, to_come.get(step, 0))
-    return sorted(to_come, key=lambda step: -to_come[step])
+        steps = _steps_in_order(run)
+        for position, step in enumerate(steps):
+            merged.add(step, *steps[:position])
+    return list(merged.static_order())
 
 
 def _steps_in_order(run: RescaleRunRecord) -> list[str]:

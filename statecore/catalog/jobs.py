@@ -61,11 +61,12 @@ class Jobs(Queries):
             "max_parallelism": max_parallelism,
         }
         with self._database.write() as connection:
-            values["updated_ms"] = self._now_ms(connection)
+            # The job first, as everyone who locks both: otherwise two could wait for each other.
+            connection.execute(select(jobs.c.name).where(jobs.c.name == name).with_for_update())
             if cluster is not None:
                 lock_cluster(connection, cluster)
                 _check_owner(connection, cluster, name)
-            connection.execute(select(jobs.c.name).where(jobs.c.name == name).with_for_update())
+            values["updated_ms"] = self._now_ms(connection)
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
             if before is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))

@@ -134,7 +134,8 @@ class Rescales(Queries):
     def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
         """Record the end of a run: done, or failed with an error; the first end stays.
 
-        Workers that a done run leaves without use are given back with it: nobody would, after the death of its process.
+        Workers that a done run leaves without use are given back with it. In one transaction: a process killed in
+        between would leave surplus workers.
         A run that a user has aborted, or whose rollback has begun, is not done any more: without an error it stays as
         it is.
         """

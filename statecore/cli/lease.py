@@ -45,7 +45,7 @@ class LeaseRenewal:
         self._job = job
         self._owner = owner
         self._lost: StatecoreError | None = None
-        self._repeating = Repeating("lease", self._renew, _RENEW_S)
+        self._repeating = Repeating("renewal of the lease", self._renew, _RENEW_S)
 
     def __enter__(self) -> Self:
         self._repeating.start()

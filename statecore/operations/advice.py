@@ -288,7 +288,7 @@ def _releases(found: Standing) -> Iterator[Finding]:
         name = found.job.name
         yield Finding(
             f"the driver runs release {driver.version} of statecore, {who} runs {release}",
-            "once supervisor and Airflow have the release that they should have, restart the job, which gives it the "
-            f"supervisor's: `statecore stop {name}`, then `statecore start {name}`",
+            "upgrade supervisor and Airflow to one release, then restart the job: "
+            f"`statecore stop {name}`, then `statecore start {name}`",
             None if supervisor is None else Alert.RELEASES_DIFFER,
         )

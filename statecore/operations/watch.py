@@ -54,7 +54,7 @@ class Watch:
         self._on_sample = on_sample
         self._seen: dict[str, EpochRecord | None] = {}
         self._due_s = 0.0
-        self._repeating = Repeating("metrics", self._look, _LOOK_S)
+        self._repeating = Repeating("metrics", self.step, _LOOK_S, is_due=self._is_due)
 
     def start(self) -> None:
         """Begin."""
@@ -71,6 +71,7 @@ class Watch:
             CatalogError: The catalog cannot be reached.
 
         """
+        self._due_s = time.monotonic() + INTERVAL_S
         at_ms = SystemClock().now_ms()
         jobs = {name: self._job(found) for name, found in standings(self._catalog).items()}
         self._on_sample(Sample(at_ms, jobs))
@@ -97,10 +98,8 @@ class Watch:
         epochs = self._catalog.epochs(found.job.name, limit=_EPOCHS) if counts_files else []
         return backlog_rows(sources, rows_per_file(epochs))
 
-    def _look(self) -> None:
-        if self._acts() and time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + INTERVAL_S
-            self.step()
+    def _is_due(self) -> bool:
+        return self._acts() and time.monotonic() >= self._due_s
 
 
 def _same(one: EpochRecord, other: EpochRecord) -> bool:

@@ -118,7 +118,7 @@ class EpochSpec:
     """Describes an epoch to the workers.
 
     Attributes:
-        now_ms: The epoch's time; see ``epoch_time_ms``.
+        now_ms: The epoch's time; see ``EpochTimes``.
         watermark_ms: The watermark after the previous epoch; None before the first watermark.
         watermark_before_ms: The watermark one epoch earlier: it applies to rows that another operator emitted before
             its watermark advanced.

@@ -121,8 +121,8 @@ REMOVALS = (
     Removal(
         8,
         "statecore/runtime/epoch/progress.py",
-        "    if previous is None or recorded_ms >= previous.batch_timestamp_ms:\n",
-        "    if True:\n",
+        "        return max(recorded_ms, before_ms)\n",
+        "        return recorded_ms\n",
         "tests/unit/runtime/test_units.py",
     ),
     Removal(

@@ -195,10 +195,11 @@ class Decision(Change):
 
 
 class JobAnswer(Answer):
-    """Everything on a job's page except the charts, and whether the user may rescale; lists have the newest first."""
+    """Everything on a job's page except the charts, and what the user may do; lists have the newest first."""
 
     now_ms: int
     is_rescaler: bool
+    may_abort: bool
     job: JobSummary
     sources: list[Backlog]
     savepoints: list[Savepoint]

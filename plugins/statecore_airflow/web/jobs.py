@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from statecore.operations.standing import standing
-from statecore_airflow.web.access import IsReadable, IsRescaler, JobName
+from statecore_airflow.web.access import IsChangeable, IsReadable, IsRescaler, JobName
 from statecore_airflow.web.answers import (
     Backlog,
     Decision,
@@ -31,13 +31,14 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 
 
 @router.get("/api/job")
-def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler) -> JobAnswer:
+def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
     found = standing(catalog, catalog.job(name))
     backlog, policy = found.figures.backlog, found.policy
     return JobAnswer(
         now_ms=found.now_ms,
         is_rescaler=is_rescaler,
+        may_abort=is_rescaler and is_changeable(name),
         job=summary(found),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],

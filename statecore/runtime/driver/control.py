@@ -61,7 +61,7 @@ class Control:
         self._lifecycle = lifecycle
         self._wired = wired
         self._patience_ends = 0.0
-        self._repeating = Repeating("control", self._step, POLL_SECONDS)
+        self._repeating = Repeating("requests to the driver", self._step, POLL_SECONDS)
         self.request: RequestRecord | None = None
 
     def __enter__(self) -> Self:

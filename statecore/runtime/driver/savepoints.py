@@ -8,7 +8,6 @@ stream continues.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, RequestRecord
@@ -86,7 +85,8 @@ class SavepointWriter:
         name, reason = request.arguments["name"], request.arguments.get("reason", "")
         path = self._store.savepoint_path(name)
         if not self._is_pinned(request, path):
-            self._store.write_savepoint(manifest, name, reason=reason, now_ms=int(time.time() * 1000))
+            # The request's time, by which the next driver knows it for this request's: hosts' clocks differ.
+            self._store.write_savepoint(manifest, name, reason=reason, now_ms=request.created_ms)
             fault_point(FaultPoint.SAVEPOINT_PINNED, manifest.epoch)
         return path
 
@@ -95,7 +95,7 @@ class SavepointWriter:
         if request.kind != "savepoint" or self._store.files.size(path) is None:
             return False
         pinned = self._store.manifest(path).savepoint
-        return pinned is not None and pinned.created_ms >= request.created_ms
+        return pinned is not None and pinned.created_ms == request.created_ms
 
     def _copy(self, request: RequestRecord, manifest: Manifest, path: str, target: str) -> None:
         try:

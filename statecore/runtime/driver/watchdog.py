@@ -31,8 +31,8 @@ _DOUBT_S = 5.0
 class Watchdog:
     """Asks the JVM about the query, in a thread of its own, because an answer may never come.
 
-    An epoch may take hours: while one is in flight, it is enough that the JVM answers. So does a session that starts,
-    for a while.
+    An epoch may take hours: while one is in flight, it is enough that the JVM answers. The same holds, for up to an
+    hour, before there is a session.
 
     Args:
         jvm: Returns the driver's JVM; None while there is none.

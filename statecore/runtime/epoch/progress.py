@@ -47,24 +47,37 @@ class QuerySources:
     ticks: bool
 
 
-def epoch_time_ms(directory: Path, epoch: int, previous: Manifest | None) -> int:
-    """Return the time of an epoch: as Spark recorded it, but never before that of the epoch before it.
+class EpochTimes:
+    """The times of one generation's epochs: as Spark recorded them, but never before that of the epoch before.
 
-    Drivers run on hosts whose clocks differ. If time went back, state would be there again that has expired, unless a
-    merge of its files has removed it already: what functions see would depend on when files were merged.
+    Drivers run on hosts whose clocks differ. If time went back, expired state would reappear, unless a merge had
+    removed it: what functions see would depend on when files were merged.
 
-    Raises:
-        ManifestError: The offset log of this Spark has an unexpected format.
+    Args:
+        directory: Spark's checkpoint directory.
 
     """
-    recorded_ms = _batch_timestamp_ms(directory, epoch)
-    if previous is None or recorded_ms >= previous.batch_timestamp_ms:
-        return recorded_ms
-    log.warning(
-        "this host's clock is %d ms behind the time of epoch %d; processing time stands still until then",
-        previous.batch_timestamp_ms - recorded_ms, previous.epoch,
-    )  # fmt: skip
-    return previous.batch_timestamp_ms
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._is_behind = False
+
+    def of(self, epoch: int, previous: Manifest | None) -> int:
+        """Return the time of an epoch.
+
+        Raises:
+            ManifestError: The offset log of this Spark has an unexpected format.
+
+        """
+        recorded_ms = _batch_timestamp_ms(self._directory, epoch)
+        before_ms = recorded_ms if previous is None else previous.batch_timestamp_ms
+        was_behind, self._is_behind = self._is_behind, recorded_ms < before_ms
+        if self._is_behind and not was_behind:
+            log.warning(
+                "this host's clock is %d ms behind the time of the epoch before epoch %d; processing time stands still "
+                "until it has caught up", before_ms - recorded_ms, epoch,
+            )  # fmt: skip
+        return max(recorded_ms, before_ms)
 
 
 def _batch_timestamp_ms(directory: Path, epoch: int) -> int:

@@ -39,7 +39,7 @@ from statecore.runtime.epoch.operator import (
     restored_operator,
     subtask_specs,
 )
-from statecore.runtime.epoch.progress import QuerySources, capture_progress, epoch_time_ms, source_positions
+from statecore.runtime.epoch.progress import EpochTimes, QuerySources, capture_progress, source_positions
 from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.epoch.report import EpochReport, Timing, epoch_report
 from statecore.runtime.epoch.sampling import Sampling
@@ -161,6 +161,7 @@ class EpochRunner:
         self._max_parallelism = max_parallelism
         self._generation = generation
         self._checkpoint_directory = checkpoint_directory
+        self._times = EpochTimes(checkpoint_directory)
         self._gate = gate
         self._recorder = recorder
         self._upkeep = upkeep
@@ -274,7 +275,7 @@ class EpochRunner:
             return
         started = time.time()
         clock = time.monotonic()
-        now_ms = epoch_time_ms(self._checkpoint_directory, epoch, self._head.manifest)
+        now_ms = self._times.of(epoch, self._head.manifest)
         self._inputs.check(epoch)
         try:
             specs, commits = self._run(df, epoch, now_ms)

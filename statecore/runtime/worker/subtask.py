@@ -19,7 +19,7 @@ import pyarrow as pa
 from statecore.errors import FunctionError, OutputTypeError
 from statecore.functions import BatchProcessFunction
 from statecore.model import DistributionMode, OutputTag, StateKind
-from statecore.release import RELEASE, require_release_of_driver
+from statecore.release import RELEASE
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
@@ -36,6 +36,7 @@ from statecore.runtime.worker.input import Part, SubtaskInput
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.part_buffer import PartBuffer
+from statecore.runtime.worker.releases import require_release_of_driver
 from statecore.runtime.worker.writing import StateWriter
 from statecore.snapshot.live_rows import count_rows, count_state
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef

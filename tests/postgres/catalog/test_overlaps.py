@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from sqlalchemy import Connection
 
-from statecore.catalog import Catalog, EpochRecord
+from statecore.catalog import Catalog, EpochRecord, leases, rescales
 from statecore.errors import GenerationClaimedError, LeaseHeldError, UnknownRecordError
 from tests.support.postgres import Database
 
@@ -22,27 +22,38 @@ Change = Callable[[Catalog], Any]
 
 
 @pytest.fixture
-def overlap(catalog: Catalog, catalog_url: str, postgres_catalog: Database, clock) -> Callable[..., Any]:
+def meanwhile(catalog_url: str, postgres_catalog: Database, clock) -> Iterator[Callable[[Change], Future[Any]]]:
+    """Begin a change on a connection of its own; return once it is done or waits for a lock."""
+    with Catalog(catalog_url, clock=clock) as other, ThreadPoolExecutor(1) as pool:
+        other.jobs()
+
+        def begin(change: Change) -> Future[Any]:
+            outcome = pool.submit(change, other)
+            while not (outcome.done() or postgres_catalog("SELECT 1 FROM pg_locks WHERE NOT granted")):
+                pass
+            return outcome
+
+        yield begin
+
+
+@pytest.fixture
+def overlap(catalog: Catalog, meanwhile) -> Callable[..., Any]:
     """Begin one change, begin another on a connection of its own, end the first; return what came of the second."""
 
     def overlapping(first: Change, second: Change) -> Any:
-        with Catalog(catalog_url, clock=clock) as other, ThreadPoolExecutor(1) as pool:
-            other.jobs()
-            write, outcome = catalog._database.write, Future[Any]()
+        write, outcome = catalog._database.write, Future[Any]()
 
-            @contextmanager
-            def held() -> Iterator[Connection]:
-                nonlocal outcome
-                with write() as connection:
-                    yield connection
-                    # All is done but the commit.
-                    outcome = pool.submit(second, other)
-                    while not (outcome.done() or postgres_catalog("SELECT 1 FROM pg_locks WHERE NOT granted")):
-                        pass
+        @contextmanager
+        def held() -> Iterator[Connection]:
+            nonlocal outcome
+            with write() as connection:
+                yield connection
+                # All is done but the commit.
+                outcome = meanwhile(second)
 
-            with patch.object(catalog._database, "write", held):
-                first(catalog)
-            return outcome.result(30)
+        with patch.object(catalog._database, "write", held):
+            first(catalog)
+        return outcome.result(30)
 
     return overlapping
 
@@ -133,6 +144,40 @@ def test_two_steps_that_are_marked_at_once_are_both_kept(catalog: Catalog, job: 
     catalog.start_rescale_run("run", job, from_parallelism=2, to_parallelism=4)
     overlap(lambda c: c.mark_step("run", "restart", started=True), lambda c: c.mark_step("run", "verify", started=True))
     assert set(catalog.rescale_run("run").steps) == {"restart", "verify"}
+
+
+@pytest.mark.parametrize(
+    ("end", "module", "change", "workers"),
+    [
+        (lambda c: c.finish_rescale_run("run"), rescales, "_give_back_workers", 1),
+        (lambda c: c.roll_back("j", "run", 5_000, "no quota"), leases, "restore_job", 3),
+    ],
+    ids=["done", "rolled back"],
+)
+def test_a_job_is_registered_again_while_a_run_on_its_cluster_ends(
+    catalog: Catalog, meanwhile, end: Change, module: Any, change: str, workers: int
+) -> None:
+    def register_again(c: Catalog) -> Any:
+        return c.register_job(
+            "j", artifact="/a", store="/s", master_url="m", cluster="local", parallelism=2, max_parallelism=16
+        )
+
+    catalog.register_cluster("local", "standalone", {}, 3)
+    register_again(catalog)
+    catalog.acquire_lease("j", "run", 5_000)
+    catalog.start_rescale_run("run", "j", from_parallelism=2, to_parallelism=2, from_workers=3, to_workers=1)
+    registered, change_cluster = Future[Any](), getattr(module, change)
+
+    def held(*arguments: Any) -> None:
+        # It has locked the job, and will change the cluster.
+        nonlocal registered
+        registered = meanwhile(register_again)
+        change_cluster(*arguments)
+
+    with patch.object(module, change, held):
+        end(catalog)
+    assert registered.result(30).cluster == "local"
+    assert catalog.cluster("local").desired_workers == workers
 
 
 def test_a_job_that_two_register_for_the_first_time_is_registered_once(catalog: Catalog, overlap, register) -> None:

@@ -223,8 +223,8 @@ def test_a_driver_of_another_release_than_the_supervisor_is_named_with_what_to_d
     catalog.claim_generation(job, log_path="/l")
     catalog.heartbeat(job, 1, version="0.0.9")
     told = " ".join(run("status", job).stdout.split())
-    assert f"what to do the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: once " in told
-    assert f"`statecore stop {job}`, then `statecore start {job}`" in told
+    assert f"what to do the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: upgrade " in told
+    assert f"to one release, then restart the job: `statecore stop {job}`, then `statecore start {job}`" in told
 
 
 def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:

@@ -19,9 +19,9 @@ from statecore.errors import (
 )
 from statecore.runtime import Job, ParquetSink
 from statecore.runtime.epoch.progress import (
+    EpochTimes,
     QuerySources,
     capture_progress,
-    epoch_time_ms,
     lay_down_progress,
     source_positions,
 )
@@ -241,12 +241,25 @@ class TestProgress:
 
     def test_the_time_of_an_epoch_is_the_one_that_spark_recorded(self, tmp_path: Path) -> None:
         directory = self.spark_directory(tmp_path, 8)
-        assert epoch_time_ms(directory, 8, None) == 8000
-        assert epoch_time_ms(directory, 8, manifest(epoch=7, batch_timestamp_ms=7000)) == 8000
+        assert EpochTimes(directory).of(8, None) == 8000
+        assert EpochTimes(directory).of(8, manifest(epoch=7, batch_timestamp_ms=7000)) == 8000
 
     def test_the_time_of_an_epoch_is_never_before_that_of_the_epoch_before(self, tmp_path: Path) -> None:
         ahead = manifest(epoch=7, batch_timestamp_ms=38_000)
-        assert epoch_time_ms(self.spark_directory(tmp_path, 8), 8, ahead) == 38_000
+        assert EpochTimes(self.spark_directory(tmp_path, 8)).of(8, ahead) == 38_000
+
+    def test_a_clock_that_is_behind_is_said_once_until_it_has_caught_up(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        times = EpochTimes(tmp_path / "spark")
+        # Spark has recorded a second for each epoch.
+        for epoch, ahead_ms in ((7, 10_000), (8, 10_000), (9, 10_000), (10, 10_000), (11, 20_000), (12, 20_000)):
+            self.spark_directory(tmp_path, epoch)
+            assert times.of(epoch, manifest(epoch=epoch - 1, batch_timestamp_ms=ahead_ms)) == ahead_ms
+        assert [each.getMessage().split(";")[0] for each in caplog.records] == [
+            "this host's clock is 3000 ms behind the time of the epoch before epoch 7",
+            "this host's clock is 9000 ms behind the time of the epoch before epoch 11",
+        ]
 
     def three_sources(self, folder: Path, *, ticks: bool) -> Path:
         directory = self.spark_directory(folder, 8, source_log=("7", "8"))
@@ -317,7 +330,7 @@ class TestProgress:
         directory = self.spark_directory(tmp_path, 8)
         (directory / "offsets/8").write_text(text)
         with pytest.raises(ManifestError, match=r"no batchTimestampMs .*offsets/8; expected .*; run the Spark release"):
-            epoch_time_ms(directory, 8, None)
+            EpochTimes(directory).of(8, None)
 
 
 class Nothing(KeyedProcessFunction):

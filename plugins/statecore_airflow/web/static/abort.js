@@ -18,7 +18,7 @@ export class AbortDialog {
   }
 
   /** Show the button while a run holds the lease; the dialog keeps the run that it was opened for. */
-  update({ job, rescales, is_rescaler: mayAbort }) {
+  update({ job, rescales, may_abort: mayAbort }) {
     const run = rescales.find((each) => each.state === "running" && each.run_id === job.lease?.owner);
     const button = byId("abort");
     button.hidden = !run || !mayAbort;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
@@ -80,6 +81,24 @@ def test_steps_stand_in_the_order_they_ran_with_one_column_for_each_run() -> Non
     assert cells(table, "2 -> 4, by_reference") == ["2.0 s", "5.5 s", "7.5 s"]
     assert cells(table, "4 -> 2, by_reference") == ["1.0 s", "-", "1.0 s"]
     Console(width=80, file=None, quiet=True).print(table)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        ["lease stop rescale_state restart verify", "lease rescale_state verify shrink_cluster"],
+        ["lease rescale_state verify shrink_cluster", "lease stop rescale_state restart verify"],
+    ],
+    ids=["the longer one first", "the shorter one first"],
+)
+def test_the_order_of_each_run_is_kept(runs: list[str]) -> None:
+    made = [
+        rescale(run, 4, {step: StepTimes(at_ms, at_ms + 1) for at_ms, step in enumerate(run.split())}, created_ms)
+        for created_ms, run in enumerate(runs)
+    ]
+    assert cells(step_table(made), "step")[:-1] == [
+        "lease", "stop", "rescale_state", "restart", "verify", "shrink_cluster",
+    ]  # fmt: skip
 
 
 def test_what_ends_each_run_stands_last_whatever_else_they_have() -> None:

@@ -153,7 +153,7 @@ def test_with_permissions_per_job_a_user_sees_the_jobs_that_airflow_says(
 
 
 @pytest.mark.parametrize(("allowed", "status"), [({"GET"}, 403), ({"GET", "PUT"}, 404)])
-def test_with_permissions_per_job_who_may_only_read_a_job_aborts_none_of_its_runs(
+def test_with_permissions_per_job_who_may_only_read_a_job_aborts_none_of_its_runs_and_is_told_so(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, allowed: set[str], status: int
 ) -> None:
     from airflow.api_fastapi.app import get_auth_manager
@@ -166,6 +166,9 @@ def test_with_permissions_per_job_who_may_only_read_a_job_aborts_none_of_its_run
     body = json.dumps({"name": FLIGHTS, "run_id": "of nobody"}).encode()
     answer = visitor.post(ABORT, "user", body, **{"Content-Type": "application/json"})
     assert answer.status_code == status, answer.text
+    found = visitor.ask("job", role="user", name=FLIGHTS)
+    assert (found["is_rescaler"], found["may_abort"]) == (True, "PUT" in allowed)
+    assert not visitor.ask("job", role="viewer", name=FLIGHTS)["may_abort"]
 
 
 def _query(dependant: Any) -> list[Any]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
@@ -181,6 +181,18 @@ def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: B
     expect(page.locator("#condition")).to_have_text("running")
     expect(page.get_by_role("button", name="Rescale…")).to_be_disabled()
     context.close()
+
+
+def test_who_may_rescale_a_job_but_not_change_it_is_offered_no_abort(page: Page, server: ApiServer) -> None:
+    def as_reader(route: Route) -> None:
+        # The simple auth manager, which the server has, knows no permissions per job.
+        route.fulfill(json={**route.fetch().json(), "may_abort": False})
+
+    page.route("**/api/job?*", as_reader)
+    page.goto(f"{server.url}/statecore/job?name=payments")
+    expect(page.locator("#condition")).to_have_text("rescaling")
+    expect(page.get_by_role("button", name="Rescale…")).to_be_enabled()
+    expect(page.get_by_role("button", name="Abort…")).to_have_count(0)
 
 
 def test_a_user_aborts_the_run_that_is_changing_the_job(
