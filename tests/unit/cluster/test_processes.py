@@ -25,6 +25,8 @@ def start(daemon: Daemon, script: str) -> None:
         environment=dict(os.environ),
         log_path=daemon.pid_file.with_suffix(".log"),
     )
+    # For a moment after exec(2) a process has no command line.
+    wait(daemon.is_alive, "its command line")
 
 
 def test_a_daemon_is_found_again_by_its_pid_file(daemon: Daemon) -> None:
