@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import sqrt
 from statistics import median, quantiles
+
+import numpy as np
 
 from statecore.policy.figures import EpochCost
 
@@ -88,11 +89,12 @@ def _theil_sen(points: Sequence[_Point]) -> tuple[float, float] | None:
     """Return the Theil-Sen line (``a``, ``b``), or None when the epochs' sizes are too close."""
     if not _spread(points):
         return None
-    sizes = [rows for rows, _ in points]
-    apart = 0.1 * (max(sizes) - min(sizes))
-    slopes = [(d - c) / (s - r) for (r, c), (s, d) in combinations(points, 2) if abs(s - r) > apart]
-    row_ms = max(0.0, median(slopes))
-    return max(0.0, median(cost - row_ms * rows for rows, cost in points)), row_ms
+    rows, costs = np.array(points).T
+    first, second = np.triu_indices(len(points), 1)
+    wider = rows[second] - rows[first]
+    apart = np.abs(wider) > 0.1 * np.ptp(rows)
+    row_ms = max(0.0, float(np.median((costs[second] - costs[first])[apart] / wider[apart])))
+    return max(0.0, float(np.median(costs - row_ms * rows))), row_ms
 
 
 def _inliers(points: Sequence[_Point], fixed_ms: float, row_ms: float) -> list[_Point]:
