@@ -14,8 +14,8 @@ from rich.markup import escape
 from examples.demo.feeder import load_flights
 from examples.demo.flow import Demo, DemoError
 from examples.quick_start import QUICK_START
-from examples.stack import Stack
 from examples.stack.processes import StackError
+from examples.stack.stack import Stack
 
 REPO = Path(__file__).resolve().parent.parent.parent
 

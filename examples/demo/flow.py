@@ -21,8 +21,8 @@ from examples.demo.table import epoch_table, step_table
 from examples.demo.verdict import judge
 from examples.flight_delays import ALERTS, FLIGHTS, REJECTS
 from examples.quick_start import QUICK_START
-from examples.stack import Stack
 from examples.stack.airflow_client import AirflowClient, DagRun
+from examples.stack.stack import Stack
 from statecore.catalog import RequestRecord
 from statecore.runtime import read_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore

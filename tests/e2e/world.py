@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from examples.quick_start import QUICK_START
-from examples.stack import AirflowClient, DagRun, Stack
+from examples.stack.airflow_client import AirflowClient, DagRun
+from examples.stack.stack import Stack
 from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
 from tests.e2e import job
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +63,26 @@ def rows_of(lineages: Lineages, lineage: int) -> dict[int, dict[str, Rows]]:
     return found
 
 
+@cache
+def history(published: bool) -> tuple[Lineages, dict[int, dict[int, dict[str, Rows]]], dict[int, Expected]]:
+    """Return the lineages, what each epoch of each publishes, and what is expected of it; the same for all tests."""
+    lineages = rolled_back(published=published)
+    expected = {lineage: Expected(lineages, lineage) for lineage in lineages.numbers}
+    for lineage, own in expected.items():
+        for made, alone in replay(lineages.path(lineage), FED):
+            own.after(made.epoch, alone)
+    return lineages, {lineage: rows_of(lineages, lineage) for lineage in lineages.numbers}, expected
+
+
 class Sinks:
     """Folders of all sinks, with the rows of every epoch of every lineage."""
 
-    def __init__(self, folder: Path, lineages: Lineages) -> None:
+    def __init__(self, folder: Path, *, published: bool = True) -> None:
         self.urls = {sink: f"{folder}/{sink}" for sink in SINKS}
-        self._lineages = lineages
+        lineages, rows, self._expected = history(published)
         for lineage in lineages.numbers:
-            rows = rows_of(lineages, lineage)
             for made in lineages.own(lineage):
-                for sink, own in rows[made.epoch].items():
+                for sink, own in rows[lineage][made.epoch].items():
                     if own:
                         self.write(sink, lineage, made.epoch, list(own.elements()))
 
@@ -89,18 +100,14 @@ class Sinks:
         return [tuple(row.values()) for row in pq.ParquetFile(self.file(sink, lineage, number)).read().to_pylist()]
 
     def compared(self) -> Tally:
-        expected = {lineage: Expected(self._lineages, lineage) for lineage in self._lineages.numbers}
-        for lineage, own in expected.items():
-            for made, alone in replay(self._lineages.path(lineage), FED):
-                own.after(made.epoch, alone)
         tally = Tally()
-        tally.compare(self.urls, expected)
+        tally.compare(self.urls, self._expected)
         return tally
 
 
 @pytest.fixture
 def sinks(tmp_path: Path) -> Sinks:
-    return Sinks(tmp_path, rolled_back())
+    return Sinks(tmp_path)
 
 
 def test_a_run_whose_lineages_have_what_their_epochs_give_is_exact(sinks: Sinks) -> None:
@@ -141,7 +148,7 @@ def test_a_lineage_that_no_epoch_belongs_to_has_rows_too_many(sinks: Sinks) -> N
 
 
 def test_an_epoch_left_behind_before_it_was_published_is_whole_or_not_there(tmp_path: Path) -> None:
-    sinks = Sinks(tmp_path, rolled_back(published=False))
+    sinks = Sinks(tmp_path, published=False)
     assert sinks.compared() == Tally()
     rows = sinks.rows("gathered", CUT, 3)
     sinks.write("gathered", CUT, 3, rows[:-1])
@@ -172,7 +179,7 @@ def test_a_history_that_cannot_be_is_a_difference(tmp_path: Path, changes: dict[
 
 
 def test_a_savepoint_of_an_epoch_that_nobody_has_seen_is_a_difference(tmp_path: Path) -> None:
-    store, sinks = CheckpointStore.at(str(tmp_path / "store")), Sinks(tmp_path, rolled_back())
+    store, sinks = CheckpointStore.at(str(tmp_path / "store")), Sinks(tmp_path)
     operators = tuple(msgspec.structs.replace(operator([SubtaskState()], ()), uid=uid) for uid in ("gather", "tally"))
     seen = Lineages()
     seen.add(epoch(OLD, number, operators=operators) for number in range(5))

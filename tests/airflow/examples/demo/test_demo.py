@@ -12,8 +12,8 @@ from rich.console import Console
 
 from examples.demo.feeder import load_flights
 from examples.demo.flow import JOB, Demo
-from examples.stack import Stack
 from examples.stack.processes import Processes
+from examples.stack.stack import Stack
 from tests.support.processes import naming
 from tests.support.waiting import wait
 
