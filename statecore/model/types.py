@@ -1,7 +1,6 @@
 """Spark DDL types, as a small tree.
 
-The parser is loaded with the first type that is parsed: sqlglot takes as long to load as Arrow, and a shell seldom needs
-it.
+The parser is loaded with the first type that is parsed: sqlglot takes as long to load as Arrow.
 
 ::
 
