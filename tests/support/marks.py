@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With ``-m unit`` no other folder is imported: what its tests need may not be installed."""
-    mark = folder(collection_path, config)
+    mark = _folder(collection_path, config.rootpath)
     return True if mark in MARKS and config.option.markexpr in MARKS and mark != config.option.markexpr else None
 
 
@@ -31,7 +32,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each test its mark, before any is deselected by it."""
     for item in items:
-        mark = folder(item.path, config)
+        mark = _folder(item.path, config.rootpath)
         if mark not in MARKS:
             raise pytest.UsageError(
                 f"found the test {item.nodeid} outside the folders of the marks; "
@@ -46,7 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(mark)
 
 
-def folder(path: Path, config: pytest.Config) -> str | None:
-    """Return the folder below ``tests`` that a path lies in."""
-    tests, *below = path.relative_to(config.rootpath).parts if path.is_relative_to(config.rootpath) else ("",)
+@lru_cache
+def _folder(path: Path, root: Path) -> str | None:
+    """Return the folder below ``tests`` that a path lies in; remembered, because a file has many tests."""
+    tests, *below = path.relative_to(root).parts if path.is_relative_to(root) else ("",)
     return below[0] if tests == "tests" and below else None
