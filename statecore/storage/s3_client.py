@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,23 @@ _BUSY = frozenset({"InternalError", "OperationAborted", "ServiceUnavailable", "S
 _TORN = (HTTPClientError, IncompleteReadError, FlexibleChecksumError)
 
 
+_making = threading.Lock()
+
+
 def client() -> S3Client:
     """Return this process's client; only retries and timeouts differ from boto3's defaults."""
-    return _client_of(os.getpid())
+    # Of threads that read the first files at once, each would make a client: a tenth of a second of processor time.
+    with _making:
+        return _client_of(os.getpid())
+
+
+def _free_the_lock() -> None:
+    """Leave behind a lock that another thread held during the fork: it is not there to release it."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_the_lock)
 
 
 @lru_cache(maxsize=1)

@@ -6,8 +6,10 @@ import io
 import multiprocessing
 import random
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileStore, open_store, s3_client
 from tests.support.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, proxy_to, refusal, torn_answer
 from tests.support.s3 import SECRET
+from tests.support.waiting import PATIENCE_S
 
 BUSY = refusal(503, "ServiceUnavailable")
 CONFLICT = refusal(409, "ConditionalRequestConflict")
@@ -352,6 +355,19 @@ class TestKeys:
         for key in ("a/", "a/folder/", "a//x", "a/./x", "a/../x", "a\\x", "a/b\\x"):
             s3_client.client().put_object(Bucket=bucket, Key=f"store/{key}", Body=b"")
         assert [entry.path for entry in direct.list("a")] == ["a/x"]
+
+
+@pytest.mark.usefixtures("new_client")
+def test_threads_that_read_at_once_share_one_client() -> None:
+    start = threading.Barrier(8)
+
+    def get(_: int) -> object:
+        start.wait(PATIENCE_S)
+        return s3_client.client()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(id, pool.map(get, range(8))))) == 1
+    assert s3_client._client_of.cache_info().misses == 1
 
 
 def _read_in_child(store: FileStore, parents_client: object, results: Any) -> None:
