@@ -54,6 +54,7 @@ class Supervised:
         self._catalog.set_desired(self._job, state="running")
         self._thread.start()
         self.wait_running(2)
+        wait(lambda: any(parallelism for _, parallelism in self.sizes), "its first look at the cluster")
         return self
 
     def __exit__(
@@ -71,7 +72,7 @@ class Supervised:
         wait(runs, f"a driver at parallelism {parallelism}")
 
     def _run(self) -> None:
-        while not self._ended.wait(0.03):
+        while not self._ended.wait(0.05):
             supervise(self._catalog)
             self._resize()
             if self._mine is None:

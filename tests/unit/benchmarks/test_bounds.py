@@ -15,7 +15,7 @@ from tests.support.paths import REPO
 _PROGRAM = """
 import json
 from benchmarks import value_state
-value_state.RECORDS, value_state.RUNS = 150_000, 5
+value_state.RECORDS, value_state.RUNS = 75_000, 5
 print(json.dumps(value_state.ratios()))
 """
 
