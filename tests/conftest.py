@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -17,6 +18,9 @@ pytest_plugins = ["tests.support.marks", "tests.support.untraced", "tests.suppor
 
 settings.register_profile("tests", examples())
 settings.load_profile("tests")
+
+# Modules and thousands of tests stay: the garbage collector need not go through them again and again.
+gc.disable()
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -53,6 +57,12 @@ _LONGEST = ("test_demo.py", "test_chaos.py", "test_faults.py", "test_chain.py", 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest: at the end one would run alone, while the other worker has nothing left to do."""
     items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look at what tests make alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import sqlite3
@@ -31,13 +30,6 @@ def _files_without_sync() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _without_what_is_loaded() -> None:
-    """Keep the garbage collector from going through all modules and thousands of tests again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
