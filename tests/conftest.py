@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector look at what tests make alone."""
+    """Let the garbage collector look at what tests make, and at nothing else."""
     gc.freeze()
     gc.enable()
 
