@@ -4,6 +4,7 @@
 * Tests of what uses statecore, in the folders of ``USERS``.
 * Long simulations, which are marked ``untraced``.
 * Of a test with many parameters, those after the first ``EXAMPLES``: they reach few other lines.
+* pytest itself, where it only gives tests to workers.
 
 The mark of pytest-cov, ``no_cover``, has no effect in a worker of pytest-xdist: the
 worker has two collectors, and stopping the upper one resumes the other.
@@ -14,7 +15,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -36,15 +38,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.stash[_further] = seen[test] > EXAMPLES
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.pluginmanager.has_plugin("dsession"):
+        sys.settrace(None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if not _is_untraced(item):
+    with _untraced() if _is_untraced(item) else nullcontext():
         return (yield)
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
     tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
     try:
-        return (yield)
+        yield
     finally:
         sys.settrace(tracer)
         threading.settrace(tracer_of_threads)

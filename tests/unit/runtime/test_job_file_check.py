@@ -59,10 +59,8 @@ def test_it_runs_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("text", "reason"),
     [
         ("def build(job:\n", r"orders\.py:1: SyntaxError: .* was never closed; expected"),
-        ("x = 1\n", r"found no build\(job\) in .*orders\.py; expected one; define it"),
         ("def build(job):\n    job.source('a b', read=None)\n", r"orders\.py:2 in build: found the"),
         ("def build(job):\n    exit(3)\n", r"orders\.py:2 in build: SystemExit: 3; expected"),
-        ("import os\nos._exit(4)\n", "Python ended with 4"),
         ("import statecore.nothing\n", r"orders\.py:1: ModuleNotFoundError"),
     ],
 )
@@ -81,7 +79,7 @@ def test_one_that_does_not_return_is_ended(tmp_path: Path, monkeypatch: pytest.M
 def test_one_in_a_store_is_fetched_first_and_named_by_its_url(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text("x = 1\n")
     url = f"file://{tmp_path}/orders.py"
-    with pytest.raises(JobDefinitionError, match=f"found no build.* in {url}"):
+    with pytest.raises(JobDefinitionError, match=rf"found no build\(job\) in {url}; expected one; define it"):
         check_job_file(url, read_source(url), {})
     with pytest.raises(JobDefinitionError, match="found no job file"):
         read_source(f"file://{tmp_path}/typo.py")
@@ -183,6 +181,6 @@ def test_what_a_job_file_leaves_running_does_not_hold_the_check(
 ) -> None:
     path = tmp_path / "job.py"
     path.write_text("import subprocess\ndef build(job):\n    subprocess.Popen(['sleep', '300'])\n")
-    monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 2.0)
     with pytest.raises(JobDefinitionError, match="did not return in time"):
         check_job_file(str(path), path.read_bytes(), {})

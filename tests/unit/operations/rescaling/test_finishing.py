@@ -64,8 +64,9 @@ class World:
 
     def passes(self, seconds: int, supervisor: Supervisor | None = None) -> None:
         """Let the time pass while the driver lives: a pass every ten seconds, and every second in the end."""
-        slow, quick = divmod(seconds, 10)
-        for pause_s in [10] * max(0, slow - 1) + [1] * (quick + 10 * min(1, slow)):
+        last = min(seconds, 4)
+        often, rest = divmod(seconds - last, 10)
+        for pause_s in [10] * often + [rest] * bool(rest) + [1] * last:
             self.clock.advance(1_000 * pause_s)
             if self.catalog.heartbeat(JOB, self.generation):
                 self.catalog.record_backlog(JOB, self.generation, [SourceBacklog("in", self.waiting)])
