@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from rich import box
 from rich.table import Table
 
@@ -46,6 +45,8 @@ def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
 
 def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
     """Plot each row relative to its target on a logarithmic axis; right of 1 the target is met."""
+    import matplotlib as mpl
+
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
