@@ -41,8 +41,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
-	@# On all cores, where pip would use one. Some packages bring templates of Python files, which do not compile.
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@# On all cores, where pip would use one.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	@touch $@
 
 java:
