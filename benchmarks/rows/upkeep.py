@@ -20,7 +20,7 @@ import msgspec
 
 from benchmarks.harness import Bench, Figure, median_ratio
 from statecore.model import StateKind, key_group_range
-from statecore.runtime.driver.upkeep import LOOK_S
+from statecore.runtime.driver.upkeep import pause_s
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.cleanup import CleanUp, Removed
 from statecore.snapshot.compaction import Merge, Merged, due_merges, with_merged
@@ -97,6 +97,7 @@ class History:
         self._merged: dict[int, list[Merged]] = defaultdict(list)
         self._outputs: dict[int, list[str]] = defaultdict(list)
         self._epoch = -1
+        self._next_look = 0.0
         self._written = 0
         for path in ("manifests", "progress/000001"):
             (folder / path).mkdir(parents=True)
@@ -107,12 +108,17 @@ class History:
         for _ in range(epochs):
             made = self._commit()
             self._timed("checkpoints", partial(self._clean_up.committed, made))
-            if self._epoch % LOOK_S == 0:
-                floor = self._settings.base_floor_bytes
-                for merge in self._timed("merges", partial(due_merges, made, base_floor_bytes=floor)):
-                    self._merge(merge)
+            if self._epoch >= self._next_look:
+                self._look(made)
             if self._epoch % _THIN_OUT_EPOCHS == 0:
                 self._timed("checkpoints", lambda: self._clean_up.thin_out(before_ms=self._before_ms()))
+
+    def _look(self, made: Manifest) -> None:
+        before_s = self._seconds["merges"]
+        floor = self._settings.base_floor_bytes
+        for merge in self._timed("merges", partial(due_merges, made, base_floor_bytes=floor)):
+            self._merge(merge)
+        self._next_look = self._epoch + pause_s(self._seconds["merges"] - before_s)
 
     def clean_up(self) -> Removed:
         """Clean up after the newest epoch."""

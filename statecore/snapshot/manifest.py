@@ -293,7 +293,8 @@ class Manifest(_Record, frozen=True, kw_only=True):
         for operator in self.operators:
             for subtask in operator.subtasks:
                 for keyed in subtask.keyed:
-                    seen[keyed.file.path] = keyed.file
+                    file = keyed.file
+                    seen[file.path] = file
                 for listed in subtask.operator:
                     seen[listed.file.path] = listed.file
         for item in self.progress:

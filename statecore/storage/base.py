@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from statecore.errors import UnsafePathError
 
 
-class FileEntry(NamedTuple):
+class FileEntry(msgspec.Struct, frozen=True):
     """A file in a listing.
 
     Attributes:

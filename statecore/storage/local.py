@@ -113,8 +113,7 @@ class LocalFileStore:
         """Return the files below a folder, without the temporary files of writers."""
         with self._translated_errors("list", prefix):
             found = self._files(self._resolve(prefix), str(PurePosixPath(prefix)))
-            # By the text alone, which Python sorts in a fraction of the time that it takes for tuples.
-            return sorted((entry for entry in found if entry.path > after), key=attrgetter("path"))
+            return sorted((entry for entry in found if entry.path > after) if after else found, key=attrgetter("path"))
 
     def move(self, source: str, target: str) -> None:
         """Rename a file durably."""

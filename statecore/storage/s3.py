@@ -6,6 +6,7 @@ import io
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ class S3FileStore:
                 for page in pages
                 for item in page.get("Contents", ())
             ]
-        return sorted(entry for entry in found if _is_path(entry.path))
+        return sorted((entry for entry in found if _is_path(entry.path)), key=attrgetter("path"))
 
     def move(self, source: str, target: str) -> None:
         """Copy a file within S3, a large one in parallel parts, then delete the old one."""

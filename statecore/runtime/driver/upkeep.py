@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,14 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
-# How often merges are looked for. With many subtasks that takes milliseconds, and a few changelogs more are no harm.
-LOOK_S = 5.0
+# How often merges are looked for, and which share of the time that may take: with hundreds of subtasks a look takes ten
+# milliseconds, and a few changelogs more are no harm.
+_LOOK_S, _LOOK_SHARE = 5.0, 0.001
+
+
+def pause_s(look_s: float) -> float:
+    """Return for how many seconds no merges are looked for after a look that took ``look_s``."""
+    return max(_LOOK_S, look_s / _LOOK_SHARE)
 
 
 class BackgroundUpkeep:
@@ -50,6 +57,7 @@ class BackgroundUpkeep:
         self._merged: list[Merged] = []
         self._handed_out: list[Merged] = []
         self._under_way: tuple[int, int] | None = None
+        self._pause_s = pause_s(0.0)
         self._housekeeping = Housekeeping(store, settings, self._unnamed)
         self._wake = threading.Event()
         self._closed = threading.Event()
@@ -90,7 +98,7 @@ class BackgroundUpkeep:
                 manifest = self._newest
             if manifest is not None:
                 self._merge_guarded(manifest)
-            self._closed.wait(LOOK_S)
+            self._closed.wait(self._pause_s)
 
     def _merge_guarded(self, manifest: Manifest) -> None:
         with self._lock:
@@ -105,7 +113,9 @@ class BackgroundUpkeep:
                 self._under_way = None
 
     def _merge(self, manifest: Manifest) -> None:
+        began_s = time.monotonic()
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
+        self._pause_s = pause_s(time.monotonic() - began_s)
         at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
         while due and not self._closed.is_set():
             with self._lock:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -130,7 +131,7 @@ def test_a_manifest_that_another_one_removes_while_it_is_read_is_no_error(
     checkpoint(store, 3)
     age(root, OLD)
     listed = store.files.list("manifests")
-    gone = [listed[0]._replace(path=store.manifest_path(1, epoch)) for epoch in (1, 2)]
+    gone = [msgspec.structs.replace(listed[0], path=store.manifest_path(1, epoch)) for epoch in (1, 2)]
     list_files = LocalFileStore.list
 
     def still_listed(files: Any, prefix: str) -> list[FileEntry]:
