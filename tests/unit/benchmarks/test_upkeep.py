@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.rows.upkeep import STATES, History
+from statecore.runtime.driver.upkeep import pause_s
 from statecore.snapshot.settings import UpkeepSettings
 
 MINUTES = 10
@@ -31,3 +32,7 @@ def test_after_a_clean_up_a_history_has_a_checkpoint_a_minute_and_the_files_that
     # What it measures is reported part by part.
     assert history.upkeep_ms() > 0
     assert [part in history.note for part in ("checkpoints", "merges", "files")] == [True] * 3
+
+
+def test_looks_for_merges_come_every_five_seconds_and_take_at_most_a_thousandth_of_the_time() -> None:
+    assert [pause_s(took_s) for took_s in (0.0, 0.001, 0.02)] == [5.0, 5.0, 20.0]
