@@ -293,8 +293,7 @@ class Manifest(_Record, frozen=True, kw_only=True):
         for operator in self.operators:
             for subtask in operator.subtasks:
                 for keyed in subtask.keyed:
-                    file = keyed.file
-                    seen[file.path] = file
+                    seen[keyed.file.path] = keyed.file
                 for listed in subtask.operator:
                     seen[listed.file.path] = listed.file
         for item in self.progress:

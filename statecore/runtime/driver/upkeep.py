@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
-# How often merges are looked for, and which share of the time that may take: with hundreds of subtasks a look takes ten
-# milliseconds, and a few changelogs more are no harm.
-_LOOK_S, _LOOK_SHARE = 5.0, 0.001
+# How often merges are looked for, at most and at least, and which share of the time that may take: with hundreds of
+# subtasks a look takes ten milliseconds, and a few changelogs more are no harm.
+_LOOK_S, _RAREST_LOOK_S, _LOOK_SHARE = 5.0, 60.0, 0.001
 
 
 def pause_s(look_s: float) -> float:
-    """Return for how many seconds no merges are looked for after a look that took ``look_s``."""
-    return max(_LOOK_S, look_s / _LOOK_SHARE)
+    """Return for how many seconds no merges are looked for after a look that took ``look_s`` of processor time."""
+    return min(max(_LOOK_S, look_s / _LOOK_SHARE), _RAREST_LOOK_S)
 
 
 class BackgroundUpkeep:
@@ -113,9 +113,10 @@ class BackgroundUpkeep:
                 self._under_way = None
 
     def _merge(self, manifest: Manifest) -> None:
-        began_s = time.monotonic()
+        # Not the time on the wall, in which the process may be stopped or other threads run.
+        began_s = time.thread_time()
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
-        self._pause_s = pause_s(time.monotonic() - began_s)
+        self._pause_s = pause_s(time.thread_time() - began_s)
         at_once = max(1, manifest.parallelism // _CORES_PER_MERGE)
         while due and not self._closed.is_set():
             with self._lock:

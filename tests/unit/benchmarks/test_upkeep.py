@@ -34,5 +34,5 @@ def test_after_a_clean_up_a_history_has_a_checkpoint_a_minute_and_the_files_that
     assert [part in history.note for part in ("checkpoints", "merges", "files")] == [True] * 3
 
 
-def test_looks_for_merges_come_every_five_seconds_and_take_at_most_a_thousandth_of_the_time() -> None:
-    assert [pause_s(took_s) for took_s in (0.0, 0.001, 0.02)] == [5.0, 5.0, 20.0]
+def test_looks_for_merges_come_every_five_seconds_or_take_a_thousandth_of_the_time_and_come_every_minute() -> None:
+    assert [pause_s(took_s) for took_s in (0.0, 0.001, 0.02, 3.0)] == [5.0, 5.0, 20.0, 60.0]
