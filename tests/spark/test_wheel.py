@@ -20,6 +20,7 @@ import pytest
 from statecore.catalog import Catalog
 from tests.support.paths import REPO
 from tests.support.processes import naming
+from tests.support.published import published_files
 from tests.support.waiting import wait
 from tests.support.wheel import Installed, build, install
 from tests.unit.docs.test_readme import block
@@ -85,7 +86,7 @@ def totals(numbers: range) -> Counter[tuple[str, int, int]]:
 
 def published(folder: Path) -> Counter[tuple[str, int, int]]:
     """Return what the sink holds, read as any program would."""
-    files = [str(file) for file in folder.rglob("*.parquet") if not any(p.startswith("_") for p in file.parts)]
+    files = [str(file) for file in published_files(folder)]
     if not files:
         return Counter()
     table = ds.dataset(files, format="parquet").to_table(columns=["customer", "orders", "cents"])
@@ -130,7 +131,9 @@ def test_the_first_job_of_the_readme_runs_from_a_wheel_through_a_live_rescale_to
     feed(source, range(400))
     wait(lambda: published(sink) == totals(range(400)), "the first 400 orders")
     program = str(installed.site / "statecore" / "runtime" / "programs" / "stream.py")
-    (driver,) = [each for each in naming(psutil.process_iter(), program) if each.name() != "java"]
+    # A child of the driver has its command line until it runs a program of its own.
+    pythons = [each for each in naming(psutil.process_iter(), program) if each.name() != "java"]
+    driver = min(pythons, key=psutil.Process.create_time)
     assert str(REPO) not in driver.environ().get("PYTHONPATH", "").split(os.pathsep)
 
     statecore("rescale", JOB, "--parallelism", "4")

@@ -25,6 +25,7 @@ from statecore.snapshot.job_files import keep_job_file, read_source
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.settings import UpkeepSettings
 from statecore.storage import open_store
+from tests.support.published import published_files
 from tests.support.waiting import wait
 
 JOB = "totals"
@@ -197,7 +198,7 @@ class Bench:
         """Return a sink's rows as a reader of the folder sees them."""
         folder = self.output / sink
         rows: Counter[tuple[Any, ...]] = Counter()
-        for file in folder.rglob("lineage=*/epoch=*/*.parquet"):
+        for file in published_files(folder):
             rows.update(tuple(row[c] for c in columns) for row in pq.ParquetFile(file).read().to_pylist())
         return rows
 

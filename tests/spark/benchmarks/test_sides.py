@@ -12,6 +12,7 @@ from benchmarks import peers
 from benchmarks.epochs import seconds_of
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob
+from tests.support.published import published_files
 
 
 def test_all_sides_come_to_the_same_sums(spark: Any, tmp_path: Path) -> None:
@@ -37,4 +38,4 @@ def test_all_sides_come_to_the_same_sums(spark: Any, tmp_path: Path) -> None:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for file in folder.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+    return [row for file in published_files(folder) for row in pq.ParquetFile(file).read().to_pylist()]
