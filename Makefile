@@ -14,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes demo stop unit test e2e chaos bench docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes demo stop unit test e2e chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -25,6 +25,7 @@ help:
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
+	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
@@ -87,6 +88,10 @@ chaos: $(CLASSES)
 
 bench: setup java
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+policies: setup
+	@mkdir -p .run
+	@$(BIN)/python -m benchmarks.policies --picture .run/policies.png $(if $(ONLY),--only $(ONLY))
 
 migration: setup
 	@$(BIN)/python -m scripts.new_migration "$(NAME)"

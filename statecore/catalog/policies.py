@@ -128,19 +128,18 @@ class Policies(Queries):
         """Record that a decision is ``done``, or why it was ``refused`` or ``failed``; the first end stays."""
         return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
 
-    def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return commit time, parallelism, rows and duration of a job's newest epochs with rows, in commit order.
+    def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int, dict[str, float]]]:
+        """Return commit time, parallelism, rows, duration and phases of a job's newest epochs with rows, in order.
 
         Cheaper than whole records, since a policy reads thousands of them every few seconds. Epochs without rows are
         left out, because an outage has only these.
         """
-        columns = select(epochs.c.committed_ms, epochs.c.parallelism, epochs.c.rows, epochs.c.duration_ms)
-        order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
+        of = epochs.c
+        columns = select(of.committed_ms, of.parallelism, of.rows, of.duration_ms, of.phases)
+        order = (of.committed_ms.desc(), of.epoch.desc())
         with self._database.read() as connection:
-            rows = connection.execute(
-                columns.where(epochs.c.job == job, epochs.c.rows > 0).order_by(*order).limit(limit)
-            ).all()
-            return [(at_ms, parallelism, count, ms) for at_ms, parallelism, count, ms in reversed(rows)]
+            rows = connection.execute(columns.where(of.job == job, of.rows > 0).order_by(*order).limit(limit)).all()
+            return [(at_ms, parallelism, count, ms, phases) for at_ms, parallelism, count, ms, phases in reversed(rows)]
 
     def settled_ms(self, job: str, parallelism: int) -> int | None:
         """Return the start of the first epoch since the job's last change of parallelism; None without one."""

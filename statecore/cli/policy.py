@@ -13,7 +13,7 @@ from statecore.catalog import Catalog, DecisionRecord
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
-from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, policy_settings
+from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, policy_settings
 
 _OFF = (
     "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. On also unblocks a policy "
@@ -33,21 +33,23 @@ def set_policy(
         typer.Option(min=1, help="Subtasks per worker: a job with a cluster is scaled by whole workers. Initially 1."),
     ] = None,
     target_utilisation: Annotated[
-        float | None, typer.Option(help="Target ratio of arrival rate to processing capacity. Initially 0.7.")
+        float | None, typer.Option(help="Target ratio of arrival rate to processing capacity. Initially 0.9.")
     ] = None,
     catch_up: Annotated[
-        float | None, typer.Option(help="Seconds within which a backlog should be drained. Initially 900.")
+        float | None, typer.Option(help="Seconds within which a backlog should be drained. Initially 600.")
     ] = None,
     max_lag: Annotated[
         float | None,
-        typer.Option(help="Event-time lag in seconds above which the job is scaled out. Initially no limit."),
+        typer.Option(
+            help="Seconds that a row may wait; longer, for a while or again and again, scales out. Initially no limit."
+        ),
     ] = None,
     hysteresis: Annotated[
         float | None,
         typer.Option(help="Relative difference between needed and current size that is ignored. Initially 0.1."),
     ] = None,
     scale_out_after: Annotated[
-        float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 30.")
+        float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 50.")
     ] = None,
     scale_in_after: Annotated[
         float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 600.")
@@ -89,15 +91,17 @@ def set_policy(
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print a job's policy: its limits, its last finding, and how long the backlog takes to drain."""
+    """Print a job's policy: its limits, its last finding, what ails the job, how long a backlog takes to drain."""
     with Catalog(catalog) as opened:
         opened.job(name)
         policy = opened.policy(name)
         figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
+    diagnosis = None if policy is None else diagnose(figures, policy_settings(policy.settings))
     if as_json:
         blocked = figures.failures >= BLOCKS_AFTER
-        print_json({"policy": policy, "failures": figures.failures, "blocked": blocked, "drain": estimate})
+        told = {"policy": policy, "failures": figures.failures, "blocked": blocked}
+        print_json({**told, "diagnosis": diagnosis, "drain": estimate})
         return
     made = facts()
     if policy is None:
@@ -111,6 +115,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"
         made.add_row("last evaluated", looked)
         made.add_row("found", escape(policy.finding or NOTHING))
+        made.add_row("diagnosis", NOTHING if diagnosis is None else escape(f"{diagnosis.name}: {diagnosis.text}"))
     drained = NOTHING if estimate.seconds is None else str(timedelta(seconds=round(estimate.seconds)))
     made.add_row("backlog drained in", f"{'never' if estimate.drains is False else drained} ({estimate.based_on})")
     console().print(made)

@@ -18,6 +18,7 @@ from statecore.cli.register import register_job
 from statecore.cli.rescale import rescale
 from statecore.cli.savepoints import create_savepoint, list_savepoints
 from statecore.cli.show import show_savepoint
+from statecore.cli.simulate import simulate_policy
 from statecore.cli.start import start_job
 from statecore.cli.status import show_status
 from statecore.cli.stop import stop_job
@@ -77,6 +78,7 @@ savepoints.command("drop")(drop_savepoint)
 policies.command("set")(set_policy)
 policies.command("show")(show_policy)
 policies.command("decisions")(list_decisions)
+policies.command("simulate")(simulate_policy)
 
 clusters.command("register")(register_cluster)
 clusters.command("list")(list_clusters)

@@ -7,9 +7,11 @@ processes may evaluate the same job; each decision is recorded once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from statistics import median
 from typing import Any
 
@@ -23,18 +25,21 @@ from statecore.catalog import (
     JobRecord,
     PolicyRecord,
     RescaleRunRecord,
+    SubtasksRecord,
     over_all,
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
+from statecore.operations.restarts import HISTORY, failures_in_a_row
 from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
-from statecore.policy.arrivals import WINDOW_MS
+from statecore.policy.arrivals import HISTORY_MS, history
+from statecore.policy.busy import busy_share, epoch_limit
 
 # For the recent arrival rate; the records are wide, so more of them would be slow to read.
 _EPOCHS = 600
 # For the cost of an epoch: enough to include epochs of different sizes.
-_COSTS = 5_000
-_BUSY_MS = 60_000
-_BUSY_EPOCHS = 3
+_COSTS = 2_000
+# Newest epochs that show whether something limits their rows, and how these spread over subtasks.
+_LEFT, _SUBTASKS = 60, 20
 _RECENT = 60
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
@@ -60,14 +65,22 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     found = catalog.job(job)
     cluster = None if found.cluster is None else catalog.cluster(found.cluster)
     epochs = catalog.epochs(job, limit=_EPOCHS)
-    backlogs = catalog.backlogs(job, since_ms=max(epochs[0].committed_ms, now_ms - WINDOW_MS)) if epochs else []
+    until_ms = epochs[-1].committed_ms if epochs else 0
+    # An epoch may have been committed since the query before.
+    costs = [_cost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS) if cost[0] <= until_ms]
+    backlogs = catalog.backlogs(job, since_ms=now_ms - HISTORY_MS) if epochs else []
+    generations = catalog.generations(job, limit=HISTORY)
     per_file = rows_per_file(epochs)
     newest = catalog.figures(job)
     policy = catalog.policy(job)
     failed = [] if policy is None else failed_rescales(catalog, policy)
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
-    costs = [EpochCost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS)]
+    arrived = _arrived(epochs, costs, backlogs, per_file)
+    lately = arriving(arrived, costs, waiting, now_ms)
+    running = [each for each in epochs if generations and each.generation == generations[0].generation]
+    left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
+    crashed = failures_in_a_row(generations, now_ms)
     return Figures(
         job=job,
         at_ms=now_ms,
@@ -78,15 +91,24 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         hindrance=_hindrance(catalog, found, epochs, now_ms),
         settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
-        arriving=arriving(_arrived(epochs, backlogs, per_file), costs, waiting, now_ms),
+        arriving=lately.rate,
+        arriving_most=lately.most,
+        rising=lately.rising,
+        arrived=history(arrived, now_ms),
         processed=newest.rows_per_second,
         waiting=waiting,
+        left=left[-1][1] if left else None,
         lag_ms=over_all(sources).event_time_lag_ms,
-        busy=_busy(epochs, now_ms),
+        busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(catalog, job),
         ended_ms=next((run.ended_ms for run in catalog.rescale_runs(job, limit=1)), None),
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
+        epoch_limit=epoch_limit(left),
+        busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
+        memory_share=None if newest.epoch is None else newest.epoch.memory_share,
+        crashes=len(crashed),
+        crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
     )
 
 
@@ -179,24 +201,56 @@ def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRec
             yield decision
 
 
+def _cost(at_ms: int, parallelism: int, rows: int, duration_ms: int, phases: Mapping[str, float]) -> EpochCost:
+    if not phases.keys() >= {"run", "load", "process", "write", "publish"}:
+        return EpochCost(at_ms, parallelism, rows, duration_ms)
+    work_ms = phases["load"] + phases["process"] + phases["write"]
+    read_ms = max(0.0, phases["run"] - work_ms)
+    return EpochCost(at_ms, parallelism, rows, duration_ms, read_ms, work_ms, phases["publish"])
+
+
 def _arrived(
-    epochs: Sequence[EpochRecord], backlogs: Sequence[BacklogRecord], per_file: float | None
+    epochs: Sequence[EpochRecord],
+    costs: Sequence[EpochCost],
+    backlogs: Sequence[BacklogRecord],
+    per_file: float | None,
 ) -> list[tuple[int, float]]:
     """Return (time in ms, rows that had arrived): rows read plus rows waiting.
 
     Where no source reports its backlog, only the rows read are known.
     """
-    known = [(epoch.committed_ms, epoch.rows_total, backlog_rows(epoch.backlog, per_file)) for epoch in epochs]
-    if all(waiting is None for _, _, waiting in known):
-        return [(at_ms, float(rows)) for at_ms, rows, _ in known]
-    index = 0
-    between = []
+    if not epochs:
+        return []
+    read = list(accumulate((cost.rows for cost in costs), initial=epochs[-1].rows_total - sum(c.rows for c in costs)))
+    times = [cost.committed_ms for cost in costs]
+    points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
+    if all(waiting is None for _, _, waiting in points):
+        return [(at_ms, float(rows)) for at_ms, rows, _ in points]
     for backlog in backlogs:
-        while index + 1 < len(known) and known[index + 1][0] <= backlog.measured_ms:
-            index += 1
-        between.append((backlog.measured_ms, known[index][1], backlog_rows(backlog.sources, per_file)))
-    points = [(at_ms, rows, waiting) for at_ms, rows, waiting in known + between if waiting is not None]
-    return [(at_ms, float(rows + waiting)) for at_ms, rows, waiting in sorted(points)]
+        if not times or backlog.measured_ms < times[0]:
+            continue
+        rows = read[bisect_right(times, backlog.measured_ms)]
+        points.append((backlog.measured_ms, rows, backlog_rows(backlog.sources, per_file)))
+    known = sorted((at_ms, float(rows + waiting)) for at_ms, rows, waiting in points if waiting is not None)
+    # A listing may miss what an epoch has just read.
+    return list(zip((at_ms for at_ms, _ in known), accumulate((rows for _, rows in known), max), strict=True))
+
+
+def _busiest_share(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> float | None:
+    """Return the share of the rows that the busiest subtask had lately, of the operator that takes longest."""
+    parallelism = epochs[-1].parallelism if epochs else 0
+    rows: dict[str, list[int]] = {}
+    took_ms: dict[str, int] = defaultdict(int)
+    for operator in (operator for record in records for operator in record.operators):
+        if len(operator.rows) == parallelism:
+            rows[operator.uid] = [
+                sum(pair) for pair in zip(rows.get(operator.uid, [0] * parallelism), operator.rows, strict=True)
+            ]
+            took_ms[operator.uid] += max(operator.process_ms)
+    if not rows:
+        return None
+    slowest = rows[max(rows, key=lambda uid: took_ms[uid])]
+    return max(slowest) / sum(slowest) if any(slowest) else None
 
 
 def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:
@@ -225,17 +279,6 @@ def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> in
         settled_ms = epoch.started_ms
     # Short epochs may not reach back as far as the cooldown, which would then never end.
     return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
-
-
-def _busy(epochs: Sequence[EpochRecord], now_ms: int) -> float | None:
-    if not epochs:
-        return None
-    since_ms = min(now_ms - _BUSY_MS, *(epoch.started_ms for epoch in epochs[-_BUSY_EPOCHS:]))
-    since_ms = max(since_ms, epochs[0].started_ms)
-    ran_ms = 0
-    for epoch in epochs:
-        ran_ms += max(0, epoch.started_ms + epoch.duration_ms - max(epoch.started_ms, since_ms))
-    return min(1.0, ran_ms / max(1, now_ms - since_ms))
 
 
 def _rescale_ms(catalog: Catalog, job: str) -> int | None:

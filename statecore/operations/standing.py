@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Literal
 
 from statecore.catalog import (
@@ -23,14 +22,12 @@ from statecore.catalog import (
     over_all,
 )
 from statecore.operations.autoscaling import failed_rescales
-from statecore.operations.restarts import HISTORY, next_start_ms, progressed
+from statecore.operations.restarts import HISTORY, failures_in_a_row, next_start_ms
 from statecore.release import RELEASE
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
 
 _MANY_FAILURES = 2
-_SETTLED_MS = 60_000
-"""A driver that has run this long ends a row of failures, even if it had nothing to commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +78,7 @@ class Standing:
     @property
     def failures(self) -> Sequence[GenerationRecord]:
         """The drivers that failed in a row, newest first; one that has just started does not end the row."""
-        newest, older = self.generation, self.generations[1:]
-        if newest is None:
-            return ()
-        settles = newest.state == "running" and (
-            progressed(newest, older) or self.now_ms - newest.started_ms > _SETTLED_MS
-        )
-        row = self.generations if newest.ended or settles else older
-        return tuple(takewhile(lambda each: each.state == "failed", row))
+        return failures_in_a_row(self.generations, self.now_ms)
 
     @property
     def crash_loops(self) -> bool:

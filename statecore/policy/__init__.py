@@ -1,27 +1,32 @@
-"""The autoscaling policy: pure functions from a job's figures to a decision and its reason."""
+"""The autoscaling policy: pure functions from a job's figures to a diagnosis and a decision, and a simulator."""
 
 from statecore.policy.arrivals import arriving
+from statecore.policy.capacity import Throughput, throughput
 from statecore.policy.cost import CostFit, fit_cost
 from statecore.policy.decision import BLOCKS_AFTER, Action, Decision, PolicyMemory, blocked_words, decide
+from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.drain import DrainEstimate, estimate_drain
-from statecore.policy.figures import EpochCost, Figures
+from statecore.policy.figures import EpochCost, Figures, HeavyKey
 from statecore.policy.settings import PolicySettings, policy_settings
-from statecore.policy.throughput import Throughput, throughput
 
 __all__ = [
     "BLOCKS_AFTER",
     "Action",
+    "Ailment",
     "CostFit",
     "Decision",
+    "Diagnosis",
     "DrainEstimate",
     "EpochCost",
     "Figures",
+    "HeavyKey",
     "PolicyMemory",
     "PolicySettings",
     "Throughput",
     "arriving",
     "blocked_words",
     "decide",
+    "diagnose",
     "estimate_drain",
     "fit_cost",
     "policy_settings",

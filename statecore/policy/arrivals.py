@@ -1,61 +1,173 @@
-"""The arrival rate of rows, from the number of rows arrived at several times."""
+"""The arrival of rows: its rate now, and whether a throughput would have kept up with it lately."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from statistics import median_low
 
+import numpy as np
+import numpy.typing as npt
+
 from statecore.policy.figures import EpochCost
 
+Rates = npt.NDArray[np.float64]
+
 WINDOW_MS = 600_000
-_SPANS = 12
-# The backlog is measured every five seconds: shorter spans would show that rhythm instead of the arrivals.
-_SHORTEST_MS = 15_000
+"""The present rate is that of at most this time."""
+HISTORY_MS = 1_500_000
+"""Arrivals are known for this time."""
+STEP_MS = 15_000
+"""The backlog is measured every five seconds: shorter spans would show that rhythm instead of the arrivals."""
 # A backlog of at least a minute's arrivals is a pile from an outage.
 _PILE_S = 60
+# Fewest newest spans that show a new rate, and by which factor they exceed all that came before.
+_NEW_SPANS = 4
+_NEW_RATE = 1.1
+_EXCEPTIONS = 8  # one of so many spans may be lower
+# A trend: newest spans, and the share of their pairs (less those that go the other way) that must follow it.
+_TRENDS = ((8, 0.95), (40, 0.6))
+_TREND_SPANS = 12
+_LONG_SPANS = 8
 
 Arrived = Sequence[tuple[int, float]]
 """(time in ms, rows arrived until then, read or waiting), in order of time."""
 
 
-def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> float | None:
-    """Return the rows that arrive per second; None before there are enough measurements.
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """How rows arrive now.
+
+    Attributes:
+        rate: Rows a second; None before there are enough measurements.
+        rising: By how many rows a second the rate rises every second; 0 when it does not rise steadily.
+        most: The largest rate over two minutes in the last four.
+
+    """
+
+    rate: float | None = None
+    rising: float = 0.0
+    most: float = 0.0
+
+
+def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> Arriving:
+    """Return how rows arrive.
+
+    The rate is the median over spans of the last ten minutes. It ignores a pile that arrives at once after an outage,
+    which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
+    exceeded all before for a minute is the new one, and so is one below all before for two. Where the rate rises or
+    falls steadily, it is that of the trend.
 
     After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
     best estimate.
     """
-    lately = arrival_rate(arrived, now_ms)
-    if lately != 0 or not waiting:
+    lately = _arriving(arrived, now_ms)
+    if lately.rate != 0 or not waiting:
         return lately
     earlier = [epoch for epoch in epochs if epoch.committed_ms < now_ms - WINDOW_MS]
     read = accumulate(float(epoch.rows) for epoch in earlier)
     points = [(epoch.committed_ms, rows) for epoch, rows in zip(earlier, read, strict=True)]
-    before = arrival_rate(points, points[-1][0]) if points else None
-    return before if before is not None and waiting >= before * _PILE_S else lately
+    before = _arriving(points, points[-1][0]) if points else Arriving()
+    return before if before.rate is not None and waiting >= before.rate * _PILE_S else lately
 
 
-def arrival_rate(arrived: Arrived, now_ms: int) -> float | None:
-    """Return the rows that arrive per second: the median over spans of the last ten minutes; None before the first.
+def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
+    rates = _rates(arrived, now_ms)
+    if not len(rates):
+        return Arriving()
+    spans = min(len(rates), _LONG_SPANS)
+    most = float(np.convolve(rates[-2 * _LONG_SPANS :], np.full(spans, 1 / spans), mode="valid").max())
+    level = _newest_level(rates)
+    slope = _slope(level)
+    if not slope:
+        return Arriving(median_low(level), 0.0, most)
+    # The median of the newest spans is the rate in their middle.
+    newest = level[-_LONG_SPANS:]
+    rate = max(0.0, median_low(newest) + slope * (len(newest) - 1) / 2)
+    return Arriving(rate, max(0.0, slope) * 1000 / STEP_MS, most)
 
-    The median ignores a pile that arrives at once after an outage: it counts as backlog. So a source that delivers a
-    pile now and then may have a rate of 0.
-    """
-    points = [(at_ms, rows) for at_ms, rows in arrived if at_ms >= now_ms - WINDOW_MS]
-    if not points or points[-1][0] - points[0][0] < _SHORTEST_MS:
-        return None
+
+def _newest_level(rates: Rates) -> list[float]:
+    """Return the rates since the rate changed to another level; all of them when it did not."""
+    known = [float(rate) for rate in rates]
+    most, fewest = list(accumulate(known, max)), list(accumulate(known, min))
+    for first in range(len(known) - _LONG_SPANS, _NEW_SPANS - 1, -1):
+        if max(known[first:]) * _NEW_RATE < fewest[first - 1]:
+            return known[first:]
+    for first in range(len(known) - _NEW_SPANS, _NEW_SPANS - 1, -1):
+        least = _NEW_RATE * most[first - 1]
+        if known[-1] > least and sum(rate <= least for rate in known[first:]) * _EXCEPTIONS <= len(known) - first:
+            return known[first:]
+    return known
+
+
+def _slope(rates: Sequence[float]) -> float:
+    """Return the change of the rate from span to span; 0 where it neither rises nor falls steadily."""
+    for spans, steady in _TRENDS:
+        newest = np.array(rates[-spans:])
+        if len(newest) < min(spans, _TREND_SPANS):
+            continue
+        first, second = np.triu_indices(len(newest), 1)
+        slopes = (newest[second] - newest[first]) / (second - first)
+        # The median slope is that of Theil and Sen, the mean of the signs is Kendall's tau.
+        if abs(np.sign(slopes).mean()) >= steady:
+            return float(np.median(slopes))
+    return 0.0
+
+
+def _rates(arrived: Arrived, now_ms: int) -> Rates:
+    """Return the rates of spans of equal length, over the last ten minutes."""
+    points = arrived[bisect_left(arrived, now_ms - WINDOW_MS, key=itemgetter(0)) :]
+    if not points or points[-1][0] - points[0][0] < STEP_MS:
+        return np.empty(0)
     begin_ms, end_ms = points[0][0], points[-1][0]
-    spans = min(_SPANS, (end_ms - begin_ms) // _SHORTEST_MS)
-    edges = [begin_ms + (end_ms - begin_ms) * index / spans for index in range(spans + 1)]
-    totals = [_at(points, edge) for edge in edges]
-    seconds = (end_ms - begin_ms) / spans / 1000
-    return median_low(max(0.0, after - before) / seconds for before, after in pairwise(totals))
+    spans = (end_ms - begin_ms) // STEP_MS
+    times, rows = np.array(points, dtype=float).T
+    totals = np.interp(np.linspace(begin_ms, end_ms, spans + 1), times, rows)
+    rates: Rates = np.maximum(np.diff(totals), 0.0) * spans * 1000 / (end_ms - begin_ms)
+    return rates
 
 
-def _at(points: Arrived, at_ms: float) -> float:
-    """Return the rows arrived at a time, interpolated between the points around it."""
-    after = min(bisect_left(points, at_ms, key=itemgetter(0)), len(points) - 1)
+def history(arrived: Arrived, now_ms: int) -> tuple[tuple[int, float], ...]:
+    """Return what arrived since ``HISTORY_MS``, thinned to one measurement in ``STEP_MS``."""
+    kept: list[tuple[int, float]] = []
+    for at_ms, rows in arrived[bisect_left(arrived, now_ms - HISTORY_MS, key=itemgetter(0)) :]:
+        if not kept or at_ms - kept[-1][0] >= STEP_MS:
+            kept.append((at_ms, rows))
+    return tuple(kept)
+
+
+def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:
+    """Return how long rows would have waited longer than a limit, had a job processed ``rate`` rows a second.
+
+    Returns:
+        One item per spell, in seconds.
+
+    """
+    spells: list[float] = []
+    if not arrived or rate <= 0:
+        return spells
+    done = arrived[0][1]
+    late_before = False
+    for (from_ms, _), (to_ms, rows) in pairwise(arrived):
+        done = min(rows, done + rate * (to_ms - from_ms) / 1000)
+        # The oldest waiting row arrived when as many rows had arrived as are done now.
+        late = done < rows and to_ms - _when(arrived, done) > 1000 * limit_s
+        if late and not late_before:
+            spells.append(0.0)
+        if late:
+            spells[-1] += (to_ms - from_ms) / 1000
+        late_before = late
+    return spells
+
+
+def _when(points: Arrived, rows: float) -> float:
+    """Return the time in ms at which a number of rows had arrived."""
+    after = min(bisect_left(points, rows, key=itemgetter(1)), len(points) - 1)
     (to_ms, to_rows), (from_ms, from_rows) = points[after], points[max(0, after - 1)]
-    return to_rows if to_ms == from_ms else from_rows + (to_rows - from_rows) * (at_ms - from_ms) / (to_ms - from_ms)
+    if to_rows == from_rows:
+        return to_ms
+    return from_ms + (to_ms - from_ms) * (rows - from_rows) / (to_rows - from_rows)

@@ -8,25 +8,32 @@ the last one, so rows and time grow together whatever the job's capacity.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
-from statistics import median, quantiles
+from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 from statecore.policy.figures import EpochCost
 
 FEWEST = 5
 """Fewest epochs with rows for a fit."""
-_Point = tuple[float, float]  # rows and milliseconds
+_Floats = npt.NDArray[np.float64]
 # Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
+# Older epochs to choose from: sorting thousands every few seconds would show.
+_SORTED = 400
 # Smallest ratio of largest to smallest epoch: epochs of one size do not show the cost of one more row.
 _SPREAD = 1.5
 # Standard deviation of a normal distribution, in median absolute deviations.
 _SIGMA = 1.4826
 # A slope with a larger relative standard error is not used.
 _TRUSTED = 0.25
+# Newest epochs in a row that are off by more than this factor show that the cost itself has changed.
+_CHANGED = 1.25
+_SAME = 4  # of so many epochs, one may be as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +41,15 @@ class CostFit:
     """Fitted cost of an epoch at one parallelism.
 
     Attributes:
-        fixed_ms: ``a``; 0 when not separated.
-        row_ms: ``b``; when not separated, the cost of a row including its share of ``a``.
+        fixed_ms: ``a``; when not separated, the time outside of all phases, or 0.
+        row_ms: ``b``; when not separated, the cost of a row including its share of what is left of ``a``.
         separated: Whether the fit separated ``a`` and ``b``. If not, the real throughput is at least the fitted one.
         row_error: Relative standard error of ``row_ms``; 0 when not separated.
         rows: Rows of a large epoch: the 90th percentile, or the largest of the newest three if larger.
         error: Typical relative error of the fit.
         epochs: Number of epochs fitted, without outliers.
+        phased: Whether the phases of its epochs are known.
+        read, work, publish: Share (0 to 1) of ``row_ms`` in each phase; what is left is in none of them.
 
     """
 
@@ -51,6 +60,14 @@ class CostFit:
     rows: float
     error: float
     epochs: int
+    phased: bool = False
+    read: float = 0.0
+    work: float = 1.0
+    publish: float = 0.0
+
+    def cost_ms(self, rows: float) -> float:
+        """Return the cost of an epoch with a number of rows."""
+        return self.fixed_ms + self.row_ms * rows
 
 
 def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
@@ -59,80 +76,144 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
     Outliers (epochs without state in memory, or with a busy disk) are those far from the Theil-Sen line, which
     tolerates a quarter of them; least squares fits the rest. Errors are relative to the cost, because long epochs vary
     by more than short ones. Epochs without rows are ignored: they skip work, so they do not show ``a``.
+
+    The newest epochs count. If they are all of one size, older ones help to separate ``a`` and ``b``, unless the cost
+    has changed since then; if it changed lately, only the epochs since then count.
     """
-    points = [(float(each.rows), max(1.0, each.duration_ms)) for each in epochs if each.rows > 0]
-    if len(points) < FEWEST:
+    known = [each for each in epochs if each.rows > 0]
+    if len(known) < FEWEST:
         return None
-    sizes = [rows for rows, _ in points[-_NEWEST:]]
-    points = _sample(points)
-    large = max(quantiles(sizes, n=10, method="inclusive")[-1], *sizes[-3:])
-    line = _theil_sen(points)
+    newest, older = known[-_NEWEST:], known[:-_NEWEST]
+    fit = _fit(newest)
+    changed = _changed(newest, fit)
+    if changed:
+        newest, older = newest[-changed:], []
+        fit = _fit(newest)
+    if not fit.separated and older:
+        whole = _fit([*_of_every_size(older), *newest])
+        if whole.separated and 1 / _CHANGED < median(_ratio(each, whole) for each in newest) < _CHANGED:
+            fit = replace(whole, rows=fit.rows)
+    return _with_phases(newest, fit)
+
+
+def _fit(epochs: Sequence[EpochCost]) -> CostFit:
+    rows = np.array([float(each.rows) for each in epochs])
+    costs = np.array([max(1.0, each.duration_ms) for each in epochs])
+    newest = rows[-_NEWEST:]
+    large = max(float(np.quantile(newest, 0.9)), float(newest[-3:].max()))
+    line = _theil_sen(rows, costs)
     if line is not None:
-        kept = _inliers(points, *line)
-        fitted = _least_squares(kept)
+        kept = _inliers(rows, costs, *line)
+        fitted = _least_squares(rows[kept], costs[kept])
         if fitted is not None and fitted[2] < _TRUSTED:
             fixed_ms, row_ms, row_error = fitted
-            return CostFit(fixed_ms, row_ms, True, row_error, large, _error(kept, fixed_ms, row_ms), len(kept))
-    row_ms = median(cost / rows for rows, cost in points)
-    kept = _inliers(points, 0.0, row_ms)
-    return CostFit(0.0, row_ms, False, 0.0, large, _error(kept, 0.0, row_ms), len(kept))
+            error = _error(rows[kept], costs[kept], fixed_ms, row_ms)
+            return CostFit(fixed_ms, row_ms, True, row_error, large, error, int(kept.sum()))
+    row_ms = float(np.median(costs / rows))
+    kept = _inliers(rows, costs, 0.0, row_ms)
+    error = _error(rows[kept], costs[kept], 0.0, row_ms)
+    return CostFit(0.0, row_ms, False, 0.0, large, error, int(kept.sum()))
 
 
-def _sample(points: Sequence[_Point]) -> list[_Point]:
-    """Return the newest epochs and older ones of every size, because the newest may all be of one size."""
-    older, newest = sorted(points[:-_NEWEST]), points[-_NEWEST:]
-    count = min(_OLDER, len(older))
-    return [older[index * (len(older) - 1) // max(1, count - 1)] for index in range(count)] + list(newest)
+def _of_every_size(epochs: Sequence[EpochCost]) -> list[EpochCost]:
+    ordered = sorted(epochs[:: max(1, len(epochs) // _SORTED)], key=lambda each: each.rows)
+    count = min(_OLDER, len(ordered))
+    return [ordered[index * (len(ordered) - 1) // max(1, count - 1)] for index in range(count)]
 
 
-def _theil_sen(points: Sequence[_Point]) -> tuple[float, float] | None:
+def _ratio(epoch: EpochCost, fit: CostFit) -> float:
+    return max(1.0, epoch.duration_ms) / max(1.0, fit.cost_ms(epoch.rows))
+
+
+def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
+    """Return the number of newest epochs whose cost the fit does not explain; 0 when there are too few for a fit."""
+    ratios = [_ratio(each, fit) for each in reversed(epochs)]
+    for off in ([ratio > _CHANGED for ratio in ratios], [ratio < 1 / _CHANGED for ratio in ratios]):
+        count = exceptions = 0
+        for index, is_off in enumerate(off, 1):
+            exceptions += not is_off
+            if _SAME * exceptions > index:
+                break
+            if is_off:
+                count = index
+        if count >= FEWEST:
+            return count
+    return 0
+
+
+def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
+    """Return the fit with the share of each phase in the cost of a row, by the epochs whose phases are known."""
+    known = [each for each in epochs if None not in (each.read_ms, each.work_ms, each.publish_ms)]
+    kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
+    if len(kept) < FEWEST:
+        return fit
+    rows = np.array([float(each.rows) for each in kept])
+    phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
+    if fit.separated and np.ptp(rows) > 0:
+        off = rows - rows.mean()
+        slopes = np.maximum(off @ (phases - phases.mean(axis=0)) / (off @ off), 0.0)
+        shares = slopes / max(fit.row_ms, float(slopes.sum()))
+    else:
+        # What is in no phase costs the same in any epoch. The phases have fixed parts, too, which count for rows here.
+        whole, in_phases = float(sum(each.duration_ms for each in kept)), float(phases.sum())
+        if not in_phases:
+            return fit
+        shares = phases.sum(axis=0) / in_phases
+        fit = replace(fit, fixed_ms=max(0.0, whole - in_phases) / len(kept), row_ms=in_phases / float(rows.sum()))
+    read, work, publish = (float(share) for share in shares)
+    return replace(fit, phased=True, read=read, work=work, publish=publish)
+
+
+def _theil_sen(rows: _Floats, costs: _Floats) -> tuple[float, float] | None:
     """Return the Theil-Sen line (``a``, ``b``), or None when the epochs' sizes are too close."""
-    if not _spread(points):
+    if not _spread(rows):
         return None
-    rows, costs = np.array(points).T
-    first, second = np.triu_indices(len(points), 1)
+    first, second = _pairs(len(rows))
     wider = rows[second] - rows[first]
     apart = np.abs(wider) > 0.1 * np.ptp(rows)
     row_ms = max(0.0, float(np.median((costs[second] - costs[first])[apart] / wider[apart])))
     return max(0.0, float(np.median(costs - row_ms * rows))), row_ms
 
 
-def _inliers(points: Sequence[_Point], fixed_ms: float, row_ms: float) -> list[_Point]:
-    off = [_off(point, fixed_ms, row_ms) for point in points]
+@cache
+def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the indices of all pairs of so many items."""
+    return np.triu_indices(count, 1)
+
+
+def _inliers(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> npt.NDArray[np.bool_]:
+    off = _off(rows, costs, fixed_ms, row_ms)
     # The floor keeps points near the line when half of the points lie exactly on it.
-    limit = max(3 * _SIGMA * median(off), 0.05)
-    return [point for point, each in zip(points, off, strict=True) if each <= limit]
+    kept: npt.NDArray[np.bool_] = off <= max(3 * _SIGMA * float(np.median(off)), 0.05)
+    return kept
 
 
-def _least_squares(points: Sequence[_Point]) -> tuple[float, float, float] | None:
+def _least_squares(rows: _Floats, costs: _Floats) -> tuple[float, float, float] | None:
     """Return ``a``, ``b`` and the relative standard error of ``b``; None when the slope is not positive."""
-    if len(points) < FEWEST or not _spread(points):
+    if len(rows) < FEWEST or not _spread(rows):
         return None
-    weighted = [(1 / cost**2, (rows, cost)) for rows, cost in points]
-    whole = sum(weight for weight, _ in weighted)
-    mean_rows = sum(weight * rows for weight, (rows, _) in weighted) / whole
-    mean_cost = sum(weight * cost for weight, (_, cost) in weighted) / whole
-    squares = sum(weight * (rows - mean_rows) ** 2 for weight, (rows, _) in weighted)
-    row_ms = sum(weight * (rows - mean_rows) * (cost - mean_cost) for weight, (rows, cost) in weighted) / squares
+    weights = costs**-2.0
+    whole = weights.sum()
+    mean_rows, mean_cost = float(weights @ rows / whole), float(weights @ costs / whole)
+    squares = float(weights @ (rows - mean_rows) ** 2)
+    row_ms = float(weights @ ((rows - mean_rows) * (costs - mean_cost))) / squares
     fixed_ms = mean_cost - row_ms * mean_rows
     if fixed_ms < 0:
-        through_zero = sum(weight * rows * rows for weight, (rows, _) in weighted)
-        fixed_ms, row_ms = 0.0, sum(weight * rows * cost for weight, (rows, cost) in weighted) / through_zero
+        fixed_ms, row_ms = 0.0, float(weights @ (rows * costs) / (weights @ rows**2))
     if row_ms <= 0:
         return None
-    noise = sum(weight * (cost - fixed_ms - row_ms * rows) ** 2 for weight, (rows, cost) in weighted)
-    return fixed_ms, row_ms, sqrt(noise / (len(points) - 2) / squares) / row_ms
+    noise = float(weights @ (costs - fixed_ms - row_ms * rows) ** 2)
+    return fixed_ms, row_ms, sqrt(noise / (len(rows) - 2) / squares) / row_ms
 
 
-def _spread(points: Sequence[_Point]) -> bool:
-    sizes = [rows for rows, _ in points]
-    return max(sizes) >= _SPREAD * min(sizes)
+def _spread(rows: _Floats) -> bool:
+    return bool(rows.max() >= _SPREAD * rows.min())
 
 
-def _off(point: _Point, fixed_ms: float, row_ms: float) -> float:
-    rows, cost = point
-    return abs(cost - fixed_ms - row_ms * rows) / cost
+def _off(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> _Floats:
+    off: _Floats = np.abs(costs - fixed_ms - row_ms * rows) / costs
+    return off
 
 
-def _error(points: Sequence[_Point], fixed_ms: float, row_ms: float) -> float:
-    return _SIGMA * median(_off(point, fixed_ms, row_ms) for point in points)
+def _error(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> float:
+    return _SIGMA * float(np.median(_off(rows, costs, fixed_ms, row_ms)))

@@ -1,13 +1,9 @@
 """Decides on a rescale: one pure function.
 
-The throughput that a job needs is the larger of
-
-- arrivals with headroom for peaks:     ``arriving / target utilisation``
-- draining the backlog in time:         ``arriving + waiting / catch-up time``
-
-The target is the smallest size with that throughput. The policy scales out when the need exceeds the present throughput
-by the hysteresis, for ``scale_out_after_s``. It scales in when a smaller size suffices by the hysteresis for
-``scale_in_after_s`` and the backlog is nearly gone; a cluster halved at half a backlog would never drain the rest.
+The diagnosis says what ails the job, and which size it needs; the decision, whether now is the time. The policy scales
+out when a larger size has been needed for ``scale_out_after_s``. It scales in when smaller sizes have been enough for
+``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time, so that a load
+that comes and goes keeps the size that does both.
 
 It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
 after ``BLOCKS_AFTER`` in a row the policy waits for a person.
@@ -15,12 +11,13 @@ after ``BLOCKS_AFTER`` in a row the policy waits for a person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.figures import Figures
+from statecore.policy.needs import allowed_sizes
 from statecore.policy.settings import PolicySettings
-from statecore.policy.throughput import Throughput, throughput
 
 Action = Literal["out", "in", "stay"]
 
@@ -28,14 +25,15 @@ BLOCKS_AFTER = 3
 """A policy is blocked when this number of its rescales have failed in a row."""
 # Shortest cooldown to double after a failure.
 _AFTER_FAILURE_S = 60.0
-# With high fixed costs, a size a fifth smaller may have nearly the throughput of the largest; it is then the limit.
-_NEARLY, _FEWER = 0.95, 0.8
-# Smallest gain in throughput that is worth the interruption of a rescale.
-_GAIN = 1.1
-# A job short of capacity is busy nearly all the time; below this share, something else holds it back.
-_HELD_BACK = 0.5
-# Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
-_NEARLY_GONE = 10
+# A scale-out within this many times scale_in_after_s after a scale-in takes it back.
+_TAKES_BACK = 6
+# A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
+# be saved now waits for the rest.
+_SMALLER, _MOST = 0.8, 0.75
+# A load that is lower for less than this share of scale_in_after_s ails nobody.
+_BRIEF = 0.2
+# Most times that scale_in_after_s is doubled.
+_DOUBLINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,14 @@ class PolicyMemory:
 
     Attributes:
         decided_ms: Time of the last decision to rescale.
-        parallelism: Parallelism at the last decision; the fields below refer to it.
+        parallelism: Parallelism at the last look; the next four fields refer to it.
         pressure_since_ms: Time since which a larger size has been needed.
-        slack_since_ms: Time since which a smaller size has been enough.
-        slack_parallelism: Largest size needed since ``slack_since_ms``.
+        slack_since_ms: Time since which smaller sizes have been enough.
+        known_since_ms: Time since which needs are known.
+        needed: (time, size), the sizes descending: the largest size needed since the time before, or since needs are
+            known.
+        shrunk_ms: Time of the last decision to scale in.
+        taken_back: Scale-ins that had to be taken back.
 
     """
 
@@ -55,57 +57,76 @@ class PolicyMemory:
     parallelism: int | None = None
     pressure_since_ms: int | None = None
     slack_since_ms: int | None = None
-    slack_parallelism: int | None = None
+    needed: tuple[tuple[int, int], ...] = ()
+    known_since_ms: int | None = None
+    shrunk_ms: int | None = None
+    taken_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a job: the size to run with, the reason in figures, and the memory to pass to the next call."""
+    """A decision about a job.
+
+    Attributes:
+        parallelism, workers: The size to run with.
+        reason: One sentence: what was found, what is done or not, and why, with figures.
+        memory: To pass to the next call.
+        diagnosis: What ails the job; None while too little is measured.
+
+    """
 
     action: Action
     parallelism: int
     workers: int | None
     reason: str
     memory: PolicyMemory
+    diagnosis: Diagnosis | None = None
 
 
 def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> Decision:
     """Decide whether to rescale a job; the same arguments always give the same decision."""
-    nothing = PolicyMemory(decided_ms=memory.decided_ms, parallelism=figures.parallelism)
+    nothing = _forget(memory, figures.parallelism)
+    found = diagnose(figures, settings)
     if figures.hindrance is not None:
-        return _stay(figures, nothing, figures.hindrance)
+        return _stay(figures, nothing, figures.hindrance, found)
     if figures.failures >= BLOCKS_AFTER:
-        found, todo = blocked_words(figures.job, figures.failures, figures.failure)
-        return _stay(figures, nothing, f"blocked: {found}; {todo}")
+        why, todo = blocked_words(figures.job, figures.failures, figures.failure)
+        return _stay(figures, nothing, f"blocked: {why}; {todo}", found)
     cooldown_s = _cooldown_s(figures, settings, memory)
-    sizes = _sizes(figures, settings)
+    sizes = allowed_sizes(figures, settings)
     if not sizes[0] <= figures.parallelism <= sizes[-1]:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
         why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
         if cooldown_s:
-            return _stay(figures, nothing, _later(figures, why, cooldown_s))
-        return _go(figures, settings, allowed, why)
-    measured = throughput(figures)
-    if measured is None or figures.arriving is None:
-        return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet")
-    needs = _Needs(figures, settings, measured, sizes)
-    memory = _remember(figures, memory, needs.to_grow(), needs.to_shrink())
+            return _stay(figures, nothing, _later(figures, why, cooldown_s), found)
+        return _go(figures, settings, nothing, allowed, why, found)
+    if found is None:
+        return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
+    memory = _remember(figures, settings, memory, found)
+    brief_ms = _BRIEF * 1000 * settings.scale_in_after_s
+    if memory.slack_since_ms is not None and figures.at_ms - memory.slack_since_ms < brief_ms:
+        found = replace(found, name=Ailment.HEALTHY)
     if memory.pressure_since_ms is not None:
-        target, since_ms, hold_s = needs.to_grow(), memory.pressure_since_ms, settings.scale_out_after_s
-    elif memory.slack_since_ms is not None:
-        target = memory.slack_parallelism or figures.parallelism
-        since_ms, hold_s = memory.slack_since_ms, settings.scale_in_after_s
+        target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, settings.scale_out_after_s
+    elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
+        target, since_ms, hold_s = memory.needed[0][1], memory.known_since_ms, _scale_in_after_s(settings, memory)
     else:
-        return _stay(figures, memory, needs.words(figures.parallelism))
+        return _stay(figures, memory, found.text, found)
     held_s = (figures.at_ms - since_ms) / 1000
-    why = f"{needs.words(target)}; this has lasted {held_s:.0f} s"
-    if target > figures.parallelism and not needs.helps(target):
-        return _stay(figures, memory, f"{why}, but a larger cluster would not help")
     if held_s < hold_s:
-        return _stay(figures, memory, f"{why} of {hold_s:.0f} s")
+        return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
+    if target >= figures.parallelism and found.name is Ailment.TOO_LARGE:
+        return _stay(figures, memory, f"{found.text}; but not for what arrived lately", found)
+    if found.name is Ailment.TOO_LARGE and target > _SMALLER * figures.parallelism:
+        return _stay(figures, memory, f"{found.text}; {target} would not be worth a rescale", found)
+    if found.name is Ailment.TOO_LARGE and figures.parallelism - target < _MOST * (
+        figures.parallelism - _needed(found)
+    ):
+        return _stay(figures, memory, f"{found.text}; soon still less will have been enough for {hold_s:.0f} s", found)
+    why = f"{found.text}; this has lasted {held_s:.0f} s"
     if cooldown_s:
-        return _stay(figures, memory, _later(figures, why, cooldown_s))
-    return _go(figures, settings, target, why)
+        return _stay(figures, memory, _later(figures, why, cooldown_s), found)
+    return _go(figures, settings, memory, target, why, found)
 
 
 def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
@@ -116,115 +137,42 @@ def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
     )
 
 
-def _sizes(figures: Figures, settings: PolicySettings) -> list[int]:
-    """Return the allowed sizes, without larger ones than now that the cluster cannot have."""
-    sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
-    if figures.workers is None or figures.max_workers is None:
-        return sizes
-    most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)
-    return [size for size in sizes if size <= most] or sizes[:1]
-
-
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """The capacity that a job needs, by its figures at one time."""
-
-    figures: Figures
-    settings: PolicySettings
-    measured: Throughput
-    sizes: list[int]
-
-    def to_grow(self) -> int:
-        """Return the needed size; the present one when it suffices, or nearly does."""
-        now, settings = self.figures.parallelism, self.settings
-        larger = next((size for size in self.sizes if size > now), now)
-        late = larger if self._is_late() else now
-        if not self.measured.fit.separated and self._waiting() <= 2 * self.measured.fit.rows:
-            # With fixed and row cost not separated, back-to-back epochs seem to process just what arrives. Only a
-            # backlog shows that they do not.
-            return late
-        pause_s = min((self.figures.rescale_ms or 0) / 1000, settings.catch_up_s / 2)
-        left_s = settings.catch_up_s - pause_s
-        drain = self._arriving() + (self._waiting() + self._arriving() * pause_s) / left_s
-        needed = max(self._arriving() / settings.target_utilisation, drain)
-        # A poor measurement widens the hysteresis.
-        margin = 1 + settings.hysteresis + 2 * self.measured.fit.row_error
-        if needed <= self.measured.rows_per_second(now) * margin:
-            return late
-        return max(self._smallest(needed), larger)
-
-    def to_shrink(self) -> int:
-        """Return the smallest size that suffices with the hysteresis; the present one when none does."""
-        now, settings = self.figures.parallelism, self.settings
-        steady = self._arriving() / (settings.target_utilisation * (1 - settings.hysteresis))
-        drain = self._arriving() + self._waiting() / (settings.catch_up_s / _NEARLY_GONE)
-        if self._is_late() or drain > max(steady, self.measured.rows_per_second(self.sizes[0])):
-            return now
-        return min(self._smallest(max(steady, drain)), now)
-
-    def helps(self, parallelism: int) -> bool:
-        """Return whether a size gains enough throughput to be worth a rescale."""
-        present = self.measured.rows_per_second(self.figures.parallelism)
-        # If epochs pause while rows wait, the trigger or the source limits the job, not the cluster.
-        held_back = self.figures.busy is not None and self.figures.busy < _HELD_BACK
-        return not held_back and self.measured.rows_per_second(parallelism) >= _GAIN * present
-
-    def words(self, parallelism: int) -> str:
-        """Describe the figures, and the throughput now and at a size."""
-        figures, measured = self.figures, self.measured
-        found = [f"{self._arriving():,.0f} rows/s arrive", f"{self._waiting():,.0f} rows wait"]
-        if figures.lag_ms is not None:
-            found.append(f"event-time lag {figures.lag_ms / 1000:,.0f} s")
-        if figures.busy is not None:
-            found.append(f"epochs run {figures.busy:.0%} of the time")
-        least = "" if measured.fit.separated else "at least "
-        can = f"{least}{measured.rows_per_second(figures.parallelism):,.0f} rows/s at parallelism {figures.parallelism}"
-        if parallelism != figures.parallelism:
-            scaling = "assumed linear" if measured.compared is None else f"{measured.scaling:.0%} of linear"
-            can += f", {measured.rows_per_second(parallelism):,.0f} at {parallelism} (scaling {scaling})"
-        elif parallelism == self.sizes[-1]:
-            can += ", the largest allowed"
-        return f"{', '.join(found)}; the job can do {can}"
-
-    def _arriving(self) -> float:
-        return self.figures.arriving or 0.0
-
-    def _waiting(self) -> float:
-        """Return the rows that wait; if no source reports them, estimate them from the lag beyond its limit."""
-        figures = self.figures
-        if figures.waiting is not None:
-            return float(figures.waiting)
-        return (figures.processed or 0.0) * self._late_s()
-
-    def _late_s(self) -> float:
-        lag_ms, limit_s = self.figures.lag_ms, self.settings.max_lag_s
-        return 0.0 if lag_ms is None or limit_s is None else max(0.0, lag_ms / 1000 - limit_s)
-
-    def _is_late(self) -> bool:
-        # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads.
-        return self._late_s() > 0 and self._waiting() > self.measured.fit.rows
-
-    def _smallest(self, needed: float) -> int:
-        rate, largest = self.measured.rows_per_second, self.sizes[-1]
-        nearly = next(size for size in self.sizes if rate(size) >= _NEARLY * rate(largest))
-        if nearly <= _FEWER * largest:
-            largest = nearly
-        return next((size for size in self.sizes if size < largest and rate(size) >= needed), largest)
-
-
-def _remember(figures: Figures, memory: PolicyMemory, grown: int, shrunk: int) -> PolicyMemory:
-    """Update the times since which a larger size is needed or a smaller one is enough."""
+def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, found: Diagnosis) -> PolicyMemory:
+    """Update the time since which a larger size is needed, and the sizes that were needed."""
     now_ms, now = figures.at_ms, figures.parallelism
     if memory.parallelism != now:
-        memory = PolicyMemory(decided_ms=memory.decided_ms)
-    if grown > now:
-        since_ms = now_ms if memory.pressure_since_ms is None else memory.pressure_since_ms
-        return PolicyMemory(memory.decided_ms, now, pressure_since_ms=since_ms)
-    if shrunk < now:
-        since_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
-        peak = max(shrunk, memory.slack_parallelism or shrunk)
-        return PolicyMemory(memory.decided_ms, now, slack_since_ms=since_ms, slack_parallelism=peak)
-    return PolicyMemory(memory.decided_ms, now)
+        memory = _forget(memory, now)
+    pressure_ms = slack_ms = None
+    if found.parallelism > now:
+        pressure_ms = now_ms if memory.pressure_since_ms is None else memory.pressure_since_ms
+    elif found.parallelism < now:
+        slack_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
+    # Of sizes needed one after the other, only those matter that no later one exceeds.
+    needed = [each for each in memory.needed if each[1] > _needed(found)]
+    needed.append((now_ms, _needed(found)))
+    from_ms = now_ms - 1000 * _scale_in_after_s(settings, memory)
+    while len(needed) > 1 and needed[0][0] < from_ms:
+        del needed[0]
+    return replace(
+        memory,
+        pressure_since_ms=pressure_ms,
+        slack_since_ms=slack_ms,
+        needed=tuple(needed),
+        known_since_ms=now_ms if memory.known_since_ms is None else memory.known_since_ms,
+    )
+
+
+def _needed(found: Diagnosis) -> int:
+    return max(found.parallelism, found.kept)
+
+
+def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
+    """Return the memory without what refers to another parallelism, or to a time before an interruption."""
+    return PolicyMemory(memory.decided_ms, parallelism, shrunk_ms=memory.shrunk_ms, taken_back=memory.taken_back)
+
+
+def _scale_in_after_s(settings: PolicySettings, memory: PolicyMemory) -> float:
+    return settings.scale_in_after_s * 2.0 ** min(memory.taken_back, _DOUBLINGS)
 
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
@@ -244,15 +192,30 @@ def _later(figures: Figures, why: str, cooldown_s: float) -> str:
     return f"{why}; cooling down for another {cooldown_s:.0f} s{after}"
 
 
-def _stay(figures: Figures, memory: PolicyMemory, why: str) -> Decision:
-    return Decision("stay", figures.parallelism, figures.workers, why, memory)
+def _stay(figures: Figures, memory: PolicyMemory, why: str, found: Diagnosis | None) -> Decision:
+    return Decision("stay", figures.parallelism, figures.workers, why, memory, found)
 
 
-def _go(figures: Figures, settings: PolicySettings, parallelism: int, why: str) -> Decision:
+def _go(
+    figures: Figures,
+    settings: PolicySettings,
+    memory: PolicyMemory,
+    parallelism: int,
+    why: str,
+    found: Diagnosis | None,
+) -> Decision:
     action: Action = "out" if parallelism > figures.parallelism else "in"
     workers = None
     if figures.workers is not None:
         # A job may run with more subtasks on a worker than the settings say, or with fewer.
         toward = max if action == "out" else min
         workers = toward(figures.workers, settings.workers_for(parallelism))
-    return Decision(action, parallelism, workers, why, PolicyMemory(figures.at_ms, figures.parallelism))
+    taken_back, shrunk_ms = memory.taken_back, memory.shrunk_ms
+    if action == "in":
+        shrunk_ms = figures.at_ms
+    elif shrunk_ms is not None:
+        within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(settings, memory)
+        taken_back += figures.at_ms - shrunk_ms < within_ms
+        shrunk_ms = None
+    after = PolicyMemory(figures.at_ms, figures.parallelism, shrunk_ms=shrunk_ms, taken_back=taken_back)
+    return Decision(action, parallelism, workers, why, after, found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from statecore.policy.capacity import Throughput, throughput
 from statecore.policy.figures import Figures
-from statecore.policy.throughput import Throughput, throughput
 
 # Worst scaling assumed for a job that was never measured at another parallelism.
 _POOR_SCALING = 0.5

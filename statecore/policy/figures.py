@@ -7,12 +7,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochCost:
-    """Rows that an epoch read, and its duration, including publishing."""
+    """Rows that an epoch read, its duration, and the phases in it; a phase is None when it was not recorded.
+
+    Attributes:
+        duration_ms: The whole epoch, including publishing.
+        read_ms: Reading the sources.
+        work_ms: The longest of the subtasks: loading state, running functions, writing.
+        publish_ms: Publishing the outputs.
+
+    """
 
     committed_ms: int
     parallelism: int
     rows: int
     duration_ms: int
+    read_ms: float | None = None
+    work_ms: float | None = None
+    publish_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """A key, for people, and its share (0 to 1) of the work of all subtasks of its operator."""
+
+    key: str
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +49,25 @@ class Figures:
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
         arriving: Rows that arrive per second.
+        arriving_most: The largest rate over two minutes in the last four.
+        rising: By how many rows a second the arrivals rise every second; 0 when they do not rise steadily.
+        arrived: (time in ms, rows that had arrived), in order, since ``HISTORY_MS``; as ``arrivals.history`` thins it.
         processed: Rows committed per second lately.
         waiting: Rows in the backlog; estimated for sources that count files.
+        left: Rows that waited after the newest epoch, which the next one took if nothing limits it.
         lag_ms: Event-time lag, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier rescales.
         ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
         failures: Rescales of this policy that failed in a row.
         failure: Why the newest of them failed.
+        epoch_limit: Rows that the source or a setting allows an epoch; None where nothing shows a limit.
+        busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
+        heavy_keys: The keys with the most work, the heaviest first.
+        source_partitions: Most subtasks that can read at once; None for sources without such a limit.
+        memory_share: The largest share (0 to 1) of its memory that a worker used.
+        crashes: Drivers that failed in a row.
+        crash: Why the newest of them failed.
 
     """
 
@@ -51,11 +81,22 @@ class Figures:
     settled_ms: int | None = None
     epochs: tuple[EpochCost, ...] = ()
     arriving: float | None = None
+    arriving_most: float = 0.0
+    rising: float = 0.0
+    arrived: tuple[tuple[int, float], ...] = ()
     processed: float | None = None
     waiting: int | None = None
+    left: int | None = None
     lag_ms: int | None = None
     busy: float | None = None
     rescale_ms: int | None = None
     ended_ms: int | None = None
     failures: int = 0
     failure: str = ""
+    epoch_limit: int | None = None
+    busiest_share: float | None = None
+    heavy_keys: tuple[HeavyKey, ...] = ()
+    source_partitions: int | None = None
+    memory_share: float | None = None
+    crashes: int = 0
+    crash: str = ""

@@ -34,11 +34,11 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_parallelism: _Count
     min_parallelism: _Count = 1
     subtasks_per_worker: _Count = 1
-    target_utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
-    catch_up_s: Annotated[float, msgspec.Meta(gt=0)] = 900.0
+    target_utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    catch_up_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
     max_lag_s: _Seconds | None = None
     hysteresis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
-    scale_out_after_s: _Seconds = 30.0
+    scale_out_after_s: _Seconds = 50.0
     scale_in_after_s: _Seconds = 600.0
     cooldown_s: _Seconds = 300.0
     method: Literal["live", "by_reference"] = "live"

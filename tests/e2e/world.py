@@ -21,16 +21,18 @@ from examples.stack.airflow_client import AirflowClient, DagRun
 from examples.stack.stack import Stack
 from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
 from tests.e2e import job
+from tests.support.published import published_files
 
 T = TypeVar("T")
 
 JOB = "orders"
 SMALL, LARGE = {"parallelism": 2, "workers": 1}, {"parallelism": 4, "workers": 2}
 CORES_PER_WORKER = 2
-BACKLOG = 36
+BACKLOG = 20
 """Files that wait when the job begins: what two subtasks need more than a minute for."""
 LEASE_S = 45
-ROWS_PER_FILE = 400
+ROWS_PER_FILE = 1_200
+"""So many that the fixed part of an epoch matters little: a policy would else ask for larger epochs."""
 KEYS = 40
 DAGS = ("rescale", "catch_up", "autoscale")
 
@@ -150,7 +152,7 @@ class World:
 
     def _published(self) -> Counter[tuple[Any, ...]]:
         rows: Counter[tuple[Any, ...]] = Counter()
-        for file in self._output.rglob("lineage=*/epoch=*/*.parquet"):
+        for file in published_files(self._output):
             rows.update(zip(*pq.ParquetFile(file).read().to_pydict().values(), strict=True))
         return rows
 

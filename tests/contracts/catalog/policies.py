@@ -118,9 +118,10 @@ def test_old_decisions_leave_and_those_of_other_jobs_stay(
 
 def test_costs_are_those_of_the_newest_epochs_with_rows(catalog: Catalog, job: str) -> None:
     for number, rows in enumerate([5, 0, 7, 9], start=1):
-        catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, rows, rows, 0, number * 10, 3))
-    assert catalog.epoch_costs(job, limit=2) == [(30, 2, 7, 3), (40, 2, 9, 3)]
-    assert [rows for _, _, rows, _ in catalog.epoch_costs(job, limit=9)] == [5, 7, 9]
+        phases = {"run": float(number)}
+        catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, rows, rows, 0, number * 10, 3, phases))
+    assert catalog.epoch_costs(job, limit=2) == [(30, 2, 7, 3, {"run": 3.0}), (40, 2, 9, 3, {"run": 4.0})]
+    assert [cost[2] for cost in catalog.epoch_costs(job, limit=9)] == [5, 7, 9]
 
 
 def test_a_job_has_run_like_this_since_the_first_epoch_after_the_last_one_at_another_parallelism(

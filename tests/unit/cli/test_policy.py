@@ -42,12 +42,23 @@ def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> Non
         "40 rows wait [x]",
         "max parallelism 8",
         "max lag no limit",
-        "catch up 900 s",
+        "catch up 600 s",
         "backlog unknown",
     ):
         assert part in shown
     told = json.loads(run("policy", "show", job, "--json").stdout)
     assert (told["policy"]["finding"], told["drain"]["seconds"]) == ("40 rows wait [x]", None)
+    assert told["diagnosis"] is None
+
+
+def test_what_ails_a_job_is_shown(catalog: Catalog, job: str) -> None:
+    catalog.set_policy(job, {"max_parallelism": 8})
+    for _ in range(2):
+        generation = catalog.claim_generation(job, log_path="log").generation
+        catalog.end_generation(job, generation, state="failed", error="no disk [full]")
+    shown = " ".join(run("policy", "show", job).stdout.split())
+    assert "diagnosis failing: the last 2 drivers failed, the newest with: no disk [full]: remove the cause" in shown
+    assert json.loads(run("policy", "show", job, "--json").stdout)["diagnosis"]["name"] == "failing"
 
 
 def test_a_policy_whose_rescales_failed_is_shown_as_blocked_until_it_is_set_again(catalog: Catalog, job: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, EpochRecord, SourceBacklog
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord, OperatorFigures, SourceBacklog
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
 from statecore.operations.advice import advice
@@ -113,6 +113,46 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
     assert found.lag_ms == 3_000
     assert {each.rows for each in found.epochs} == {1_000, 2_000}
     assert found.rescale_ms is None
+
+
+def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog: Catalog, clock: ManualClock) -> None:
+    Driver(catalog, clock).run(3, arriving=1, reading=1)
+    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "load": 100.0, "process": 400.0, "write": 100.0}
+    now_ms = clock.now_ms()
+    epoch = EpochRecord(JOB, 1, 4, 1, 2, 500, 3_500, now_ms - 1_150, now_ms, 1_150, phases, memory_share=0.5)
+    operators = [
+        OperatorFigures("quick", (100, 400), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64)),
+        OperatorFigures("slow", (300, 100), (0, 0), (400, 90), (0, 0), (0, 0), (64, 64)),
+        OperatorFigures("of another parallelism", (900,), (0,), (999,), (0,), (0,), (128,)),
+    ]
+    catalog.record_epoch(epoch, operators=operators)
+    found = figures_of(catalog, JOB, now_ms)
+    newest = found.epochs[-1]
+    assert (newest.read_ms, newest.work_ms, newest.publish_ms) == (300, 600, 200)
+    assert found.epochs[0].publish_ms is None
+    assert (found.busiest_share, found.memory_share) == (0.75, 0.5)
+    for generation in (1, 2):
+        catalog.end_generation(JOB, generation, state="failed", error="out of disk\nat line 7")
+        assert found.crashes == 0
+        catalog.claim_generation(JOB, log_path="log")
+    found = figures_of(catalog, JOB, clock.now_ms())
+    assert (found.crashes, found.crash) == (2, "out of disk")
+
+
+def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
+    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+    driver = Driver(catalog, clock)
+    driver.run(300, arriving=2, reading=1)
+    found = figures_of(catalog, JOB, clock.now_ms())
+    assert found.epoch_limit == 1_000 and found.left == found.waiting == 300_000
+    (first_ms, first), (last_ms, last) = found.arrived[0], found.arrived[-1]
+    assert last_ms - first_ms >= 270_000
+    assert (last - first) / (last_ms - first_ms) == pytest.approx(2, rel=0.02)
+    driver.run(75, arriving=1, reading=5)
+    # It reads all that waits, more than what seemed to be its limit.
+    assert driver.waiting == 0 and figures_of(catalog, JOB, clock.now_ms()).epoch_limit == 5_000
 
 
 def test_a_job_of_short_epochs_has_run_like_this_since_its_last_rescale_and_not_since_the_oldest_epoch_looked_at(

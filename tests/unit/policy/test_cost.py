@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecore.policy import EpochCost, Figures, fit_cost, throughput
+from statecore.policy import EpochCost, Figures, HeavyKey, fit_cost, throughput
 from tests.support.examples import examples
 
 
@@ -94,8 +94,61 @@ def test_scaling_is_linear_until_another_parallelism_has_been_measured() -> None
 
 def test_epochs_that_cannot_grow_leave_their_fixed_cost_in_the_rate() -> None:
     measured = epochs([*SIZES, *[30_000] * 10], fixed_ms=3_000, row_ms=0.1)
-    free, limited = throughput(job(measured)), throughput(job(measured, waiting=10**7))
+    free, limited = throughput(job(measured)), throughput(replace(job(measured), epoch_limit=30_000))
     assert free is not None and limited is not None
-    assert free.rows_per_second(2) == pytest.approx(8_000, rel=0.02)
+    assert free.rows_per_second(2) == pytest.approx(9_000, rel=0.02)
     assert limited.rows_per_second(2) == pytest.approx(5_000, rel=0.02)
     assert limited.rows_per_second(64) < 10_000
+
+
+def test_a_cost_that_has_changed_lately_is_that_of_the_epochs_since_then() -> None:
+    before = epochs(SIZES * 4, fixed_ms=200, row_ms=0.1, noise=0.05)
+    after = epochs(SIZES[:8], fixed_ms=200, row_ms=0.4, noise=0.05, begin_ms=100_000)
+    for first, second, row_ms in ((before, after, 0.4), (after, before, 0.1)):
+        fit = fit_cost([*first, *second])
+        assert fit is not None and fit.row_ms == pytest.approx(row_ms, rel=0.15)
+
+
+def phased(sizes: list[int], *, parallelism: int = 2, begin_ms: int = 0) -> list[EpochCost]:
+    """Epochs of 300 ms, 0.1 ms of work and 0.05 ms of publishing for each row."""
+    measured = epochs(sizes, fixed_ms=300, row_ms=0.15, parallelism=parallelism, begin_ms=begin_ms)
+    return [replace(each, read_ms=0.0, work_ms=0.1 * each.rows, publish_ms=0.05 * each.rows) for each in measured]
+
+
+def test_publishing_is_divided_by_nothing() -> None:
+    measured = throughput(job(phased(SIZES)))
+    assert measured is not None and measured.fit.phased
+    assert [measured.fit.work, measured.fit.publish] == pytest.approx([2 / 3, 1 / 3], rel=0.01)
+    assert measured.row_ms(8) == pytest.approx(0.1 / 4 + 0.05, rel=0.01)
+
+
+def test_epochs_of_one_size_whose_phases_are_known_show_what_rows_cost() -> None:
+    fit = fit_cost(phased([2_000] * 20))
+    assert fit is not None and not fit.separated
+    assert [fit.fixed_ms, fit.row_ms] == pytest.approx([300, 0.15], rel=0.01)
+
+
+def test_a_key_and_a_source_are_divided_no_further_than_they_can_be() -> None:
+    hot = throughput(replace(job(phased(SIZES)), heavy_keys=(HeavyKey("42", 0.4),), busiest_share=0.5))
+    assert hot is not None
+    assert [round(hot.share(size), 3) for size in (1, 2, 4)] == [1.0, 0.5, 0.4]
+    assert hot.row_ms(16) == hot.row_ms(4) == pytest.approx(0.08 + 0.05, rel=0.01)
+    reads = [replace(each, read_ms=each.work_ms, work_ms=0.0) for each in phased(SIZES)]
+    read = throughput(replace(job(reads), source_partitions=4))
+    assert read is not None and read.row_ms(64) == read.row_ms(4) < read.row_ms(3)
+
+
+def test_a_skewed_job_keeps_its_skew() -> None:
+    skewed = throughput(replace(job(phased(SIZES)), busiest_share=0.75))
+    assert skewed is not None and skewed.share(4) == pytest.approx(0.375)
+
+
+def test_the_scaling_is_that_of_the_work_alone() -> None:
+    both = throughput(job(phased(SIZES, parallelism=1) + phased(SIZES, begin_ms=10**6)))
+    assert both is not None and both.compared == 1 and both.scaling == pytest.approx(0, abs=0.02)
+    one = [
+        replace(each, work_ms=0.2 * each.rows, duration_ms=round(300 + 0.25 * each.rows))
+        for each in phased(SIZES, parallelism=1)
+    ]
+    both = throughput(job(one + phased(SIZES, begin_ms=10**6)))
+    assert both is not None and both.scaling == pytest.approx(1, abs=0.02)

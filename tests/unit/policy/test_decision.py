@@ -17,6 +17,9 @@ from tests.unit.policy.test_cost import SIZES, epochs
 NOW_MS = 10_000_000
 NO_WAIT = PolicySettings(max_parallelism=16, scale_out_after_s=0, scale_in_after_s=0, cooldown_s=0)
 NOTHING = PolicyMemory()
+# Less has been enough for long.
+LASTED = PolicySettings(max_parallelism=16, scale_out_after_s=0, scale_in_after_s=180, cooldown_s=0)
+SLACK = PolicyMemory(parallelism=4, slack_since_ms=0, known_since_ms=0)
 
 
 def figures(parallelism: int = 4, **others: Any) -> Figures:
@@ -62,11 +65,11 @@ def test_no_target_is_beyond_the_limits_and_more_backlog_never_asks_for_less(dat
 
 
 def test_a_size_is_chosen_that_keeps_up_with_room_and_drains_in_time() -> None:
-    # 40,000 rows/s at 70 % utilisation need 57,000, so 8 subtasks; there is no backlog.
-    assert decide(figures(4, arriving=40_000.0), NO_WAIT, NOTHING).parallelism == 8
-    # 72 million rows in 15 minutes need 80,000 rows/s beside the 10,000 that arrive, so 12 subtasks.
-    assert decide(figures(4, waiting=72_000_000), NO_WAIT, NOTHING).parallelism == 12
-    assert decide(figures(4, waiting=0), NO_WAIT, NOTHING).parallelism == 2
+    # 40,000 rows/s at 90 % utilisation need 44,000, so 6 subtasks; there is no backlog.
+    assert decide(figures(4, arriving=40_000.0), NO_WAIT, NOTHING).parallelism == 6
+    # 48 million rows in ten minutes need 80,000 rows/s beside the 10,000 that arrive, so 12 subtasks.
+    assert decide(figures(4, waiting=48_000_000), NO_WAIT, NOTHING).parallelism == 12
+    assert decide(figures(4, waiting=0), LASTED, SLACK).parallelism == 2
     assert decide(figures(2, waiting=100_000), NO_WAIT, NOTHING).action == "stay"
 
 
@@ -84,6 +87,9 @@ def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
     high, low = figures(4, arriving=40_000.0), figures(4, arriving=5_000.0)
     assert run(high, 120, NOTHING)[0] == 30
     assert run(low, 900, NOTHING)[0] == 600
+    # As long as a size was needed that is larger than the one that is enough now, that one is kept.
+    _, memory = run(figures(8, arriving=30_000.0), 300, NOTHING)
+    assert run(figures(8, arriving=5_000.0), 200, memory)[0] is None
     # A peak in between restarts the time.
     _, memory = run(low, 500, NOTHING)
     memory = decide(replace(high, at_ms=NOW_MS + 500_000), wanted, memory).memory
@@ -128,11 +134,48 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
     wanted = PolicySettings(max_parallelism=16, max_lag_s=60, scale_out_after_s=0, cooldown_s=0)
     late = figures(4, arriving=20_000.0, lag_ms=600_000)
     assert decide(late, wanted, NOTHING).action == "stay"
-    assert decide(replace(late, waiting=200_000), wanted, NOTHING).parallelism == 5
-    assert decide(replace(late, waiting=200_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
+    # 4 million rows are two minutes' work for what arrivals leave of the job, longer than rows may wait.
+    assert decide(replace(late, waiting=4_000_000), wanted, NOTHING).parallelism == 5
+    assert decide(replace(late, waiting=4_000_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
+    # This will be over soon.
+    assert decide(replace(late, waiting=2_000_000), wanted, NOTHING).action == "stay"
     # If no source reports a backlog, the lag beyond its limit counts.
     unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
     assert decide(unknown, wanted, NOTHING).parallelism > 8
+
+
+def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time() -> None:
+    memory = replace(SLACK, parallelism=4)
+    made = decide(figures(4, arriving=5_000.0), LASTED, memory)
+    assert (made.action, made.memory.shrunk_ms) == ("in", NOW_MS)
+    soon = replace(figures(1, arriving=40_000.0), at_ms=NOW_MS + 1_000_000)
+    back = decide(soon, LASTED, made.memory)
+    assert (back.action, back.memory.taken_back, back.memory.shrunk_ms) == ("out", 1, None)
+    later = replace(figures(1, arriving=40_000.0), at_ms=NOW_MS + 2_000_000)
+    assert decide(later, LASTED, made.memory).memory.taken_back == 0
+    patient = replace(SLACK, taken_back=1, known_since_ms=NOW_MS - 300_000, slack_since_ms=NOW_MS - 300_000)
+    waits = decide(figures(4, arriving=5_000.0), LASTED, patient)
+    assert waits.action == "stay" and "300 s of 360 s" in waits.reason
+
+
+def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:
+    full = figures(4, memory_share=0.85)
+    made = decide(replace(full, workers=4), NO_WAIT, NOTHING)
+    assert (made.action, made.parallelism, made.workers) == ("out", 5, 5) and "85% of its memory" in made.reason
+    # More subtasks on the same workers need as much.
+    stays = decide(full, NO_WAIT, NOTHING)
+    assert stays.action == "stay" and "give the workers more memory" in stays.reason
+    assert decide(replace(full, workers=4, memory_share=0.79), NO_WAIT, NOTHING).action != "out"
+
+
+def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
+    def made(needed: int, at_last: float) -> str:
+        memory = replace(SLACK, parallelism=8, needed=((NOW_MS - 100_000, needed),), known_since_ms=0)
+        return decide(figures(8, arriving=at_last), LASTED, memory).reason
+
+    assert "7 would not be worth a rescale" in made(7, 5_000.0)
+    assert "soon still less will have been enough" in made(6, 5_000.0)
+    assert "this has lasted" in made(6, 33_000.0)
 
 
 def test_a_job_outside_of_its_limits_is_brought_back() -> None:
@@ -174,10 +217,10 @@ def test_no_size_is_decided_that_the_cluster_would_refuse() -> None:
 
 def test_no_worker_comes_on_the_way_in_and_none_goes_on_the_way_out() -> None:
     # One subtask a worker is the default; this job runs four on its only worker.
-    less = decide(figures(4, workers=1, arriving=1_000.0), NO_WAIT, NOTHING)
+    less = decide(figures(4, workers=1, arriving=1_000.0), LASTED, SLACK)
     assert (less.action, less.parallelism < 4, less.workers) == ("in", True, 1)
     more = decide(figures(2, workers=9, waiting=20_000_000), NO_WAIT, NOTHING)
-    assert (more.action, more.parallelism, more.workers) == ("out", 5, 9)
+    assert (more.action, more.parallelism, more.workers) == ("out", 6, 9)
 
 
 def test_sizes_are_whole_workers_within_the_limits() -> None:

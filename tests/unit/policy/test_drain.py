@@ -53,14 +53,14 @@ def test_a_pile_after_an_outage_is_no_arrival_and_what_came_before_still_comes()
     # 100 rows/s until second 1,000, nothing for 2,000 seconds, then everything at once.
     came = [(second * SECOND_MS, 100.0 * min(second, 1_000)) for second in range(0, 3_000, 5)]
     epochs = [EpochCost(second * SECOND_MS, 2, 500, 100) for second in range(5, 1_001, 5)]
-    assert arriving(came, epochs, 0, 2_999 * SECOND_MS) == 0
+    assert arriving(came, epochs, 0, 2_999 * SECOND_MS).rate == 0
     came += [(second * SECOND_MS, 100.0 * second) for second in range(3_000, 3_060, 5)]
-    assert arriving(came, epochs, 200_000, 3_060 * SECOND_MS) == pytest.approx(100)
+    assert arriving(came, epochs, 200_000, 3_060 * SECOND_MS).rate == pytest.approx(100)
     # An outage of two minutes does not even show.
     short = [(second * SECOND_MS, 100.0 * (second if not 500 <= second < 620 else 500)) for second in range(0, 700, 5)]
-    assert arriving(short, (), 12_000, 700 * SECOND_MS) == pytest.approx(100, rel=0.01)
+    assert arriving(short, (), 12_000, 700 * SECOND_MS).rate == pytest.approx(100, rel=0.01)
 
 
 def test_before_the_first_quarter_of_a_minute_nothing_is_known_of_arrivals() -> None:
-    assert arriving([], (), None, 0) is None
-    assert arriving([(0, 0.0), (14_000, 50_000.0)], (), 0, 14_000) is None
+    assert arriving([], (), None, 0).rate is None
+    assert arriving([(0, 0.0), (14_000, 50_000.0)], (), 0, 14_000).rate is None

@@ -7,79 +7,99 @@ import random
 
 import pytest
 
-from statecore.policy import PolicySettings
-from tests.unit.policy.simulated import SimulatedJob
+from statecore.policy.simulator import Outcome, Trace, World, player, simulate, simulation
 
 # Simulated days: measuring coverage would take twice as long.
 pytestmark = pytest.mark.untraced
 
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-SETTINGS = PolicySettings(min_parallelism=2, max_parallelism=16, catch_up_s=900.0)
+MINUTE, HOUR = 60, 3600
 
 
-def test_after_an_outage_the_job_grows_once_drains_in_time_and_goes_back() -> None:
-    # Parallelism 2 has a throughput of 9,000 rows/s; 3,000 arrive. Storage is down for three hours.
-    def arriving(now_ms: int) -> float:
-        if began_ms <= now_ms < returned_ms:
-            return 0.0
-        return 3_000.0 * 3 * 3600 * 4 if now_ms == returned_ms else 3_000.0
-
-    began_ms, returned_ms = 20 * MINUTE_MS, 200 * MINUTE_MS
-    job = SimulatedJob(arriving, SETTINGS)
-    job.run(5 * HOUR_MS)
-    assert [made.action for _, made in job.decisions] == ["out", "in"], job.decisions
-    (out_ms, out), (in_ms, back) = job.decisions
-    assert out_ms - returned_ms <= 2 * MINUTE_MS
-    assert out.parallelism < 16 and back.parallelism == 2
-    drained_ms = next(at_ms for at_ms, waiting in job.backlog if at_ms > out_ms and waiting < 20_000)
-    assert drained_ms - out_ms <= 950_000
-    assert in_ms - drained_ms >= 550_000
-    assert "32,2" in out.reason and "rows wait" in out.reason and "rows/s arrive" in out.reason
+@pytest.fixture(autouse=True)
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy looks every five seconds; a third of the looks shows the same in a third of the time."""
+    monkeypatch.setattr(simulation, "LOOK_S", 15.0)
 
 
-@pytest.mark.parametrize("trigger_ms", [0, 1_000, 10_000])
-@pytest.mark.parametrize("seed", range(3))
+def play(trace: Trace, **world: object) -> Outcome:
+    surroundings = World(**{"min_parallelism": 2, **world})  # type: ignore[arg-type]
+    return simulate(trace, surroundings, player("statecore", surroundings))
+
+
+def sizes(outcome: Outcome) -> list[tuple[int, int]]:
+    return [(each.from_, each.to) for each in outcome.decisions]
+
+
+def test_after_an_outage_of_the_source_the_job_grows_once_drains_in_time_and_goes_back() -> None:
+    # Parallelism 2 does 9,000 rows/s; 3,000 arrive. Storage is down for an hour.
+    outage_s, pile = HOUR, 6_000.0 * HOUR / 15
+    trace = Trace([0, 600, 600 + outage_s, 615 + outage_s, 2.5 * HOUR], [3_000, 0, pile, 3_000])
+    played = play(trace, epoch_limit_rows=200_000, worker_start_s=30)
+    out, *_, back = played.decisions
+    assert (out.from_, back.to) == (2, 2) and len(played.decisions) <= 3, sizes(played)
+    assert out.t_s - (600 + outage_s) <= 2 * MINUTE
+    drained_s = next(each.t_s for each in played.samples if each.t_s > out.t_s and each.waiting < 20_000)
+    assert drained_s - out.t_s <= 700
+    assert back.t_s - drained_s >= 550
+    assert "rows wait" in out.reason and "rows/s arrive" in out.reason
+
+
+@pytest.mark.parametrize(("seed", "trigger_ms"), [(0, 500), (1, 10_000)])
 def test_a_steady_load_with_noise_is_left_alone(seed: int, trigger_ms: int) -> None:
     noise = random.Random(seed)
-    job = SimulatedJob(
-        lambda _: 4_000 * noise.uniform(0.7, 1.3), SETTINGS, noise=0.25, seed=seed, trigger_ms=trigger_ms
-    )
-    job.run(HOUR_MS)
-    assert job.decisions == []
+    trace = Trace(range(0, HOUR // 2 + 1, 15), [4_500 * noise.uniform(0.7, 1.3) for _ in range(120)])
+    assert play(trace, noise=0.25, seed=seed, trigger_ms=trigger_ms).decisions == []
 
 
-@pytest.mark.parametrize("load", [8_000, 20_000, 45_000])
-@pytest.mark.parametrize("begins_with", [2, 16])
+@pytest.mark.parametrize(("begins_with", "load"), [(16, 8_000), (2, 45_000)])
 def test_it_converges_to_a_size_that_keeps_up_and_stays_there(begins_with: int, load: float) -> None:
     noise = random.Random(1)
-    job = SimulatedJob(lambda _: load * noise.uniform(0.8, 1.2), SETTINGS, parallelism=begins_with, noise=0.15)
-    job.run(90 * MINUTE_MS)
-    assert len(job.decisions) <= 4, job.decisions
-    assert all(at_ms < HOUR_MS for at_ms, _ in job.decisions)
-    # A row costs 0.2 ms of one subtask, and an epoch of a job under load a fifth more.
-    needed = load / 0.7 / 4_000
-    assert min(needed * 0.9, 16) <= job.parallelism <= max(2, needed * 3)
-    assert job.waiting < load * 30 or job.parallelism == 16
+    trace = Trace(range(0, HOUR + 1, 15), [load * noise.uniform(0.8, 1.2) for _ in range(240)])
+    played = play(trace, parallelism=begins_with, noise=0.15, epoch_limit_rows=500_000)
+    assert len(played.decisions) <= 3, sizes(played)
+    assert all(each.t_s < 45 * MINUTE for each in played.decisions)
+    # A row costs 0.2 ms of one subtask.
+    needed = load / 5_000
+    assert min(needed, 16) <= played.end_parallelism <= max(2, needed * 2)
+    assert played.samples[-1].waiting < load * 30 or played.end_parallelism == 16
 
 
 def test_a_day_with_a_peak_takes_few_rescales() -> None:
-    # From 2,000 rows/s at night to 30,000 at noon, in six hours.
-    job = SimulatedJob(
-        lambda now_ms: 16_000 - 14_000 * math.cos(2 * math.pi * now_ms / (6 * HOUR_MS)),
-        SETTINGS,
-        trigger_ms=10_000,
-        epoch_limit=500_000,
-    )
-    job.run(6 * HOUR_MS)
-    actions = [made.action for _, made in job.decisions]
-    assert 2 <= len(actions) <= 24, job.decisions
+    # From 2,000 rows/s at night to 30,000 at noon, in two hours.
+    day_s = 2 * HOUR
+    rates = [16_000 - 14_000 * math.cos(2 * math.pi * at_s / day_s) for at_s in range(0, day_s, 60)]
+    played = play(Trace(range(0, day_s + 1, 60), rates), trigger_ms=10_000)
     # Out in the morning and in at night, without reversals in between.
-    assert actions == sorted(actions, reverse=True)
-    assert max(waiting for _, waiting in job.backlog) < 30_000 * 120
+    grows = [to > from_ for from_, to in sizes(played)]
+    assert 2 <= len(grows) <= 12 and grows == sorted(grows, reverse=True), sizes(played)
+    assert played.largest_lag_s < 120
 
 
-def test_where_more_subtasks_do_not_help_they_are_not_asked_for_again_and_again() -> None:
-    job = SimulatedJob(lambda _: 11_000.0, SETTINGS, scaling=0.02, epoch_limit=20_000)
-    job.run(HOUR_MS)
-    assert len(job.decisions) <= 1, job.decisions
+@pytest.mark.parametrize(
+    ("ailment", "world"),
+    [
+        ("hot_key", {"hot_key_share": 0.6}),
+        ("sink_bound", {"sink_us_per_row": 20, "sink_slow": ((600, 9_999, 12),), "parallelism": 4}),
+        ("source_bound", {"epoch_limit_rows": 20_000, "fixed_ms": 2_000}),
+        ("at_limit", {"max_parallelism": 2}),
+    ],
+)
+def test_where_more_subtasks_do_not_help_the_policy_says_within_five_minutes_what_does_and_stays(
+    ailment: str, world: dict[str, object]
+) -> None:
+    trace = Trace(
+        [0, 600, 2_400], [4_000 if ailment == "sink_bound" else 3_000, 12_000 if ailment != "sink_bound" else 4_000]
+    )
+    played = play(trace, **world)
+    assert played.decisions == [], sizes(played)
+    # It is the last diagnosis, and not one of many.
+    assert len(played.diagnoses) <= 4 and played.diagnoses[-1][1] == ailment, played.diagnoses
+    assert played.diagnoses[-1][0] <= 900
+
+
+def test_piles_that_come_again_get_the_size_that_is_through_in_time() -> None:
+    # 900,000 rows in 15 s, every 20 minutes: 90 s for two subtasks, where 60 are allowed.
+    times = [at_s for pile_s in range(0, 6_000, 1_200) for at_s in (pile_s, pile_s + 15)]
+    played = play(Trace([*times, 6_000], [60_000, 500] * 5))
+    assert sizes(played) == [(2, 3)], played.decisions
+    assert played.slo_minutes < 3

@@ -1,0 +1,64 @@
+"""Compares the policies: ``python -m benchmarks.policies [--only NAME] [--policy NAME] [--picture FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.policies.goals import goals
+from benchmarks.policies.picture import write_picture
+from benchmarks.policies.report import misses, table, write_json
+from benchmarks.policies.shapes import SHAPES
+from benchmarks.policies.simulations import POLICIES, Outcomes, simulated
+
+FIGURES = Path(".run/policies.json")
+
+
+def main() -> int:
+    """Simulate, print, write ``.run/policies.json`` and the picture; return 1 if a goal does not hold."""
+    arguments = _arguments()
+    console = Console()
+    started = time.monotonic()
+    outcomes = _outcomes(arguments.only or list(SHAPES), arguments.policy or list(POLICIES), arguments.workers, console)
+    judged = {shape: goals(SHAPES[shape], found) for shape, found in outcomes.items()}
+    missed = list(misses(judged))
+    console.print(table(outcomes, judged))
+    for line in missed:
+        console.print(line, highlight=False, soft_wrap=True)
+    write_json(outcomes, judged, FIGURES)
+    if arguments.picture is not None:
+        write_picture(outcomes, arguments.picture)
+    held = sum(goal.holds for found in judged.values() for goal in found)
+    console.print(
+        f"{held} of {held + len(missed)} goals hold; {time.monotonic() - started:.0f} s; figures in {FIGURES}"
+    )
+    return 1 if missed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description="Compare policies on shapes.")
+    parser.add_argument("--only", metavar="NAME", action="append", choices=SHAPES, help=f"shape: {', '.join(SHAPES)}")
+    parser.add_argument("--policy", metavar="NAME", action="append", choices=POLICIES, help=", ".join(POLICIES))
+    parser.add_argument("--workers", metavar="N", type=int, default=2, help="processes that simulate; default 2")
+    parser.add_argument("--picture", metavar="FILE", type=Path, help="PNG to write")
+    return parser.parse_args()
+
+
+def _outcomes(shapes: list[str], policies: list[str], workers: int, console: Console) -> Outcomes:
+    outcomes: Outcomes = {shape: {} for shape in shapes}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("simulating", total=len(shapes) * len(policies))
+        for shape, policy, outcome in simulated(shapes, policies, workers):
+            outcomes[shape][policy] = outcome
+            progress.update(task, advance=1, description=f"{shape}, {policy}")
+    return outcomes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The throughput of a job at full load, at its parallelism and at others."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+
+from statecore.policy.cost import CostFit, fit_cost
+from statecore.policy.figures import EpochCost, Figures
+
+# An unlimited epoch grows with the load; assume it grows until its rows cost this many times its fixed cost.
+_ROWS_PER_FIXED = 9.0
+# Smallest expected change of the cost of a row, as a logarithm, that a comparison can show.
+_LITTLE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Throughput of a job at full load.
+
+    More subtasks divide the work, unless one key or one subtask has most of it, and reading, up to one subtask a
+    partition. They do not divide publishing, and no fixed cost.
+
+    Attributes:
+        parallelism: Parallelism of the measurement.
+        fit: Cost of an epoch there.
+        epoch_rows: Rows of an epoch at full load.
+        limited: Whether the source or a setting limits the rows of an epoch.
+        scaling: Exponent of the gain: work falls with what the busiest subtask has, to the power of this; 1 is linear,
+            0 no gain.
+        compared: The other parallelism behind ``scaling``; None when linear scaling is assumed.
+        skew: How many times an even share the busiest subtask has.
+        heaviest: Share (0 to 1) of the heaviest key in the work.
+        partitions: Most subtasks that can read at once; None for no limit.
+
+    """
+
+    parallelism: int
+    fit: CostFit
+    epoch_rows: float
+    limited: bool = False
+    scaling: float = 1.0
+    compared: int | None = None
+    skew: float = 1.0
+    heaviest: float = 0.0
+    partitions: int | None = None
+
+    def rows_per_second(self, parallelism: int) -> float:
+        """Return the throughput at a parallelism under full load (the "true processing rate" of DS2, OSDI '18)."""
+        rows = self.epoch_rows
+        # The floor avoids a division by zero for costs below the clock's resolution.
+        return 1000 * rows / max(self.fit.fixed_ms + self.row_ms(parallelism) * rows, 1e-6)
+
+    def row_ms(self, parallelism: int) -> float:
+        """Return the cost of a row at a parallelism."""
+        fit, here = self.fit, self.parallelism
+        work = math.pow(self.share(parallelism) / self.share(here), self.scaling)
+        read = self._readers(here) / self._readers(parallelism)
+        rest = 1 - fit.read - fit.work
+        return fit.row_ms * (rest + fit.read * read + fit.work * work)
+
+    def share(self, parallelism: int) -> float:
+        """Return the share of the rows that the busiest subtask has at a parallelism."""
+        return min(1.0, max(self.skew / parallelism, self.heaviest))
+
+    def _readers(self, parallelism: int) -> int:
+        return min(parallelism, self.partitions or parallelism)
+
+
+def throughput(figures: Figures) -> Throughput | None:
+    """Return a job's throughput; None before it has enough epochs with rows at its parallelism."""
+    by_parallelism: dict[int, list[EpochCost]] = defaultdict(list)
+    for parallelism, run in groupby(figures.epochs, key=attrgetter("parallelism")):
+        by_parallelism[parallelism].extend(run)
+    fit = fit_cost(by_parallelism.pop(figures.parallelism, []))
+    if fit is None:
+        return None
+    limit = figures.epoch_limit
+    epoch_rows = max(fit.rows, _ROWS_PER_FIXED * fit.fixed_ms / fit.row_ms)
+    if limit is not None:
+        epoch_rows = min(epoch_rows, float(limit))
+    even = 1 / figures.parallelism
+    heaviest = figures.heavy_keys[0].share if figures.heavy_keys else 0.0
+    assumed = Throughput(
+        parallelism=figures.parallelism,
+        fit=fit,
+        epoch_rows=epoch_rows,
+        limited=limit is not None and epoch_rows >= limit,
+        skew=max(1.0, (figures.busiest_share or even) / even),
+        heaviest=heaviest,
+        partitions=figures.source_partitions,
+    )
+    return _compared(assumed, by_parallelism)
+
+
+def _compared(assumed: Throughput, others: dict[int, list[EpochCost]]) -> Throughput:
+    """Return the throughput with the scaling that was measured against the newest other parallelism."""
+    fit = assumed.fit
+    for other in sorted(others, key=lambda each: -others[each][-1].committed_ms):
+        against = fit_cost(others[other])
+        if against is None or not fit.work or not against.work:
+            continue
+        if (fit.separated and against.separated) or (fit.phased and against.phased):
+            gain = against.row_ms * against.work / (fit.row_ms * fit.work)
+        elif assumed.limited and (against.separated or 0.5 <= against.rows / fit.rows <= 2):
+            # Costs with a share of the fixed cost compare only at one size: that of the next epochs.
+            gain = against.cost_ms(fit.rows) * against.work / max(fit.cost_ms(fit.rows) * fit.work, 1e-6)
+        else:
+            continue
+        expected = math.log(assumed.share(other) / assumed.share(assumed.parallelism))
+        if abs(expected) < _LITTLE:
+            # Nothing was to be gained there, so nothing is learnt from it.
+            continue
+        scaling = min(1.0, max(0.0, math.log(max(gain, 1e-6)) / expected))
+        return replace(assumed, scaling=scaling, compared=other)
+    return assumed

@@ -1,0 +1,200 @@
+"""Diagnoses a job: what ails it, and whether a larger cluster would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from statecore.policy.capacity import throughput
+from statecore.policy.figures import Figures
+from statecore.policy.needs import Needs
+from statecore.policy.settings import PolicySettings
+
+_CRASHES = 2
+_FULL_MEMORY = 0.8
+# Below this share of the time, a job whose rows wait is held back by something else than its capacity.
+_HELD_BACK = 0.5
+# A key with at least this share of what the busiest subtask has makes that subtask the busiest.
+_OF_THE_BUSIEST = 0.5
+# Twice the subtasks leave the busiest one at least this share of what it has: its key cannot be divided.
+_STAYS = 0.8
+_NO_HELP = "a larger cluster would not help"
+
+
+class Ailment(StrEnum):
+    """What a diagnosis may be; each has an entry in ``docs/autoscaling.md``."""
+
+    HOT_KEY = "hot_key"
+    SKEW = "skew"
+    SINK_BOUND = "sink_bound"
+    SOURCE_BOUND = "source_bound"
+    FIXED_COST = "fixed_cost"
+    MEMORY_BOUND = "memory_bound"
+    FAILING = "failing"
+    AT_LIMIT = "at_limit"
+    INEFFECTIVE = "ineffective"
+    TOO_SMALL = "too_small"
+    TOO_LARGE = "too_large"
+    HEALTHY = "healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What ails a job.
+
+    Attributes:
+        name: The ailment.
+        found: What was found, with figures.
+        todo: What to do; empty when nothing is to be done.
+        parallelism: The size that the job needs; the present one when another would not help.
+        kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
+        evidence: The figures behind it.
+
+    """
+
+    name: Ailment
+    found: str
+    todo: str = ""
+    parallelism: int = 0
+    kept: int = 0
+    evidence: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.found}: {self.todo}" if self.todo else self.found
+
+
+def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
+    """Return what ails a job; None while too little is measured to say."""
+    if figures.crashes >= _CRASHES:
+        return _failing(figures)
+    measured = throughput(figures)
+    if measured is None or figures.arriving is None:
+        return None
+    needs = Needs(figures, settings, measured)
+    if needs.is_short():
+        return _short(needs)
+    if figures.memory_share is not None and figures.memory_share >= _FULL_MEMORY:
+        return _memory(needs, figures.memory_share)
+    smaller = needs.to_shrink()
+    if smaller < figures.parallelism:
+        found = _of(needs, Ailment.TOO_LARGE, needs.words(smaller), parallelism=smaller)
+        return replace(found, kept=needs.to_keep())
+    return _of(needs, Ailment.HEALTHY, needs.words(figures.parallelism))
+
+
+def _short(needs: Needs) -> Diagnosis:
+    """Return why a job does too little, and the size that helps."""
+    figures, now = needs.figures, needs.now
+    if figures.busy is not None and figures.busy < _HELD_BACK:
+        return _of(
+            needs,
+            Ailment.SOURCE_BOUND,
+            f"{needs.words(now)}, but epochs pause while rows wait",
+            f"look at what triggers epochs and at what the source delivers; {_NO_HELP}",
+        )
+    limit = needs.limit()
+    if limit is not None:
+        return _limited(needs, limit)
+    target = needs.to_grow()
+    if target > now:
+        return _of(needs, Ailment.TOO_SMALL, needs.words(target), parallelism=target)
+    if now >= needs.sizes[-1] and needs.grows_beyond():
+        return _of(
+            needs,
+            Ailment.AT_LIMIT,
+            needs.words(now),
+            f"allow more than {needs.sizes[-1]}, with `statecore policy set {figures.job} --max-parallelism …` or a "
+            "larger cluster",
+        )
+    return _bottleneck(needs)
+
+
+def _limited(needs: Needs, limit: int | None) -> Diagnosis:
+    """Return the diagnosis that epochs are too small; ``limit`` is the size that they need, None when unknown."""
+    measured = needs.measured
+    return _of(
+        needs,
+        Ailment.SOURCE_BOUND,
+        f"{needs.words(needs.now)}; the source limits an epoch to {measured.epoch_rows:,.0f} rows, and "
+        f"{measured.fit.fixed_ms / 1000:,.1f} s of each are fixed",
+        f"raise the limit{'' if limit is None else f' to {limit:,} rows an epoch'}, with maxOffsetsPerTrigger, "
+        f"maxFilesPerTrigger or the like; {_NO_HELP}",
+        limit_rows=limit or 0,
+    )
+
+
+def _bottleneck(needs: Needs) -> Diagnosis:
+    """Return the largest part of an epoch that more subtasks do not divide."""
+    measured, figures, now = needs.measured, needs.figures, needs.now
+    fit, rows, whole_ms = measured.fit, measured.epoch_rows, measured.fit.cost_ms(measured.epoch_rows)
+    share = measured.share(now)
+    work_ms, stays = fit.row_ms * fit.work * rows, measured.share(2 * now) / share
+    reads_alone = measured.partitions is not None and now >= measured.partitions
+    hot = bool(figures.heavy_keys) and measured.heaviest >= _OF_THE_BUSIEST * share
+    stuck_ms = {
+        Ailment.FIXED_COST: fit.fixed_ms,
+        Ailment.SINK_BOUND: fit.row_ms * fit.publish * rows,
+        Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows if reads_alone else 0.0,
+        Ailment.HOT_KEY if hot else Ailment.SKEW: work_ms if stays > _STAYS else 0.0,
+        Ailment.INEFFECTIVE: work_ms * (1 - measured.scaling),
+    }
+    name = max(stuck_ms, key=lambda each: stuck_ms[each])
+    if name is Ailment.FIXED_COST and measured.limited:
+        return _limited(needs, None)
+    part = stuck_ms[name] / max(whole_ms, 1e-6)
+    found, todo = {
+        Ailment.FIXED_COST: (
+            f"{part:.0%} of an epoch, {fit.fixed_ms / 1000:,.1f} s, is the same for any number of rows",
+            "look at the phases of epochs on the job's page, and trigger epochs less often",
+        ),
+        Ailment.SINK_BOUND: (
+            f"publishing takes {part:.0%} of an epoch",
+            "look at the sink: its load, its locks, its indexes",
+        ),
+        Ailment.SOURCE_BOUND: (
+            f"reading takes {part:.0%} of an epoch, and the source has {measured.partitions} partitions",
+            "give the source more partitions",
+        ),
+        Ailment.HOT_KEY: (
+            f"the key {figures.heavy_keys[0].key if hot else ''} has {measured.heaviest:.0%} of the work, and one "
+            "subtask does all of it",
+            "split the key in the job, with a random part that a second operator merges, or filter it",
+        ),
+        Ailment.SKEW: (
+            f"the busiest subtask has {share:.0%} of the rows, not {1 / now:.0%}",
+            "look at the rows of subtasks and key groups on the job's page, and choose a key that spreads them",
+        ),
+        Ailment.INEFFECTIVE: (
+            f"of what was to be gained against parallelism {measured.compared}, {measured.scaling:.0%} was measured",
+            "look on Spark's page for what the subtasks wait for",
+        ),
+    }[name]
+    return _of(needs, name, f"{needs.words(now)}; {found}", f"{todo}; {_NO_HELP}", part=round(part, 3))
+
+
+def _failing(figures: Figures) -> Diagnosis:
+    return Diagnosis(
+        Ailment.FAILING,
+        f"the last {figures.crashes} drivers failed, the newest with: {figures.crash or 'no reason given'}",
+        f"remove the cause; {_NO_HELP}",
+        figures.parallelism,
+        evidence={"crashes": figures.crashes},
+    )
+
+
+def _memory(needs: Needs, share: float) -> Diagnosis:
+    """Return what to do before a worker is killed; only more workers have more memory."""
+    now, found = needs.now, f"a worker used {share:.0%} of its memory"
+    larger = next((size for size in needs.sizes if size > now), now)
+    if needs.figures.workers is None or larger == now:
+        todo = "give the workers more memory or the job more of them, or let state expire"
+        return _of(needs, Ailment.MEMORY_BOUND, found, todo, memory_share=share)
+    return _of(needs, Ailment.MEMORY_BOUND, found, parallelism=larger, memory_share=share)
+
+
+def _of(
+    needs: Needs, name: Ailment, found: str, todo: str = "", *, parallelism: int = 0, **evidence: float
+) -> Diagnosis:
+    return Diagnosis(name, found, todo, parallelism or needs.now, evidence=needs.evidence() | evidence)

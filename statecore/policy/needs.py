@@ -1,0 +1,217 @@
+"""The throughput that a job needs, and the sizes that have it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from statecore.policy.arrivals import late_spells
+from statecore.policy.capacity import Throughput
+from statecore.policy.figures import Figures
+from statecore.policy.settings import PolicySettings
+
+# With high fixed costs, a size a fifth smaller may have nearly the throughput of the largest; it is then the limit.
+_NEARLY, _FEWER = 0.95, 0.8
+# Smallest gain in throughput per gain in size that is worth the cluster: at 0.4, twice the size does 1.4 times as much.
+_EFFICIENT = 0.4
+# Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
+_NEARLY_GONE = 10
+# Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
+_LEAD_S, _MOST_RISE = 120.0, 2.0
+# A rescale waits for the end of an epoch that takes so long.
+_LONG_EPOCH_S = 30.0
+# A spell in which rows are late is waited out when it is over so soon.
+_SOON_S = 120.0
+# Spells that show a pattern, not an accident; and how much longer a smaller size may be late.
+_PATTERN, _ABOUT_AS_LATE_S = 2, 15.0
+# Largest share of the time that rows may take when a higher limit of an epoch is advised.
+_ALL_ROWS = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The capacity that a job needs, by its figures at one time.
+
+    The throughput that a job needs is the larger of
+
+    - arrivals with headroom for peaks:     ``arriving / target utilisation``
+    - draining the backlog in time:         ``arriving + waiting / catch-up time``
+    """
+
+    figures: Figures
+    settings: PolicySettings
+    measured: Throughput
+
+    @property
+    def sizes(self) -> list[int]:
+        """The allowed sizes."""
+        return allowed_sizes(self.figures, self.settings)
+
+    @property
+    def now(self) -> int:
+        """The present size."""
+        return self.figures.parallelism
+
+    def is_short(self) -> bool:
+        """Return whether the job does less than it needs to, beyond the hysteresis."""
+        if self._stays_late() or self.late_again():
+            return True
+        if not self.measured.fit.separated and self._waiting() <= 2 * self.measured.fit.rows:
+            # With fixed and row cost not separated, back-to-back epochs seem to process just what arrives. Only a
+            # backlog shows that they do not.
+            return False
+        # A poor measurement widens the hysteresis.
+        margin = 1 + self.settings.hysteresis + 2 * self.measured.fit.row_error
+        return self.needed(_LEAD_S) > self.measured.rows_per_second(self.now) * margin
+
+    def late_again(self) -> bool:
+        """Return whether the arrivals lately made rows late more than once."""
+        return len(self._late(self.now)) >= _PATTERN
+
+    def needed(self, ahead_s: float = 0.0) -> float:
+        """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while."""
+        settings = self.settings
+        arriving = min(self._arriving() + self.figures.rising * ahead_s, _MOST_RISE * self._arriving())
+        pause_s = min((self.figures.rescale_ms or 0) / 1000, settings.catch_up_s / 2)
+        left_s = settings.catch_up_s - pause_s
+        drain = arriving + (self._waiting_then() + arriving * pause_s) / left_s
+        return max(arriving / settings.target_utilisation, drain)
+
+    def limit(self) -> int | None:
+        """Return the rows that an epoch should be allowed; None when something else than their limit is the cause.
+
+        With them, the present size suffices; or, where no size does with the present limit, the largest.
+        """
+        measured, needed = self.measured, self.needed() / 1000
+        if not measured.limited:
+            return None
+        reached = any(measured.rows_per_second(size) >= 1000 * needed for size in self.sizes)
+        for size in [self.now] if reached else [self.now, self.sizes[-1]]:
+            rows_share = needed * measured.row_ms(size)
+            if rows_share <= _ALL_ROWS:
+                rows = max(needed * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
+                # Two significant digits, upwards.
+                unit: int = 10 ** max(0, len(str(math.ceil(rows))) - 2)
+                return math.ceil(rows / unit) * unit
+        return None
+
+    def to_grow(self) -> int:
+        """Return the larger size that a short job needs, or the one that helps most; the present one when none does."""
+        rate, needed = self.measured.rows_per_second, self.needed(_LEAD_S + self.settings.cooldown_s)
+        worth = [size for size in self.sizes if size > self.now and self._is_worth(size)]
+        if not worth:
+            return self.now
+        most = max(rate(size) for size in worth)
+        again = self.late_again()
+        enough = next((size for size in worth if rate(size) >= needed and not (again and self._late(size))), None)
+        nearly = next(size for size in worth if rate(size) >= _NEARLY * most)
+        if enough is None or nearly <= _FEWER * enough:
+            return nearly
+        return enough
+
+    def to_shrink(self) -> int:
+        """Return the smallest size that suffices with the hysteresis; the present one when none does."""
+        settings, rate = self.settings, self.measured.rows_per_second
+        arriving = max(self._arriving(), self.figures.arriving_most)
+        steady = arriving / (settings.target_utilisation * (1 - settings.hysteresis))
+        drain = self._arriving() + self._waiting() / (settings.catch_up_s / _NEARLY_GONE)
+        if self._stays_late() or drain > max(steady, rate(self.sizes[0])):
+            return self.now
+        needed = max(steady, drain)
+        return next((size for size in self.sizes if size < self.now and rate(size) >= needed), self.now)
+
+    def to_keep(self) -> int:
+        """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
+        late_s = sum(self._late(self.now)) + _ABOUT_AS_LATE_S
+        return next((size for size in self.sizes if size < self.now and sum(self._late(size)) <= late_s), self.now)
+
+    def grows_beyond(self) -> bool:
+        """Return whether twice the present size would be worth it, were it allowed."""
+        return self._is_worth(2 * self.now)
+
+    def words(self, parallelism: int) -> str:
+        """Describe the figures, and the throughput now and at a size."""
+        figures, measured = self.figures, self.measured
+        found = [f"{self._arriving():,.0f} rows/s arrive", f"{self._waiting():,.0f} rows wait"]
+        if figures.lag_ms is not None:
+            found.append(f"event-time lag {figures.lag_ms / 1000:,.0f} s")
+        if figures.busy is not None:
+            found.append(f"epochs run {figures.busy:.0%} of the time")
+        least = "" if measured.fit.separated else "at least "
+        can = f"{least}{measured.rows_per_second(self.now):,.0f} rows/s at parallelism {self.now}"
+        if parallelism != self.now:
+            scaling = "assumed linear" if measured.compared is None else f"{measured.scaling:.0%} of linear"
+            can += f", {measured.rows_per_second(parallelism):,.0f} at {parallelism} (scaling {scaling})"
+        elif parallelism == self.sizes[-1]:
+            can += ", the largest allowed"
+        return f"{', '.join(found)}; the job can do {can}"
+
+    def evidence(self) -> dict[str, float]:
+        """Return the figures behind a diagnosis."""
+        fit, measured = self.measured.fit, self.measured
+        known = {
+            "arriving": self._arriving(),
+            "waiting": self._waiting(),
+            "needed": self.needed(),
+            "rows_per_second": measured.rows_per_second(self.now),
+            "fixed_ms": fit.fixed_ms,
+            "row_ms": fit.row_ms,
+            "read": fit.read,
+            "work": fit.work,
+            "publish": fit.publish,
+            "busiest_share": measured.share(self.now),
+            "heaviest_key": measured.heaviest,
+        }
+        return {name: round(value, 4) for name, value in known.items()}
+
+    def _is_worth(self, parallelism: int) -> bool:
+        rate = self.measured.rows_per_second
+        gain, growth = rate(parallelism) / rate(self.now) - 1, parallelism / self.now - 1
+        return gain >= _EFFICIENT * growth
+
+    def _arriving(self) -> float:
+        return self.figures.arriving or 0.0
+
+    def _waiting(self) -> float:
+        """Return the rows that wait; if no source reports them, estimate them from the lag beyond its limit."""
+        figures = self.figures
+        if figures.waiting is not None:
+            return float(figures.waiting)
+        return (figures.processed or 0.0) * self._late_s()
+
+    def _waiting_then(self) -> float:
+        """Return the rows that will wait when the running epoch ends; a rescale cannot begin before."""
+        left = self.figures.left
+        if left is None or self.measured.limited:
+            return self._waiting()
+        epoch_s = self.measured.fit.cost_ms(left) / 1000
+        return self._waiting() if epoch_s < _LONG_EPOCH_S else self._arriving() * epoch_s
+
+    def _late_s(self) -> float:
+        lag_ms, limit_s = self.figures.lag_ms, self.settings.max_lag_s
+        return 0.0 if lag_ms is None or limit_s is None else max(0.0, lag_ms / 1000 - limit_s)
+
+    def _stays_late(self) -> bool:
+        """Return whether rows wait longer than they may, and will for a while."""
+        # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads.
+        if self._late_s() == 0 or self._waiting() <= self.measured.fit.rows:
+            return False
+        rate = self.measured.rows_per_second(self.now)
+        spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
+        return spare <= 0 or too_many > spare * _SOON_S
+
+    def _limit_s(self) -> float:
+        return self.settings.max_lag_s or self.settings.catch_up_s
+
+    def _late(self, parallelism: int) -> list[float]:
+        """Return the spells in which rows would have been late at a size."""
+        return late_spells(self.figures.arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+
+
+def allowed_sizes(figures: Figures, settings: PolicySettings) -> list[int]:
+    """Return the allowed sizes, without larger ones than now that the cluster cannot have."""
+    sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
+    if figures.workers is None or figures.max_workers is None:
+        return sizes
+    most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)
+    return [size for size in sizes if size <= most] or sizes[:1]

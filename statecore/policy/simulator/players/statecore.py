@@ -1,0 +1,112 @@
+"""This product's policy, on figures made the way the runtime makes them."""
+
+from __future__ import annotations
+
+from statecore.policy.arrivals import HISTORY_MS, arriving, history
+from statecore.policy.busy import busy_share, epoch_limit
+from statecore.policy.decision import PolicyMemory, decide
+from statecore.policy.figures import EpochCost, Figures, HeavyKey
+from statecore.policy.settings import PolicySettings
+from statecore.policy.simulator.job import SimulatedEpoch, SimulatedJob
+from statecore.policy.simulator.simulation import Answer
+from statecore.policy.simulator.world import World
+
+_EPOCHS = 2_000
+_LIMITED = 60
+# A driver that has run so long ends a row of failures.
+_SETTLED_S = 60.0
+
+
+class Statecore:
+    """``decide``, looking every few seconds as in production."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+        self._memory = PolicyMemory()
+        self._costs: list[EpochCost] = []
+
+    def starts_with(self, world: World) -> int:
+        """Return the world's parallelism."""
+        return world.parallelism
+
+    def look(self, job: SimulatedJob) -> Answer:
+        """Decide."""
+        made = decide(self.figures(job), self._settings, self._memory)
+        self._memory = made.memory
+        name = None if made.diagnosis is None else made.diagnosis.name.value
+        return Answer(None if made.action == "stay" else made.parallelism, made.reason, name)
+
+    def figures(self, job: SimulatedJob) -> Figures:
+        """Return the figures that the runtime would have recorded."""
+        world, now_ms = job.world, round(job.now_s * 1000)
+        self._costs += [_cost(each, world) for each in job.epochs[len(self._costs) :]]
+        arrived = [(round(at_s * 1000), rows) for at_s, rows in job.arrived[-HISTORY_MS // 5_000 :]]
+        waiting = round(job.waiting)
+        found = arriving(arrived, self._costs[-_EPOCHS:], waiting, now_ms)
+        began_s = max((to_s for _, to_s in world.outages if to_s <= job.now_s), default=0.0)
+        ran = [each for each in job.epochs[-200:] if each.started_s >= began_s]
+        crashes = 2 if job.is_down or (0 < job.now_s - began_s < _SETTLED_S and began_s) else 0
+        return Figures(
+            job="simulated",
+            at_ms=now_ms,
+            parallelism=job.parallelism,
+            max_parallelism=world.key_groups,
+            workers=job.workers if world.subtasks_per_worker > 1 else None,
+            hindrance=_hindrance(job),
+            settled_ms=round(job.settled_s * 1000),
+            epochs=tuple(self._costs[-_EPOCHS:]),
+            arriving=found.rate,
+            arriving_most=found.most,
+            rising=found.rising,
+            arrived=history(arrived, now_ms),
+            waiting=waiting,
+            left=ran[-1].waiting if ran else round(job.trace.arrived(began_s)) - job.committed,
+            lag_ms=round(job.lag_s * 1000),
+            epoch_limit=epoch_limit([(each.rows, each.waiting) for each in ran[-_LIMITED:]]),
+            busy=busy_share(
+                [(round(each.started_s * 1000), round(each.duration_ms)) for each in ran],
+                now_ms,
+                waiting=waiting > 0,
+            ),
+            rescale_ms=None if job.changed_s is None else round(world.rescale_s * 1000),
+            ended_ms=None if job.changed_s is None else round(job.changed_s * 1000),
+            busiest_share=world.share(job.parallelism),
+            heavy_keys=(HeavyKey("hot", world.hot_key_share),) if world.hot_key_share else (),
+            source_partitions=world.source_partitions,
+            crashes=crashes,
+            crash="an outage" if crashes else "",
+        )
+
+
+def settings_for(world: World) -> PolicySettings:
+    """Return the settings of a policy with the limits of a world, and otherwise the defaults."""
+    return PolicySettings(
+        min_parallelism=world.min_parallelism,
+        max_parallelism=world.max_parallelism,
+        subtasks_per_worker=world.subtasks_per_worker,
+        max_lag_s=world.slo_s,
+    )
+
+
+def _cost(epoch: SimulatedEpoch, world: World) -> EpochCost:
+    # Reading is the part that partitions limit.
+    alone = world.source_partitions is not None and epoch.parallelism >= world.source_partitions
+    hot = world.hot_key_share * epoch.parallelism > 1
+    work_ms, read_ms = (0.0, epoch.work_ms) if alone and not hot else (epoch.work_ms, 0.0)
+    return EpochCost(
+        round(epoch.ended_s * 1000),
+        epoch.parallelism,
+        epoch.rows,
+        round(epoch.duration_ms),
+        read_ms,
+        work_ms,
+        epoch.publish_ms,
+    )
+
+
+def _hindrance(job: SimulatedJob) -> str | None:
+    if job.is_down:
+        return "the job has no live driver"
+    if job.resize is not None:
+        return "a rescale is under way"
+    return None

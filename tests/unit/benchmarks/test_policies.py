@@ -1,0 +1,116 @@
+"""The goals of make policies, its shapes, and its report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.policies.goals import goals
+from benchmarks.policies.picture import write_picture
+from benchmarks.policies.report import misses, table, write_json
+from benchmarks.policies.shapes import SHAPES, Expected, Shape
+from benchmarks.policies.simulations import OURS, PEERS
+from statecore.policy import Ailment
+from statecore.policy.simulator import Outcome, SimulatedDecision
+from statecore.policy.simulator.simulation import Sample
+
+ANY = replace(SHAPES["ramp"], expected=Expected())
+PEER = Outcome(slo_minutes=5, core_hours=10)
+
+
+def _missed(shape: Shape, ours: Outcome, **peers: Outcome) -> list[str]:
+    outcomes = {OURS: ours, **dict.fromkeys(PEERS, PEER), **peers}
+    return [goal.name for goal in goals(shape, outcomes) if not goal.holds]
+
+
+def _expecting(expected: Expected) -> Shape:
+    return replace(ANY, expected=expected)
+
+
+def _rescales(*at_s: float) -> list[SimulatedDecision]:
+    return [SimulatedDecision(each, 2, 3, "") for each in at_s]
+
+
+def test_late_minutes_may_be_one_more_than_those_of_the_best_peer() -> None:
+    best = Outcome(slo_minutes=1, core_hours=10)
+    assert _missed(ANY, Outcome(slo_minutes=2), ds2=best) == []
+    assert _missed(ANY, Outcome(slo_minutes=2.1), ds2=best) == ["SLO"]
+
+
+def test_core_hours_are_compared_with_the_cheapest_peer_that_is_as_timely() -> None:
+    late = Outcome(slo_minutes=50, core_hours=1)
+    assert _missed(ANY, Outcome(core_hours=11), ds2=late) == []
+    assert _missed(ANY, Outcome(core_hours=11.1), ds2=late) == ["core-hours"]
+
+
+def test_a_peer_that_breaks_the_limit_on_rescales_is_no_measure_of_core_hours() -> None:
+    restless = Outcome(core_hours=1, decisions=_rescales(10, 20, 30))
+    shape = _expecting(Expected(levels=(0,)))
+    assert _missed(shape, Outcome(core_hours=11), ds2=replace(restless, slo_minutes=5)) == []
+    assert _missed(ANY, Outcome(core_hours=11), ds2=replace(restless, slo_minutes=5)) == ["core-hours"]
+
+
+def test_where_no_rescale_helps_none_may_come_and_the_peers_do_not_count() -> None:
+    shape = _expecting(Expected(stays=(100, 200)))
+    assert _missed(shape, Outcome(slo_minutes=99, decisions=_rescales(50, 200))) == []
+    assert _missed(shape, Outcome(decisions=_rescales(100))) == ["rescales"]
+
+
+def test_each_level_has_two_rescales() -> None:
+    shape = _expecting(Expected(levels=(0, 100)))
+    assert _missed(shape, Outcome(decisions=_rescales(1, 2, 100, 101))) == []
+    assert _missed(shape, Outcome(decisions=_rescales(1, 100, 101, 102))) == ["rescales"]
+
+
+@pytest.mark.parametrize(("at_s", "missed"), [(220, []), (221, ["scale-out"]), (None, ["scale-out"])])
+def test_a_scale_out_comes_in_time(at_s: float | None, missed: list[str]) -> None:
+    shape = _expecting(Expected(levels=(0, 100), grows=120))
+    assert _missed(shape, Outcome(decisions=_rescales(*([] if at_s is None else [at_s])))) == missed
+
+
+@pytest.mark.parametrize(
+    ("diagnoses", "missed"),
+    [
+        ([(10, "hot_key")], []),
+        ([(10, "healthy"), (400, "hot_key")], []),
+        ([(10, "healthy"), (401, "hot_key")], ["diagnosis"]),
+        ([(10, "hot_key"), (99, "healthy")], ["diagnosis"]),
+        ([], ["diagnosis"]),
+    ],
+)
+def test_the_right_diagnosis_holds_within_five_minutes(diagnoses: list[tuple[float, str]], missed: list[str]) -> None:
+    shape = _expecting(Expected(diagnoses=((100, (Ailment.HOT_KEY,)),)))
+    assert _missed(shape, Outcome(diagnoses=diagnoses)) == missed
+
+
+def test_without_all_peers_there_is_no_comparison() -> None:
+    assert goals(ANY, {OURS: PEER, "ds2": PEER}) == []
+    assert goals(SHAPES["step"], {"ds2": PEER}) == []
+
+
+def test_every_shape_fits_its_world() -> None:
+    for shape in SHAPES.values():
+        hours = shape.trace.end_s / 3600
+        assert 4 <= hours <= 12, shape.name
+        assert shape.world.parallelism <= shape.world.max_parallelism, shape.name
+        assert shape.trace.arrived(shape.trace.end_s) > 0, shape.name
+
+
+def test_the_report_has_all_figures_and_names_what_is_missed(tmp_path: Path) -> None:
+    ours = Outcome(slo_minutes=7, core_hours=10, samples=[Sample(5, 2, 0, 0), Sample(10, 3, 9, 90)])
+    outcomes = {"ramp": {OURS: ours, **dict.fromkeys(PEERS, PEER)}}
+    judged = {"ramp": goals(SHAPES["ramp"], outcomes["ramp"])}
+    console = Console(width=120, record=True)
+    console.print(table(outcomes, judged))
+    assert "MISSED: SLO" in console.export_text()
+    assert "found 7.0 min; expected at most 6.0 min" in " ".join(misses(judged))
+    write_json(outcomes, judged, tmp_path / "policies.json")
+    written = json.loads((tmp_path / "policies.json").read_text())["ramp"]
+    assert [goal["holds"] for goal in written["goals"]] == [False, True]
+    assert written["policies"]["ds2"]["core_hours"] == 10
+    write_picture(outcomes, tmp_path / "policies.png")
+    assert (tmp_path / "policies.png").read_bytes().startswith(b"\x89PNG")
