@@ -49,7 +49,7 @@ def set_policy(
         typer.Option(help="Relative difference between needed and current size that is ignored. Initially 0.1."),
     ] = None,
     scale_out_after: Annotated[
-        float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 50.")
+        float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 60.")
     ] = None,
     scale_in_after: Annotated[
         float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 600.")

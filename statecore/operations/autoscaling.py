@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from statistics import median
@@ -29,6 +29,7 @@ from statecore.catalog import (
     over_all,
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
+from statecore.operations.downtime import expected_downtime
 from statecore.operations.restarts import HISTORY, failures_in_a_row
 from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
@@ -81,6 +82,8 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations, now_ms)
+    runs = catalog.rescale_runs(job, limit=_RUNS)
+    downtime = None if policy is None else expected_downtime(runs, policy.settings.get("method", "live"))
     return Figures(
         job=job,
         at_ms=now_ms,
@@ -100,8 +103,9 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         left=left[-1][1] if left else None,
         lag_ms=over_all(sources).event_time_lag_ms,
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
-        rescale_ms=_rescale_ms(catalog, job),
-        ended_ms=next((run.ended_ms for run in catalog.rescale_runs(job, limit=1)), None),
+        rescale_ms=_rescale_ms(runs),
+        downtime_ms=None if downtime is None else downtime.median_ms,
+        ended_ms=runs[0].ended_ms if runs else None,
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
         epoch_limit=epoch_limit(left),
@@ -109,6 +113,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
+        version=f"{found.artifact_sha256 or found.artifact} {0 if policy is None else policy.updated_ms}",
     )
 
 
@@ -183,7 +188,7 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
         # Another release wrote it; start a new one.
         return PolicyMemory()
     if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
-        return PolicyMemory(decided_ms=memory.decided_ms)
+        return PolicyMemory(decided_ms=memory.decided_ms, effects=memory.effects, version=memory.version)
     return memory
 
 
@@ -281,9 +286,12 @@ def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> in
     return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
 
 
-def _rescale_ms(catalog: Catalog, job: str) -> int | None:
-    runs = catalog.rescale_runs(job, limit=_RUNS)
-    took_ms = [run.ended_ms - run.created_ms for run in runs if run.state == "done" and run.ended_ms is not None]
+def _rescale_ms(runs: Iterable[RescaleRunRecord]) -> int | None:
+    took_ms = [
+        run.ended_ms - run.created_ms
+        for run in runs
+        if run.state == "done" and run.ended_ms is not None and run.to_parallelism > run.from_parallelism
+    ]
     return int(median(took_ms[:_RESCALES])) if took_ms else None
 
 

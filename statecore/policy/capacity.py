@@ -15,6 +15,11 @@ from statecore.policy.figures import EpochCost, Figures
 _ROWS_PER_FIXED = 9.0
 # Smallest expected change of the cost of a row, as a logarithm, that a comparison can show.
 _LITTLE = 0.1
+# A measured gain is assumed to be larger by so many standard errors: to find wrongly that more subtasks do not help
+# does more harm than a rescale that does not.
+_DOUBT = 2.0
+# Unseparated costs have a share of the fixed cost; they compare only between epochs of about the same size.
+_ABOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +108,19 @@ def _compared(assumed: Throughput, others: dict[int, list[EpochCost]]) -> Throug
         against = fit_cost(others[other])
         if against is None or not fit.work or not against.work:
             continue
-        if (fit.separated and against.separated) or (fit.phased and against.phased):
+        alike = 1 / _ABOUT <= against.rows / fit.rows <= _ABOUT
+        if (fit.separated and against.separated) or (fit.phased and against.phased and alike):
             gain = against.row_ms * against.work / (fit.row_ms * fit.work)
-        elif assumed.limited and (against.separated or 0.5 <= against.rows / fit.rows <= 2):
-            # Costs with a share of the fixed cost compare only at one size: that of the next epochs.
+        elif assumed.limited and (against.separated or alike):
             gain = against.cost_ms(fit.rows) * against.work / max(fit.cost_ms(fit.rows) * fit.work, 1e-6)
         else:
             continue
+        doubt = _DOUBT * math.hypot(fit.work_error, against.work_error)
         expected = math.log(assumed.share(other) / assumed.share(assumed.parallelism))
         if abs(expected) < _LITTLE:
             # Nothing was to be gained there, so nothing is learnt from it.
             continue
-        scaling = min(1.0, max(0.0, math.log(max(gain, 1e-6)) / expected))
+        measured = math.log(max(gain, 1e-6)) + math.copysign(doubt, expected)
+        scaling = min(1.0, max(0.0, measured / expected))
         return replace(assumed, scaling=scaling, compared=other)
     return assumed

@@ -50,6 +50,7 @@ class CostFit:
         epochs: Number of epochs fitted, without outliers.
         phased: Whether the phases of its epochs are known.
         read, work, publish: Share (0 to 1) of ``row_ms`` in each phase; what is left is in none of them.
+        work_error: Relative standard error of ``row_ms * work``.
 
     """
 
@@ -64,6 +65,7 @@ class CostFit:
     read: float = 0.0
     work: float = 1.0
     publish: float = 0.0
+    work_error: float = 0.0
 
     def cost_ms(self, rows: float) -> float:
         """Return the cost of an epoch with a number of rows."""
@@ -89,11 +91,13 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
     if changed:
         newest, older = newest[-changed:], []
         fit = _fit(newest)
+    fitted = newest
     if not fit.separated and older:
-        whole = _fit([*_of_every_size(older), *newest])
+        of_all = [*_of_every_size(older), *newest]
+        whole = _fit(of_all)
         if whole.separated and 1 / _CHANGED < median(_ratio(each, whole) for each in newest) < _CHANGED:
-            fit = replace(whole, rows=fit.rows)
-    return _with_phases(newest, fit)
+            fit, fitted = replace(whole, rows=fit.rows), of_all
+    return _with_phases(fitted, fit)
 
 
 def _fit(epochs: Sequence[EpochCost]) -> CostFit:
@@ -149,10 +153,11 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
         return fit
     rows = np.array([float(each.rows) for each in kept])
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
+    work_error = fit.row_error or fit.error
     if fit.separated and np.ptp(rows) > 0:
-        off = rows - rows.mean()
-        slopes = np.maximum(off @ (phases - phases.mean(axis=0)) / (off @ off), 0.0)
+        slopes, errors = _slopes(rows, phases, np.array([max(1.0, each.duration_ms) for each in kept]))
         shares = slopes / max(fit.row_ms, float(slopes.sum()))
+        work_error = float(errors[1] / max(slopes[1], 1e-9))
     else:
         # What is in no phase costs the same in any epoch. The phases have fixed parts, too, which count for rows here.
         whole, in_phases = float(sum(each.duration_ms for each in kept)), float(phases.sum())
@@ -161,7 +166,20 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
         shares = phases.sum(axis=0) / in_phases
         fit = replace(fit, fixed_ms=max(0.0, whole - in_phases) / len(kept), row_ms=in_phases / float(rows.sum()))
     read, work, publish = (float(share) for share in shares)
-    return replace(fit, phased=True, read=read, work=work, publish=publish)
+    return replace(fit, phased=True, read=read, work=work, publish=publish, work_error=work_error)
+
+
+def _slopes(rows: _Floats, phases: _Floats, costs: _Floats) -> tuple[_Floats, _Floats]:
+    """Return how much each phase takes for one more row, at least 0, and the standard error of each."""
+    weights = costs**-2.0
+    weights /= weights.sum()
+    off = rows - weights @ rows
+    squares = float(weights @ off**2)
+    around = phases - weights @ phases
+    slopes = (weights * off) @ around / squares
+    noise = weights @ (around - np.outer(off, slopes)) ** 2
+    errors: _Floats = np.sqrt(noise / (len(rows) - 2) / squares)
+    return np.maximum(slopes, 0.0), errors
 
 
 def _theil_sen(rows: _Floats, costs: _Floats) -> tuple[float, float] | None:

@@ -3,7 +3,8 @@
 The diagnosis says what ails the job, and which size it needs; the decision, whether now is the time. The policy scales
 out when a larger size has been needed for ``scale_out_after_s``. It scales in when smaller sizes have been enough for
 ``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time, so that a load
-that comes and goes keeps the size that does both.
+that comes and goes keeps the size that does both. A scale-out that did not help is undone, and not tried again until
+the job changes.
 
 It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
 after ``BLOCKS_AFTER`` in a row the policy waits for a person.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
+from statecore.policy.effects import Effect, barred, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
 from statecore.policy.needs import allowed_sizes
 from statecore.policy.settings import PolicySettings
@@ -32,6 +34,10 @@ _TAKES_BACK = 6
 _SMALLER, _MOST = 0.8, 0.75
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
+# Where more than so many times the throughput is needed, scale_out_after_s is shortened in proportion.
+_FAR = 2.0
+# A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
+_PRICE = 20
 # Most times that scale_in_after_s is doubled.
 _DOUBLINGS = 5
 
@@ -50,6 +56,8 @@ class PolicyMemory:
             known.
         shrunk_ms: Time of the last decision to scale in.
         taken_back: Scale-ins that had to be taken back.
+        effects: What earlier scale-outs brought, of this version of the job.
+        version: ``Figures.version`` at the last look.
 
     """
 
@@ -61,6 +69,8 @@ class PolicyMemory:
     known_since_ms: int | None = None
     shrunk_ms: int | None = None
     taken_back: int = 0
+    effects: tuple[Effect, ...] = ()
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ class Decision:
 
 def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> Decision:
     """Decide whether to rescale a job; the same arguments always give the same decision."""
+    if memory.version != figures.version:
+        memory = replace(memory, version=figures.version, effects=())
     nothing = _forget(memory, figures.parallelism)
     found = diagnose(figures, settings)
     if figures.hindrance is not None:
@@ -102,14 +114,23 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         return _go(figures, settings, nothing, allowed, why, found)
     if found is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
+    memory = replace(memory, effects=still_true(memory.effects, found, figures.parallelism))
+    found = barred(memory.effects, found, figures.parallelism)
     memory = _remember(figures, settings, memory, found)
+    tried = useless(memory.effects, found, figures.parallelism)
+    if tried is not None:
+        return _undo(figures, settings, memory, tried, found, cooldown_s)
     brief_ms = _BRIEF * 1000 * settings.scale_in_after_s
     if memory.slack_since_ms is not None and figures.at_ms - memory.slack_since_ms < brief_ms:
         found = replace(found, name=Ailment.HEALTHY)
     if memory.pressure_since_ms is not None:
-        target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, settings.scale_out_after_s
+        target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, _scale_out_after_s(settings, found)
     elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
-        target, since_ms, hold_s = memory.needed[0][1], memory.known_since_ms, _scale_in_after_s(settings, memory)
+        target, since_ms, hold_s = (
+            memory.needed[0][1],
+            memory.known_since_ms,
+            _scale_in_after_s(figures, settings, memory),
+        )
     else:
         return _stay(figures, memory, found.text, found)
     held_s = (figures.at_ms - since_ms) / 1000
@@ -150,7 +171,7 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
     # Of sizes needed one after the other, only those matter that no later one exceeds.
     needed = [each for each in memory.needed if each[1] > _needed(found)]
     needed.append((now_ms, _needed(found)))
-    from_ms = now_ms - 1000 * _scale_in_after_s(settings, memory)
+    from_ms = now_ms - 1000 * _scale_in_after_s(figures, settings, memory)
     while len(needed) > 1 and needed[0][0] < from_ms:
         del needed[0]
     return replace(
@@ -168,11 +189,24 @@ def _needed(found: Diagnosis) -> int:
 
 def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
     """Return the memory without what refers to another parallelism, or to a time before an interruption."""
-    return PolicyMemory(memory.decided_ms, parallelism, shrunk_ms=memory.shrunk_ms, taken_back=memory.taken_back)
+    return replace(
+        memory,
+        parallelism=parallelism,
+        pressure_since_ms=None,
+        slack_since_ms=None,
+        needed=(),
+        known_since_ms=None,
+    )
 
 
-def _scale_in_after_s(settings: PolicySettings, memory: PolicyMemory) -> float:
-    return settings.scale_in_after_s * 2.0 ** min(memory.taken_back, _DOUBLINGS)
+def _scale_out_after_s(settings: PolicySettings, found: Diagnosis) -> float:
+    """Return the hold time; a job that needs many times its throughput does not get well by itself."""
+    return settings.scale_out_after_s * min(1.0, _FAR / max(found.shortage, 1.0))
+
+
+def _scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
+    worth_s = _PRICE * (figures.downtime_ms or 0) / 1000
+    return max(settings.scale_in_after_s, worth_s) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
 
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
@@ -214,8 +248,29 @@ def _go(
     if action == "in":
         shrunk_ms = figures.at_ms
     elif shrunk_ms is not None:
-        within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(settings, memory)
+        within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
         taken_back += figures.at_ms - shrunk_ms < within_ms
         shrunk_ms = None
-    after = PolicyMemory(figures.at_ms, figures.parallelism, shrunk_ms=shrunk_ms, taken_back=taken_back)
+    effects = memory.effects
+    if found is not None and found.name is Ailment.TOO_SMALL:
+        effects = with_scale_out(effects, figures.parallelism, parallelism, found.rate)
+    after = replace(
+        _forget(memory, figures.parallelism),
+        decided_ms=figures.at_ms,
+        shrunk_ms=shrunk_ms,
+        taken_back=taken_back,
+        effects=effects,
+    )
     return Decision(action, parallelism, workers, why, after, found)
+
+
+def _undo(
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, tried: Effect, found: Diagnosis, cooldown_s: float
+) -> Decision:
+    """Return to the size before a scale-out that did not help; it counts as no scale-in that may be taken back."""
+    why = f"{found.text}; parallelism {tried.after} does no more than {tried.before} did, {tried.rate:,.0f} rows/s"
+    if cooldown_s:
+        return _stay(figures, memory, _later(figures, why, cooldown_s), found)
+    made = _go(figures, settings, memory, tried.before, f"{why}; this is undone", found)
+    effects = with_undone(made.memory.effects, tried)
+    return replace(made, memory=replace(made.memory, shrunk_ms=memory.shrunk_ms, effects=effects))

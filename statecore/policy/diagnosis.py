@@ -48,6 +48,8 @@ class Diagnosis:
         todo: What to do; empty when nothing is to be done.
         parallelism: The size that the job needs; the present one when another would not help.
         kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
+        shortage: How many times its throughput the job needs.
+        rate: Rows a second that the job can do; None when only a lower bound is known.
         evidence: The figures behind it.
 
     """
@@ -57,6 +59,8 @@ class Diagnosis:
     todo: str = ""
     parallelism: int = 0
     kept: int = 0
+    shortage: float = 1.0
+    rate: float | None = None
     evidence: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -197,4 +201,13 @@ def _memory(needs: Needs, share: float) -> Diagnosis:
 def _of(
     needs: Needs, name: Ailment, found: str, todo: str = "", *, parallelism: int = 0, **evidence: float
 ) -> Diagnosis:
-    return Diagnosis(name, found, todo, parallelism or needs.now, evidence=needs.evidence() | evidence)
+    rate = needs.measured.rows_per_second(needs.now)
+    return Diagnosis(
+        name,
+        found,
+        todo,
+        parallelism or needs.now,
+        shortage=needs.needed() / rate,
+        rate=rate if needs.measured.fit.separated else None,
+        evidence=needs.evidence() | evidence,
+    )

@@ -57,7 +57,8 @@ class Figures:
         left: Rows that waited after the newest epoch, which the next one took if nothing limits it.
         lag_ms: Event-time lag, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
-        rescale_ms: Median duration of the job's earlier rescales.
+        rescale_ms: Median duration of the job's earlier scale-outs, the start of workers included.
+        downtime_ms: Median time without an epoch in earlier rescales by the policy's method.
         ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
         failures: Rescales of this policy that failed in a row.
         failure: Why the newest of them failed.
@@ -68,6 +69,7 @@ class Figures:
         memory_share: The largest share (0 to 1) of its memory that a worker used.
         crashes: Drivers that failed in a row.
         crash: Why the newest of them failed.
+        version: What the job is: another one after a change of its job file or of its policy's settings.
 
     """
 
@@ -90,6 +92,7 @@ class Figures:
     lag_ms: int | None = None
     busy: float | None = None
     rescale_ms: int | None = None
+    downtime_ms: int | None = None
     ended_ms: int | None = None
     failures: int = 0
     failure: str = ""
@@ -100,3 +103,4 @@ class Figures:
     memory_share: float | None = None
     crashes: int = 0
     crash: str = ""
+    version: str = ""

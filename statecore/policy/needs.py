@@ -20,6 +20,8 @@ _NEARLY_GONE = 10
 _LEAD_S, _MOST_RISE = 120.0, 2.0
 # A rescale waits for the end of an epoch that takes so long.
 _LONG_EPOCH_S = 30.0
+# Assumed duration of a job's first rescale.
+_FIRST_RESCALE_MS = 60_000
 # A spell in which rows are late is waited out when it is over so soon.
 _SOON_S = 120.0
 # Spells that show a pattern, not an accident; and how much longer a smaller size may be late.
@@ -72,9 +74,10 @@ class Needs:
         """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while."""
         settings = self.settings
         arriving = min(self._arriving() + self.figures.rising * ahead_s, _MOST_RISE * self._arriving())
-        pause_s = min((self.figures.rescale_ms or 0) / 1000, settings.catch_up_s / 2)
+        pause_s = min((self.figures.downtime_ms or 0) / 1000, settings.catch_up_s / 2)
         left_s = settings.catch_up_s - pause_s
-        drain = arriving + (self._waiting_then() + arriving * pause_s) / left_s
+        piling = max(0.0, arriving - self.measured.rows_per_second(self.now)) * min(ahead_s, _LEAD_S)
+        drain = arriving + (self._waiting_then() + piling + arriving * pause_s) / left_s
         return max(arriving / settings.target_utilisation, drain)
 
     def limit(self) -> int | None:
@@ -180,11 +183,14 @@ class Needs:
         return (figures.processed or 0.0) * self._late_s()
 
     def _waiting_then(self) -> float:
-        """Return the rows that will wait when the running epoch ends; a rescale cannot begin before."""
-        left = self.figures.left
+        """Return the rows that will wait at the end of the epoch that a rescale waits for."""
+        left, fit = self.figures.left, self.measured.fit
         if left is None or self.measured.limited:
             return self._waiting()
-        epoch_s = self.measured.fit.cost_ms(left) / 1000
+        epoch_s = fit.cost_ms(left) / 1000
+        if epoch_s / 2 < (self.figures.rescale_ms or _FIRST_RESCALE_MS) / 1000:
+            # The running epoch probably ends before the workers are there, so the rescale waits for the next one.
+            epoch_s = max(epoch_s, fit.cost_ms(self._arriving() * epoch_s) / 1000)
         return self._waiting() if epoch_s < _LONG_EPOCH_S else self._arriving() * epoch_s
 
     def _late_s(self) -> float:

@@ -35,9 +35,10 @@ class SimulatedEpoch:
 
 @dataclass(slots=True)
 class Resize:
-    """A rescale under way: to which size, from when it can begin, and until when nothing is processed."""
+    """A rescale under way: to which size, since when, from when it can begin, and until when nothing is processed."""
 
     parallelism: int
+    decided_s: float
     ready_s: float
     until_s: float | None = None
 
@@ -56,6 +57,7 @@ class SimulatedJob:
         resize: The rescale under way.
         settled_s: When the job began to run at its parallelism.
         changed_s: End of the newest rescale; None before the first.
+        grown_s: Durations of the scale-outs, from the decision to the end.
         failed_s: Times at which the job went down.
 
     """
@@ -71,6 +73,7 @@ class SimulatedJob:
     resize: Resize | None = None
     settled_s: float = 0.0
     changed_s: float | None = None
+    grown_s: list[float] = field(default_factory=list)
     failed_s: list[float] = field(default_factory=list)
     _random: np.random.Generator = field(init=False, repr=False)
 

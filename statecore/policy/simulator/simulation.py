@@ -189,6 +189,8 @@ class _Simulation:
         if resize.until_s is None and self._running is None and job.now_s >= resize.ready_s:
             resize.until_s = job.now_s + self._world.rescale_s
         if resize.until_s is not None and job.now_s >= resize.until_s:
+            if resize.parallelism > job.parallelism:
+                job.grown_s.append(job.now_s - resize.decided_s)
             job.parallelism = resize.parallelism
             job.workers = self._world.workers_for(resize.parallelism)
             job.settled_s = job.changed_s = job.now_s
@@ -214,4 +216,4 @@ class _Simulation:
         if workers > job.workers:
             ready_s += self._world.worker_start_s
             job.workers = workers
-        job.resize = Resize(target, ready_s)
+        job.resize = Resize(target, job.now_s, ready_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -152,3 +153,21 @@ def test_the_scaling_is_that_of_the_work_alone() -> None:
     ]
     both = throughput(job(one + phased(SIZES, begin_ms=10**6)))
     assert both is not None and both.scaling == pytest.approx(1, abs=0.02)
+
+
+@examples(60)
+@given(seed=st.integers(0, 2**32), smaller=st.integers(1, 12), noise=st.floats(0, 0.1))
+def test_noise_never_hides_that_more_subtasks_help(seed: int, smaller: int, noise: float) -> None:
+    chance, larger = random.Random(seed), 2 * smaller
+
+    def phased(parallelism: int, begin_ms: int) -> Iterator[EpochCost]:
+        # Epochs of much the same size show the cost of a row poorly.
+        for index in range(200):
+            rows, off = chance.randint(9_000, 14_000), 1 + noise * chance.uniform(-1, 1)
+            work_ms = rows * 0.2 / parallelism * off
+            took_ms = round(300 * off + work_ms)
+            yield EpochCost(begin_ms + index * 1_000, parallelism, rows, took_ms, 0.0, work_ms, 0.0)
+
+    measured = (*phased(smaller, 0), *phased(larger, 10**6))
+    found = throughput(Figures("flights", 2 * 10**6, larger, 128, epochs=measured))
+    assert found is not None and (found.compared is None or found.scaling > 0.8)

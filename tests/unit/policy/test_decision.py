@@ -103,7 +103,7 @@ def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:
     wanted = PolicySettings(max_parallelism=16, scale_out_after_s=0, cooldown_s=300)
     high = figures(4, arriving=40_000.0)
     made = decide(high, wanted, NOTHING)
-    assert (made.action, made.memory) == ("out", PolicyMemory(NOW_MS, 4))
+    assert (made.action, replace(made.memory, effects=())) == ("out", PolicyMemory(NOW_MS, 4))
     again = decide(replace(high, at_ms=NOW_MS + 299_000), wanted, made.memory)
     assert again.action == "stay" and "cooling down for another 1 s" in again.reason
     assert decide(replace(high, at_ms=NOW_MS + 300_000), wanted, again.memory).action == "out"
@@ -243,3 +243,10 @@ def test_sizes_are_whole_workers_within_the_limits() -> None:
 def test_settings_that_do_not_fit_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         policy_settings(values)
+
+
+def test_a_scale_in_waits_until_it_saves_twenty_times_the_downtime_of_a_rescale() -> None:
+    slack = figures(4, arriving=1_000.0, downtime_ms=60_000)
+    memory = replace(SLACK, slack_since_ms=NOW_MS - 600_000, known_since_ms=NOW_MS - 600_000, needed=((0, 1),))
+    assert decide(slack, LASTED, memory).action == "stay"
+    assert decide(replace(slack, downtime_ms=20_000), LASTED, memory).action == "in"

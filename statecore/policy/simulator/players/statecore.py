@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from statecore.policy.arrivals import HISTORY_MS, arriving, history
 from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.decision import PolicyMemory, decide
@@ -68,7 +70,8 @@ class Statecore:
                 now_ms,
                 waiting=waiting > 0,
             ),
-            rescale_ms=None if job.changed_s is None else round(world.rescale_s * 1000),
+            rescale_ms=round(median(job.grown_s) * 1000) if job.grown_s else None,
+            downtime_ms=None if job.changed_s is None else round(world.rescale_s * 1000),
             ended_ms=None if job.changed_s is None else round(job.changed_s * 1000),
             busiest_share=world.share(job.parallelism),
             heavy_keys=(HeavyKey("hot", world.hot_key_share),) if world.hot_key_share else (),

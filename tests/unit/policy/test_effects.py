@@ -1,0 +1,86 @@
+"""A scale-out that did not help is undone, once, and not tried again until the job changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statecore.policy import Ailment, Decision, Figures, PolicySettings, decide
+from statecore.policy.figures import EpochCost
+from tests.unit.policy.test_cost import SIZES, epochs
+from tests.unit.policy.test_decision import NO_WAIT, NOTHING, NOW_MS
+
+# No subtask makes rows cheaper: 8,000 rows/s at any parallelism.
+STUCK_ROW_MS = 0.125
+
+
+def costs(parallelism: int, row_ms: float = STUCK_ROW_MS) -> tuple[EpochCost, ...]:
+    return tuple(epochs(SIZES, fixed_ms=1, row_ms=row_ms, parallelism=parallelism))
+
+
+def job(parallelism: int, *measured: EpochCost, **others: Any) -> Figures:
+    known: dict[str, Any] = {"arriving": 20_000.0, "waiting": 100_000, "busy": 1.0, "settled_ms": 0}
+    return Figures("flights", NOW_MS, parallelism, 128, epochs=measured, **(known | others))
+
+
+def undone() -> Decision:
+    """A scale-out from 4, found to do nothing, and undone."""
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    assert before.action == "out"
+    larger = before.parallelism
+    return decide(job(larger, *costs(4), *costs(larger)), NO_WAIT, before.memory)
+
+
+def test_a_scale_out_that_brought_nothing_is_undone_and_its_reason_tells_what_both_sizes_did() -> None:
+    made = undone()
+    assert (made.action, made.parallelism) == ("in", 4)
+    assert made.diagnosis is not None and made.diagnosis.name is Ailment.INEFFECTIVE
+    assert "does no more than 4 did, 7,99" in made.reason and made.reason.endswith("this is undone")
+
+
+def test_a_scale_out_that_helped_is_kept_although_the_job_is_still_short() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    helped = job(larger, *costs(4), *costs(larger, STUCK_ROW_MS * 4 / larger), arriving=200_000.0)
+    assert decide(helped, NO_WAIT, before.memory).action != "in"
+
+
+def test_it_is_not_tried_again_when_the_measurements_of_the_larger_size_are_long_gone() -> None:
+    memory = undone().memory
+    for _ in range(3):
+        again = decide(job(4, *costs(4)), NO_WAIT, memory)
+        assert again.action == "stay"
+        assert again.diagnosis is not None and again.diagnosis.name is Ailment.INEFFECTIVE
+        assert "was tried, and did no more than 4" in again.reason
+        memory = again.memory
+
+
+def test_below_the_size_from_which_it_did_not_help_the_policy_scales_out_as_far_as_that_size() -> None:
+    made = decide(job(2, *costs(2, 2 * STUCK_ROW_MS)), NO_WAIT, undone().memory)
+    assert (made.action, made.parallelism) == ("out", 4)
+
+
+def test_a_changed_job_tries_it_again() -> None:
+    memory = undone().memory
+    assert decide(job(4, *costs(4), version="another job file"), NO_WAIT, memory).action == "out"
+    cheaper = decide(job(4, *costs(4, STUCK_ROW_MS / 2), arriving=40_000.0), NO_WAIT, memory)
+    assert cheaper.action == "out", "its rows have another cost"
+
+
+def test_it_rests_for_the_cooldown_before_it_undoes() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    calm = PolicySettings(max_parallelism=16, scale_out_after_s=0, scale_in_after_s=0, cooldown_s=300)
+    found = decide(job(larger, *costs(4), *costs(larger)), calm, before.memory)
+    assert found.action == "stay" and "cooling down" in found.reason
+
+
+def test_what_an_undone_scale_out_leaves_is_no_scale_in_that_could_be_taken_back() -> None:
+    memory = undone().memory
+    assert (memory.shrunk_ms, memory.taken_back) == (None, 0)
+
+
+def test_it_is_undone_once_although_somebody_scales_out_again() -> None:
+    memory = undone().memory
+    larger = memory.effects[0].after
+    again = decide(job(larger, *costs(4), *costs(larger)), NO_WAIT, memory)
+    assert again.action == "stay"
