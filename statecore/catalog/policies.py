@@ -66,6 +66,7 @@ class Policies(Queries):
         method: RescaleMethod,
         reason: str,
         figures: Mapping[str, Any],
+        state: DecisionState = "open",
     ) -> DecisionRecord | None:
         """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
 
@@ -87,7 +88,7 @@ class Policies(Queries):
                     method=method,
                     reason=reason,
                     figures=dict(figures),
-                    state="open",
+                    state=state,
                     announced_ms=now_ms,
                     updated_ms=now_ms,
                 )

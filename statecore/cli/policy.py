@@ -15,6 +15,9 @@ from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
 from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, policy_settings
 
+_OBSERVE = (
+    "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
+)
 _OFF = (
     "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. On also unblocks a policy "
     "whose rescales failed. Initially on."
@@ -59,6 +62,7 @@ def set_policy(
         typer.Option(help="Seconds without a decision after a rescale has ended; failures double it. Initially 300."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
+    observe: Annotated[bool | None, typer.Option("--observe/--act", help=_OBSERVE)] = None,
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +79,7 @@ def set_policy(
         "scale_in_after_s": scale_in_after,
         "cooldown_s": cooldown,
         "method": method,
+        "observe": observe,
     }
     with Catalog(catalog) as opened:
         opened.job(name)
@@ -86,7 +91,7 @@ def set_policy(
     if as_json:
         print_json({"job": name, "enabled": enabled, "settings": settings})
         return
-    state = "on" if enabled else "off"
+    state = "off" if not enabled else "observes" if settings.observe else "on"
     print(f"{name}: policy {state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
 
 
@@ -140,9 +145,11 @@ def list_decisions(
     console().print(made)
 
 
-def _setting(key: str, value: str | float | None) -> str:
+def _setting(key: str, value: str | float | bool | None) -> str:
     if value is None:
         return "no limit"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value if isinstance(value, str) else f"{value:g}{' s' if key.endswith('_s') else ''}"
 
 

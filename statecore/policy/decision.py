@@ -210,6 +210,9 @@ def _go(
         # A job may run with more subtasks on a worker than the settings say, or with fewer.
         toward = max if action == "out" else min
         workers = toward(figures.workers, settings.workers_for(parallelism))
+    if settings.observe:
+        # Nothing changes, so the need goes on, and nothing will have to be taken back.
+        return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
     taken_back, shrunk_ms = memory.taken_back, memory.shrunk_ms
     if action == "in":
         shrunk_ms = figures.at_ms

@@ -28,6 +28,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         scale_in_after_s: Time for which a smaller size must have been enough.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method.
+        observe: Whether decisions are only told, and not carried out.
 
     """
 
@@ -42,6 +43,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scale_in_after_s: _Seconds = 600.0
     cooldown_s: _Seconds = 300.0
     method: Literal["live", "by_reference"] = "live"
+    observe: bool = False
 
     def sizes(self, key_groups: int, *, by_worker: bool) -> list[int]:
         """Return the allowed parallelisms, ascending, at least one; those of whole workers for ``by_worker``."""

@@ -22,6 +22,15 @@ def test_what_is_not_given_stays(catalog: Catalog, job: str) -> None:
     assert known == {"max_parallelism": 8, "min_parallelism": 2, "cooldown_s": 60.0, "method": "live"}
 
 
+def test_a_policy_that_observes_says_so(catalog: Catalog, job: str) -> None:
+    done = run("policy", "set", job, "--max-parallelism", "8", "--observe")
+    assert done.stdout == "orders: policy observes, parallelism 1 to 8\n"
+    assert "observe yes" in " ".join(run("policy", "show", job).stdout.split())
+    assert run("policy", "set", job, "--off").stdout == "orders: policy off, parallelism 1 to 8\n"
+    assert run("policy", "set", job, "--on", "--act").stdout == "orders: policy on, parallelism 1 to 8\n"
+    assert "observe no" in " ".join(run("policy", "show", job).stdout.split())
+
+
 def test_limits_that_do_not_fit_are_refused_and_nothing_changes(catalog: Catalog, job: str) -> None:
     run("policy", "set", job, "--max-parallelism", "4")
     assert_refused(run("policy", "set", job, "--min-parallelism", "5"), "min parallelism 5 above max parallelism 4")
