@@ -17,6 +17,7 @@ from typing import Literal
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.figures import Figures
 from statecore.policy.needs import allowed_sizes
+from statecore.policy.rules import held_back, scheduled
 from statecore.policy.settings import PolicySettings
 
 Action = Literal["out", "in", "stay"]
@@ -92,13 +93,17 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if figures.failures >= BLOCKS_AFTER:
         why, todo = blocked_words(figures.job, figures.failures, figures.failure)
         return _stay(figures, nothing, f"blocked: {why}; {todo}", found)
-    cooldown_s = _cooldown_s(figures, settings, memory)
+    held = held_back(figures, settings) or _cooling(figures, _cooldown_s(figures, settings, memory))
     sizes = allowed_sizes(figures, settings)
     if not sizes[0] <= figures.parallelism <= sizes[-1]:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
-        why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
-        if cooldown_s:
-            return _stay(figures, nothing, _later(figures, why, cooldown_s), found)
+        asked = scheduled(figures, settings)
+        if asked is not None and figures.parallelism < min(asked.parallelism, sizes[0]):
+            why = asked.reason
+        else:
+            why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
+        if held is not None:
+            return _stay(figures, nothing, f"{why}; {held}", found)
         return _go(figures, settings, nothing, allowed, why, found)
     if found is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
@@ -124,8 +129,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     ):
         return _stay(figures, memory, f"{found.text}; soon still less will have been enough for {hold_s:.0f} s", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
-    if cooldown_s:
-        return _stay(figures, memory, _later(figures, why, cooldown_s), found)
+    if held is not None:
+        return _stay(figures, memory, f"{why}; {held}", found)
     return _go(figures, settings, memory, target, why, found)
 
 
@@ -187,9 +192,11 @@ def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return max(0.0, cooldown_s - (figures.at_ms - max(changed_ms)) / 1000)
 
 
-def _later(figures: Figures, why: str, cooldown_s: float) -> str:
+def _cooling(figures: Figures, cooldown_s: float) -> str | None:
+    if not cooldown_s:
+        return None
     after = f" after failures in a row: {figures.failures}" if figures.failures else ""
-    return f"{why}; cooling down for another {cooldown_s:.0f} s{after}"
+    return f"cooling down for another {cooldown_s:.0f} s{after}"
 
 
 def _stay(figures: Figures, memory: PolicyMemory, why: str, found: Diagnosis | None) -> Decision:
