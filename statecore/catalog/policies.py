@@ -108,6 +108,13 @@ class Policies(Queries):
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
         return self._all(query.order_by(*order).limit(limit), DecisionRecord)
 
+    def decisions_made(self, job: str, since_ms: int) -> int:
+        """Return how many of a job's decisions since a time were or will be carried out, whether or not that failed."""
+        of = decisions.c
+        counted = (of.job == job, of.decided_ms >= since_ms, of.state.not_in(("refused", "observed")))
+        with self._database.read() as connection:
+            return connection.execute(select(func.count()).where(*counted)).scalar_one()
+
     def open_decisions(self) -> list[DecisionRecord]:
         """Return the open decisions of all jobs, oldest first."""
         query = select(decisions).where(decisions.c.state == "open").order_by(decisions.c.id)

@@ -19,6 +19,10 @@ from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_dra
 _OBSERVE = (
     "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
 )
+_ALIGN = (
+    "Align: only sizes at which the busiest subtask has fewer key groups, or reads fewer partitions, than at any "
+    "smaller size. Initially all sizes."
+)
 _FREEZE = (
     "A window in which nothing is changed: a cron expression of five fields and a duration, such as "
     "'0 8 * * 1-5 for 10h'. Repeatable; replaces all windows; '' removes them. Initially none."
@@ -71,6 +75,14 @@ def set_policy(
         typer.Option(help="Seconds without a decision after a rescale has ended; failures double it. Initially 300."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
+    max_step: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest change of the parallelism in one rescale. Initially no limit."),
+    ] = None,
+    max_rescales_a_day: Annotated[
+        int | None, typer.Option(min=1, help="Most rescales by this policy within 24 hours. Initially no limit.")
+    ] = None,
+    align: Annotated[bool | None, typer.Option("--align/--no-align", help=_ALIGN)] = None,
     freeze: Annotated[list[str] | None, typer.Option(metavar="WINDOW", help=_FREEZE)] = None,
     at_least: Annotated[list[str] | None, typer.Option(metavar="WINDOW: N", help=_AT_LEAST)] = None,
     time_zone: Annotated[
@@ -93,6 +105,9 @@ def set_policy(
         "scale_in_after_s": scale_in_after,
         "cooldown_s": cooldown,
         "method": method,
+        "max_step": max_step,
+        "max_rescales_a_day": max_rescales_a_day,
+        "align": align,
         "freeze": _several(freeze),
         "at_least": _several(at_least),
         "time_zone": time_zone,

@@ -44,6 +44,7 @@ _RECENT = 60
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
+_DAY_MS = 86_400_000
 # After a longer gap between evaluations the memory says nothing about the time in between.
 _MEMORY_VALID_MS = 300_000
 
@@ -104,6 +105,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         ended_ms=next((run.ended_ms for run in catalog.rescale_runs(job, limit=1)), None),
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
+        made_in_a_day=catalog.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,

@@ -16,8 +16,8 @@ from typing import Literal
 
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.figures import Figures
-from statecore.policy.needs import allowed_sizes
-from statecore.policy.rules import held_back, scheduled
+from statecore.policy.needs import allowed_sizes, within_limits
+from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.settings import PolicySettings
 
 Action = Literal["out", "in", "stay"]
@@ -95,13 +95,14 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         return _stay(figures, nothing, f"blocked: {why}; {todo}", found)
     held = held_back(figures, settings) or _cooling(figures, _cooldown_s(figures, settings, memory))
     sizes = allowed_sizes(figures, settings)
-    if not sizes[0] <= figures.parallelism <= sizes[-1]:
+    limits = within_limits(figures, settings)
+    if not limits[0] <= figures.parallelism <= limits[-1]:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
         asked = scheduled(figures, settings)
-        if asked is not None and figures.parallelism < min(asked.parallelism, sizes[0]):
+        if asked is not None and figures.parallelism < min(asked.parallelism, limits[0]):
             why = asked.reason
         else:
-            why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
+            why = f"parallelism {figures.parallelism} is outside the limits {limits[0]} to {limits[-1]}"
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         return _go(figures, settings, nothing, allowed, why, found)
@@ -211,6 +212,8 @@ def _go(
     why: str,
     found: Diagnosis | None,
 ) -> Decision:
+    parallelism, note = in_one_step(figures, settings, parallelism)
+    why += note
     action: Action = "out" if parallelism > figures.parallelism else "in"
     workers = None
     if figures.workers is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from statecore.policy.alignment import aligned
 from statecore.policy.arrivals import late_spells
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
@@ -210,7 +211,13 @@ class Needs:
 
 
 def allowed_sizes(figures: Figures, settings: PolicySettings) -> list[int]:
-    """Return the allowed sizes: none larger than now that the cluster cannot have, nor smaller than a schedule asks."""
+    """Return the sizes within the limits that a decision may choose."""
+    sizes = within_limits(figures, settings)
+    return aligned(sizes, figures.max_parallelism, figures.source_partitions) if settings.align else sizes
+
+
+def within_limits(figures: Figures, settings: PolicySettings) -> list[int]:
+    """Return the sizes within the limits of settings and schedules, and larger ones only if the cluster can be."""
     sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
     if figures.workers is not None and figures.max_workers is not None:
         most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)

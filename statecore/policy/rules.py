@@ -1,10 +1,12 @@
-"""Rules that bind a policy beside its limits: when nothing changes, and what must be ready when."""
+"""Rules that bind a policy beside its limits: when nothing changes, what must be ready when, how much at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from statecore.policy.alignment import aligned
 from statecore.policy.figures import Figures
 from statecore.policy.settings import PolicySettings
 from statecore.policy.windows import Window, parse_at_least, parse_window, parse_zone
@@ -41,10 +43,32 @@ def held_back(figures: Figures, settings: PolicySettings) -> str | None:
         end_ms = window.end_ms(figures.at_ms)
         if end_ms is not None:
             frozen.append((end_ms, window))
-    if not frozen:
-        return None
-    end_ms, window = max(frozen, key=lambda each: each[0])
-    return f"frozen until {_until(window, figures.at_ms, end_ms)} by `{window.text}`"
+    if frozen:
+        end_ms, window = max(frozen, key=lambda each: each[0])
+        return f"frozen until {_until(window, figures.at_ms, end_ms)} by `{window.text}`"
+    most = settings.max_rescales_a_day
+    if most is not None and figures.made_in_a_day >= most:
+        return f"the limit of {most} rescales a day is reached"
+    return None
+
+
+def in_one_step(figures: Figures, settings: PolicySettings, target: int) -> tuple[int, str]:
+    """Return how far toward a size one rescale goes, and a note unless that is all the way."""
+    if settings.max_step is None:
+        return target, ""
+    now, per_worker = figures.parallelism, 1 if figures.workers is None else settings.subtasks_per_worker
+    step = max(settings.max_step // per_worker, 1) * per_worker
+    # Limits and schedules do not bind a step on the way into them.
+    sizes: Sequence[int] = range(per_worker, figures.max_parallelism + 1, per_worker)
+    if settings.align:
+        sizes = aligned(sizes, figures.max_parallelism, figures.source_partitions)
+    way = [size for size in sizes if now < size < target or target < size < now]
+    way = sorted([*way, target], key=lambda size: abs(size - now))
+    reached = next((size for size in reversed(way) if abs(size - now) <= step), way[0])
+    if reached == target:
+        return target, ""
+    would = "needed" if target > now else "enough"
+    return reached, f"; {target} would be {would}, a step is at most {max(step, abs(reached - now))}"
 
 
 def _until(window: Window, at_ms: int, end_ms: int) -> str:

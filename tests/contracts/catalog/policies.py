@@ -100,6 +100,25 @@ def test_an_observed_decision_stays_what_it_is(catalog: Catalog, job: str) -> No
     assert not catalog.reannounce(made)
 
 
+def test_decisions_count_as_made_unless_they_were_refused_or_observed(
+    catalog: Catalog, job: str, register: Any, clock
+) -> None:
+    for each in (job, register(catalog, "orders")):
+        catalog.set_policy(each, SETTINGS)
+        reach(catalog, each)
+    clock.advance(10)
+    since_ms = clock.now_ms()
+    assert (catalog.decisions_made(job, 0), catalog.decisions_made(job, since_ms)) == (1, 0)
+    ends: tuple[DecisionState, ...] = ("done", "refused", "failed")
+    for state in ends:
+        made = reach(catalog, job)
+        assert made is not None
+        catalog.end_decision(made.id, state)
+    reach(catalog, job, state="observed")
+    reach(catalog, job)
+    assert catalog.decisions_made(job, since_ms) == 3
+
+
 def test_an_open_decision_is_announced_again_by_one(catalog: Catalog, job: str, clock) -> None:
     catalog.set_policy(job, SETTINGS)
     made = reach(catalog, job)

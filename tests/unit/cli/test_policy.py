@@ -49,6 +49,14 @@ def test_windows_are_set_shown_and_removed(catalog: Catalog, job: str) -> None:
     assert "freeze none" in " ".join(run("policy", "show", job).stdout.split())
 
 
+def test_steps_and_alignment_are_set_and_shown(catalog: Catalog, job: str) -> None:
+    run("policy", "set", job, "--max-parallelism", "8", "--max-step", "4", "--align")
+    shown = " ".join(run("policy", "show", job).stdout.split())
+    assert "align yes max step 4 max rescales a day no limit" in shown
+    told = json.loads(run("policy", "set", job, "--max-rescales-a-day", "6", "--no-align", "--json").stdout)["settings"]
+    assert (told["max_step"], told["max_rescales_a_day"], told["align"]) == (4, 6, False)
+
+
 def test_settings_newer_than_a_policy_are_shown_with_their_defaults(catalog: Catalog, job: str) -> None:
     catalog.set_policy(job, {"max_parallelism": 8})
     told = json.loads(run("policy", "show", job, "--json").stdout)["policy"]["settings"]

@@ -375,6 +375,25 @@ def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: 
 
 
 @pytest.mark.untraced
+def test_a_policy_makes_so_many_rescales_a_day_and_those_that_were_refused_do_not_count(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    driver = pile(catalog, clock)
+    catalog.set_policy(JOB, {**SETTINGS, "max_rescales_a_day": 1})
+    for state in ("refused", "done"):
+        decision = decides(catalog, clock, driver, 100)
+        assert decision is not None
+        catalog.end_decision(decision.id, "refused" if state == "refused" else "done")
+        driver.waiting = 3_000
+    assert figures_of(catalog, JOB, clock.now_ms()).made_in_a_day == 1
+    assert decides(catalog, clock, driver, 100) is None
+    policy = catalog.policy(JOB)
+    assert policy is not None and str(policy.finding).endswith("; the limit of 1 rescales a day is reached")
+    driver.waiting = 3_000
+    assert decides(catalog, clock, driver, 86_400) is not None
+
+
+@pytest.mark.untraced
 def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, clock: ManualClock) -> None:
     driver = pile(catalog, clock)
     reached(catalog, clock)
