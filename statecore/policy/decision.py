@@ -105,7 +105,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
             why = f"parallelism {figures.parallelism} is outside the limits {limits[0]} to {limits[-1]}"
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
-        return _go(figures, settings, nothing, allowed, why, found)
+        # Limits and schedules take back no scale-in: the load did not return.
+        return _go(figures, settings, replace(nothing, shrunk_ms=None), allowed, why, found)
     if found is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
     memory = _remember(figures, settings, memory, found)

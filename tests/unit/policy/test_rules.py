@@ -101,6 +101,12 @@ def test_a_schedule_never_asks_for_more_than_the_limits_allow() -> None:
     assert (below.parallelism, "outside the limits 10 to 16" in below.reason) == (10, True)
 
 
+def test_a_schedule_after_a_scale_in_does_not_take_it_back() -> None:
+    settings, found = with_(NO_WAIT, at_least=[MARKET], scale_in_after_s=600), at("09:00", FITS)
+    made = decide(found, settings, PolicyMemory(shrunk_ms=found.at_ms - 60_000))
+    assert (made.action, made.memory.taken_back, made.memory.shrunk_ms) == ("out", 0, None)
+
+
 def test_of_schedules_at_once_the_largest_counts() -> None:
     settings = with_(NO_WAIT, at_least=["0 0 * * * for 1d: 6", MARKET, "0 9 * * 1 for 30m: 7"])
     assert decide(at("09:00", figures(4)), settings, NOTHING).parallelism == 8
