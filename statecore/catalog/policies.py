@@ -66,6 +66,7 @@ class Policies(Queries):
         method: RescaleMethod,
         reason: str,
         figures: Mapping[str, Any],
+        state: DecisionState = "open",
     ) -> DecisionRecord | None:
         """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
 
@@ -87,7 +88,7 @@ class Policies(Queries):
                     method=method,
                     reason=reason,
                     figures=dict(figures),
-                    state="open",
+                    state=state,
                     announced_ms=now_ms,
                     updated_ms=now_ms,
                 )
@@ -106,6 +107,13 @@ class Policies(Queries):
         query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
         return self._all(query.order_by(*order).limit(limit), DecisionRecord)
+
+    def decisions_made(self, job: str, since_ms: int) -> int:
+        """Return how many of a job's decisions since a time were or will be carried out, whether or not that failed."""
+        of = decisions.c
+        counted = (of.job == job, of.decided_ms >= since_ms, of.state.not_in(("refused", "observed")))
+        with self._database.read() as connection:
+            return connection.execute(select(func.count()).where(*counted)).scalar_one()
 
     def open_decisions(self) -> list[DecisionRecord]:
         """Return the open decisions of all jobs, oldest first."""

@@ -15,7 +15,7 @@ RequestKind = Literal["stop_with_savepoint", "savepoint", "rescale", "check_job_
 RequestState = Literal["pending", "taken", "done", "failed"]
 RescaleState = Literal["running", "done", "failed"]
 RescaleMethod = Literal["by_reference", "rewrite", "live"]
-DecisionState = Literal["open", "triggered", "done", "refused", "failed"]
+DecisionState = Literal["open", "triggered", "done", "refused", "failed", "observed"]
 
 
 NO_HEARTBEAT = "no heartbeat for"
@@ -594,7 +594,8 @@ class DecisionRecord:
         method: The rescale method.
         reason: The reason, with figures.
         figures: The figures behind it, machine-readable.
-        state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended.
+        state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended; ``observed`` for one that
+            nobody carries out.
         run_id: That run.
         outcome: Why it was refused or failed.
         announced_ms: When it was last announced for execution.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -15,6 +16,21 @@ from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
 from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, policy_settings
 
+_OBSERVE = (
+    "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
+)
+_ALIGN = (
+    "Align: only sizes at which the busiest subtask has fewer key groups, or reads fewer partitions, than at any "
+    "smaller size. Initially all sizes."
+)
+_FREEZE = (
+    "A window in which nothing is changed: a cron expression of five fields and a duration, such as "
+    "'0 8 * * 1-5 for 10h'. Repeatable; replaces all windows; '' removes them. Initially none."
+)
+_AT_LEAST = (
+    "A parallelism that is needed at least in a window, such as '0 9 * * 1 for 2h: 8'. Repeatable; replaces all; '' "
+    "removes them. Initially none."
+)
 _OFF = (
     "Off: the DAG autoscale makes no decisions; the limits stay, and catch_up respects them. On also unblocks a policy "
     "whose rescales failed. Initially on."
@@ -59,6 +75,20 @@ def set_policy(
         typer.Option(help="Seconds without a decision after a rescale has ended; failures double it. Initially 300."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
+    max_step: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest change of the parallelism in one rescale. Initially no limit."),
+    ] = None,
+    max_rescales_a_day: Annotated[
+        int | None, typer.Option(min=1, help="Most rescales by this policy within 24 hours. Initially no limit.")
+    ] = None,
+    align: Annotated[bool | None, typer.Option("--align/--no-align", help=_ALIGN)] = None,
+    freeze: Annotated[list[str] | None, typer.Option(metavar="WINDOW", help=_FREEZE)] = None,
+    at_least: Annotated[list[str] | None, typer.Option(metavar="WINDOW: N", help=_AT_LEAST)] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Time zone of the windows, such as Europe/Berlin. Initially UTC.")
+    ] = None,
+    observe: Annotated[bool | None, typer.Option("--observe/--act", help=_OBSERVE)] = None,
     on: Annotated[bool | None, typer.Option("--on/--off", help=_OFF)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +105,13 @@ def set_policy(
         "scale_in_after_s": scale_in_after,
         "cooldown_s": cooldown,
         "method": method,
+        "max_step": max_step,
+        "max_rescales_a_day": max_rescales_a_day,
+        "align": align,
+        "freeze": _several(freeze),
+        "at_least": _several(at_least),
+        "time_zone": time_zone,
+        "observe": observe,
     }
     with Catalog(catalog) as opened:
         opened.job(name)
@@ -86,7 +123,7 @@ def set_policy(
     if as_json:
         print_json({"job": name, "enabled": enabled, "settings": settings})
         return
-    state = "on" if enabled else "off"
+    state = "off" if not enabled else "observes" if settings.observe else "on"
     print(f"{name}: policy {state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
 
 
@@ -100,6 +137,9 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
     diagnosis = None if policy is None else diagnose(figures, policy_settings(policy.settings))
     if as_json:
         blocked = figures.failures >= BLOCKS_AFTER
+        # With the defaults of settings that are newer than the policy.
+        if policy is not None:
+            policy = replace(policy, settings=msgspec.to_builtins(policy_settings(policy.settings)))
         told = {"policy": policy, "failures": figures.failures, "blocked": blocked}
         print_json({**told, "diagnosis": diagnosis, "drain": estimate})
         return
@@ -140,9 +180,18 @@ def list_decisions(
     console().print(made)
 
 
-def _setting(key: str, value: str | float | None) -> str:
+def _several(values: list[str] | None) -> list[str] | None:
+    """Return the values of a repeatable option; an empty one removes those that were set."""
+    return None if values is None else [value for value in values if value.strip()]
+
+
+def _setting(key: str, value: str | float | bool | tuple[str, ...] | None) -> str:
     if value is None:
         return "no limit"
+    if isinstance(value, tuple):
+        return escape("\n".join(value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value if isinstance(value, str) else f"{value:g}{' s' if key.endswith('_s') else ''}"
 
 

@@ -45,6 +45,7 @@ _RECENT = 60
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
+_DAY_MS = 86_400_000
 # After a longer gap between evaluations the memory says nothing about the time in between.
 _MEMORY_VALID_MS = 300_000
 
@@ -108,6 +109,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         ended_ms=runs[0].ended_ms if runs else None,
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
+        made_in_a_day=catalog.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
@@ -154,7 +156,9 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
 
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
-    """Evaluate a policy that was just read; return the decision if this call recorded one.
+    """Evaluate a policy that was just read; return the decision to carry out if this call recorded one.
+
+    A policy that observes records what it would do, once for each change of parallelism, and carries out nothing.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -163,12 +167,17 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
     """
     settings = policy_settings(policy.settings)
     figures = figures_of(catalog, policy.job, now_ms)
-    made = decide(figures, settings, _memory(policy, now_ms))
+    before = _memory(policy, now_ms)
+    made = decide(figures, settings, before)
     memory = dataclasses.asdict(made.memory)
     if made.action == "stay":
         catalog.save_memory(policy, memory, made.reason)
         return None
-    return catalog.record_decision(
+    reason = f"{'would scale' if settings.observe else 'scale'} {made.action}: {made.reason}"
+    if settings.observe and _is_told(catalog, policy.job, figures.parallelism, made.parallelism):
+        catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason)
+        return None
+    recorded = catalog.record_decision(
         policy,
         memory,
         from_parallelism=figures.parallelism,
@@ -176,9 +185,18 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
         from_workers=figures.workers,
         to_workers=made.workers,
         method=settings.method,
-        reason=f"scale {made.action}: {made.reason}",
+        reason=reason,
         figures=_summary(figures),
+        state="observed" if settings.observe else "open",
     )
+    return None if settings.observe else recorded
+
+
+def _is_told(catalog: Catalog, job: str, from_parallelism: int, to_parallelism: int) -> bool:
+    """Return whether the newest decision was to observe the same change."""
+    change = (from_parallelism, to_parallelism)
+    newest = catalog.decisions(job, limit=1)
+    return any(each.state == "observed" and (each.from_parallelism, each.to_parallelism) == change for each in newest)
 
 
 def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
+from statecore.policy.alignment import busiest
 from statecore.policy.cost import CostFit, fit_cost
 from statecore.policy.figures import EpochCost, Figures
 
@@ -40,6 +41,7 @@ class Throughput:
         skew: How many times an even share the busiest subtask has.
         heaviest: Share (0 to 1) of the heaviest key in the work.
         partitions: Most subtasks that can read at once; None for no limit.
+        key_groups: Number of key groups, of which subtasks have whole ones; None to count as if work divided evenly.
 
     """
 
@@ -52,6 +54,7 @@ class Throughput:
     skew: float = 1.0
     heaviest: float = 0.0
     partitions: int | None = None
+    key_groups: int | None = None
 
     def rows_per_second(self, parallelism: int) -> float:
         """Return the throughput at a parallelism under full load (the "true processing rate" of DS2, OSDI '18)."""
@@ -69,14 +72,20 @@ class Throughput:
 
     def share(self, parallelism: int) -> float:
         """Return the share of the rows that the busiest subtask has at a parallelism."""
-        return min(1.0, max(self.skew / parallelism, self.heaviest))
+        return min(1.0, max(self.skew * _even(parallelism, self.key_groups), self.heaviest))
 
     def _readers(self, parallelism: int) -> int:
         return min(parallelism, self.partitions or parallelism)
 
 
-def throughput(figures: Figures) -> Throughput | None:
-    """Return a job's throughput; None before it has enough epochs with rows at its parallelism."""
+def throughput(figures: Figures, *, align: bool = False) -> Throughput | None:
+    """Return a job's throughput; None before it has enough epochs with rows at its parallelism.
+
+    Args:
+        figures: Figures of the job.
+        align: Whether to count whole key groups of the busiest subtask.
+
+    """
     by_parallelism: dict[int, list[EpochCost]] = defaultdict(list)
     for parallelism, run in groupby(figures.epochs, key=attrgetter("parallelism")):
         by_parallelism[parallelism].extend(run)
@@ -87,7 +96,8 @@ def throughput(figures: Figures) -> Throughput | None:
     epoch_rows = max(fit.rows, _ROWS_PER_FIXED * fit.fixed_ms / fit.row_ms)
     if limit is not None:
         epoch_rows = min(epoch_rows, float(limit))
-    even = 1 / figures.parallelism
+    key_groups = figures.max_parallelism if align else None
+    even = _even(figures.parallelism, key_groups)
     heaviest = figures.heavy_keys[0].share if figures.heavy_keys else 0.0
     assumed = Throughput(
         parallelism=figures.parallelism,
@@ -97,8 +107,14 @@ def throughput(figures: Figures) -> Throughput | None:
         skew=max(1.0, (figures.busiest_share or even) / even),
         heaviest=heaviest,
         partitions=figures.source_partitions,
+        key_groups=key_groups,
     )
     return _compared(assumed, by_parallelism)
+
+
+def _even(parallelism: int, key_groups: int | None) -> float:
+    """Return the share of the busiest subtask where every key group has as much."""
+    return 1 / parallelism if key_groups is None else busiest(key_groups, parallelism) / key_groups
 
 
 def _compared(assumed: Throughput, others: dict[int, list[EpochCost]]) -> Throughput:

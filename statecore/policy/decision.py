@@ -18,7 +18,8 @@ from typing import Literal
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.effects import Effect, barred, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
-from statecore.policy.needs import allowed_sizes
+from statecore.policy.needs import allowed_sizes, within_limits
+from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.settings import PolicySettings
 
 Action = Literal["out", "in", "stay"]
@@ -104,14 +105,20 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if figures.failures >= BLOCKS_AFTER:
         why, todo = blocked_words(figures.job, figures.failures, figures.failure)
         return _stay(figures, nothing, f"blocked: {why}; {todo}", found)
-    cooldown_s = _cooldown_s(figures, settings, memory)
+    held = held_back(figures, settings) or _cooling(figures, _cooldown_s(figures, settings, memory))
     sizes = allowed_sizes(figures, settings)
-    if not sizes[0] <= figures.parallelism <= sizes[-1]:
+    limits = within_limits(figures, settings)
+    if not limits[0] <= figures.parallelism <= limits[-1]:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
-        why = f"parallelism {figures.parallelism} is outside the limits {sizes[0]} to {sizes[-1]}"
-        if cooldown_s:
-            return _stay(figures, nothing, _later(figures, why, cooldown_s), found)
-        return _go(figures, settings, nothing, allowed, why, found)
+        asked = scheduled(figures, settings)
+        if asked is not None and figures.parallelism < min(asked.parallelism, limits[0]):
+            why = asked.reason
+        else:
+            why = f"parallelism {figures.parallelism} is outside the limits {limits[0]} to {limits[-1]}"
+        if held is not None:
+            return _stay(figures, nothing, f"{why}; {held}", found)
+        # Limits and schedules take back no scale-in: the load did not return.
+        return _go(figures, settings, replace(nothing, shrunk_ms=None), allowed, why, found)
     if found is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
     memory = replace(memory, effects=still_true(memory.effects, found, figures.parallelism))
@@ -145,8 +152,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     ):
         return _stay(figures, memory, f"{found.text}; soon still less will have been enough for {hold_s:.0f} s", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
-    if cooldown_s:
-        return _stay(figures, memory, _later(figures, why, cooldown_s), found)
+    if held is not None:
+        return _stay(figures, memory, f"{why}; {held}", found)
     return _go(figures, settings, memory, target, why, found)
 
 
@@ -221,9 +228,11 @@ def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return max(0.0, cooldown_s - (figures.at_ms - max(changed_ms)) / 1000)
 
 
-def _later(figures: Figures, why: str, cooldown_s: float) -> str:
+def _cooling(figures: Figures, cooldown_s: float) -> str | None:
+    if not cooldown_s:
+        return None
     after = f" after failures in a row: {figures.failures}" if figures.failures else ""
-    return f"{why}; cooling down for another {cooldown_s:.0f} s{after}"
+    return f"cooling down for another {cooldown_s:.0f} s{after}"
 
 
 def _stay(figures: Figures, memory: PolicyMemory, why: str, found: Diagnosis | None) -> Decision:
@@ -238,12 +247,17 @@ def _go(
     why: str,
     found: Diagnosis | None,
 ) -> Decision:
+    parallelism, note = in_one_step(figures, settings, parallelism)
+    why += note
     action: Action = "out" if parallelism > figures.parallelism else "in"
     workers = None
     if figures.workers is not None:
         # A job may run with more subtasks on a worker than the settings say, or with fewer.
         toward = max if action == "out" else min
         workers = toward(figures.workers, settings.workers_for(parallelism))
+    if settings.observe:
+        # Nothing changes, so the need goes on, and nothing will have to be taken back.
+        return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
     taken_back, shrunk_ms = memory.taken_back, memory.shrunk_ms
     if action == "in":
         shrunk_ms = figures.at_ms

@@ -73,7 +73,7 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
     """Return what ails a job; None while too little is measured to say."""
     if figures.crashes >= _CRASHES:
         return _failing(figures)
-    measured = throughput(figures)
+    measured = throughput(figures, align=settings.align)
     if measured is None or figures.arriving is None:
         return None
     needs = Needs(figures, settings, measured)

@@ -62,6 +62,7 @@ class Figures:
         ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
         failures: Rescales of this policy that failed in a row.
         failure: Why the newest of them failed.
+        made_in_a_day: Rescales that this policy decided on within 24 hours.
         epoch_limit: Rows that the source or a setting allows an epoch; None where nothing shows a limit.
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
@@ -96,6 +97,7 @@ class Figures:
     ended_ms: int | None = None
     failures: int = 0
     failure: str = ""
+    made_in_a_day: int = 0
     epoch_limit: int | None = None
     busiest_share: float | None = None
     heavy_keys: tuple[HeavyKey, ...] = ()

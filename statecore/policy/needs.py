@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from statecore.policy.alignment import aligned
 from statecore.policy.arrivals import late_spells
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
+from statecore.policy.rules import scheduled
 from statecore.policy.settings import PolicySettings
 
 # With high fixed costs, a size a fifth smaller may have nearly the throughput of the largest; it is then the limit.
@@ -215,9 +217,17 @@ class Needs:
 
 
 def allowed_sizes(figures: Figures, settings: PolicySettings) -> list[int]:
-    """Return the allowed sizes, without larger ones than now that the cluster cannot have."""
+    """Return the sizes within the limits that a decision may choose."""
+    sizes = within_limits(figures, settings)
+    return aligned(sizes, figures.max_parallelism, figures.source_partitions) if settings.align else sizes
+
+
+def within_limits(figures: Figures, settings: PolicySettings) -> list[int]:
+    """Return the sizes within the limits of settings and schedules, and larger ones only if the cluster can be."""
     sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
-    if figures.workers is None or figures.max_workers is None:
-        return sizes
-    most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)
-    return [size for size in sizes if size <= most] or sizes[:1]
+    if figures.workers is not None and figures.max_workers is not None:
+        most = max(figures.parallelism, figures.max_workers * settings.subtasks_per_worker)
+        sizes = [size for size in sizes if size <= most] or sizes[:1]
+    asked = scheduled(figures, settings)
+    least = 0 if asked is None else asked.parallelism
+    return [size for size in sizes if size >= least] or sizes[-1:]

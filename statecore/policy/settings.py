@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from statecore.errors import ConfigurationError
+from statecore.policy.windows import parse_at_least, parse_window, parse_zone
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -29,6 +30,13 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         scale_in_after_s: Time for which a smaller size must have been enough.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method.
+        observe: Whether decisions are only told, and not carried out.
+        freeze: Windows in which nothing is changed, such as ``0 8 * * 1-5 for 10h``.
+        at_least: Parallelisms that are needed in windows, such as ``0 9 * * 1 for 2h: 8``.
+        align: Whether to choose only sizes at which the busiest subtask has less to do than at any smaller one.
+        max_step: Largest change of the parallelism in one rescale, in whole workers, at least one of them.
+        max_rescales_a_day: Most decisions within 24 hours.
+        time_zone: Whose clock the windows mean: a name of the IANA database.
 
     """
 
@@ -43,6 +51,13 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scale_in_after_s: _Seconds = 600.0
     cooldown_s: _Seconds = 300.0
     method: Literal["live", "by_reference"] = "live"
+    observe: bool = False
+    freeze: tuple[str, ...] = ()
+    at_least: tuple[str, ...] = ()
+    time_zone: str = "UTC"
+    align: bool = False
+    max_step: _Count | None = None
+    max_rescales_a_day: _Count | None = None
 
     def sizes(self, key_groups: int, *, by_worker: bool) -> list[int]:
         """Return the allowed parallelisms, ascending, at least one; those of whole workers for ``by_worker``."""
@@ -75,4 +90,18 @@ def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
             f"found min parallelism {settings.min_parallelism} above max parallelism {settings.max_parallelism}; "
             "expected at most that; lower the minimum or raise the maximum"
         )
+    _check_windows(settings)
     return settings
+
+
+def _check_windows(settings: PolicySettings) -> None:
+    zone = parse_zone(settings.time_zone)
+    for text in settings.freeze:
+        parse_window(text, zone)
+    for text in settings.at_least:
+        asked = parse_at_least(text, zone).parallelism
+        if asked > settings.max_parallelism:
+            raise ConfigurationError(
+                f"found the schedule {text!r} above max parallelism {settings.max_parallelism}; expected at most that; "
+                "lower the schedule or raise the maximum"
+            )

@@ -101,7 +101,11 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
         if run.created_ms >= since_ms
     ]
     decisions = [
-        Mark(at_ms=each.decided_ms, kind=f"decision {each.state}", text=f"decided {each.to_parallelism}")
+        Mark(
+            at_ms=each.decided_ms,
+            kind=f"decision {each.state}",
+            text=f"{'would take' if each.state == 'observed' else 'decided'} {each.to_parallelism}",
+        )
         for each in catalog.decisions(name, limit=_MARKED, since_ms=since_ms)
     ]
     return rescales + decisions

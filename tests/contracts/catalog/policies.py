@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, EpochRecord, policies
+from statecore.catalog import Catalog, DecisionRecord, DecisionState, EpochRecord, policies
 from statecore.errors import UnknownJobError, UnknownRecordError
 
 SETTINGS = {"max_parallelism": 8}
 
 
-def reach(catalog: Catalog, job: str, *, memory: dict[str, Any] | None = None) -> DecisionRecord | None:
+def reach(
+    catalog: Catalog, job: str, *, memory: dict[str, Any] | None = None, state: DecisionState = "open"
+) -> DecisionRecord | None:
     seen = catalog.policy(job)
     assert seen is not None
     return catalog.record_decision(
@@ -25,6 +27,7 @@ def reach(catalog: Catalog, job: str, *, memory: dict[str, Any] | None = None) -
         method="live",
         reason="1,000 rows wait",
         figures={"waiting": 1_000},
+        state=state,
     )
 
 
@@ -85,6 +88,35 @@ def test_a_decision_is_taken_up_once_and_ends_once(catalog: Catalog, job: str) -
     assert catalog.decision(made.id) == ended
     with pytest.raises(UnknownRecordError, match="no decision 99"):
         catalog.decision(99)
+
+
+def test_an_observed_decision_stays_what_it_is(catalog: Catalog, job: str) -> None:
+    catalog.set_policy(job, SETTINGS)
+    made = reach(catalog, job, state="observed")
+    assert made is not None and made.state == "observed"
+    assert catalog.open_decisions() == []
+    assert catalog.claim_decision(made.id, "run-1") == made
+    assert catalog.end_decision(made.id, "failed") == made
+    assert not catalog.reannounce(made)
+
+
+def test_decisions_count_as_made_unless_they_were_refused_or_observed(
+    catalog: Catalog, job: str, register: Any, clock
+) -> None:
+    for each in (job, register(catalog, "orders")):
+        catalog.set_policy(each, SETTINGS)
+        reach(catalog, each)
+    clock.advance(10)
+    since_ms = clock.now_ms()
+    assert (catalog.decisions_made(job, 0), catalog.decisions_made(job, since_ms)) == (1, 0)
+    ends: tuple[DecisionState, ...] = ("done", "refused", "failed")
+    for state in ends:
+        made = reach(catalog, job)
+        assert made is not None
+        catalog.end_decision(made.id, state)
+    reach(catalog, job, state="observed")
+    reach(catalog, job)
+    assert catalog.decisions_made(job, since_ms) == 3
 
 
 def test_an_open_decision_is_announced_again_by_one(catalog: Catalog, job: str, clock) -> None:

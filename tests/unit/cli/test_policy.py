@@ -22,6 +22,47 @@ def test_what_is_not_given_stays(catalog: Catalog, job: str) -> None:
     assert known == {"max_parallelism": 8, "min_parallelism": 2, "cooldown_s": 60.0, "method": "live"}
 
 
+def test_a_policy_that_observes_says_so(catalog: Catalog, job: str) -> None:
+    done = run("policy", "set", job, "--max-parallelism", "8", "--observe")
+    assert done.stdout == "orders: policy observes, parallelism 1 to 8\n"
+    assert "observe yes" in " ".join(run("policy", "show", job).stdout.split())
+    assert run("policy", "set", job, "--off").stdout == "orders: policy off, parallelism 1 to 8\n"
+    assert run("policy", "set", job, "--on", "--act").stdout == "orders: policy on, parallelism 1 to 8\n"
+    assert "observe no" in " ".join(run("policy", "show", job).stdout.split())
+
+
+def test_windows_are_set_shown_and_removed(catalog: Catalog, job: str) -> None:
+    windows = ("--freeze", "0 8 * * 1-5 for 10h", "--freeze", "0 0 1 * * for 1d", "--at-least", "0 9 * * 1 for 2h: 8")
+    run("policy", "set", job, "--max-parallelism", "8", *windows, "--time-zone", "Europe/Berlin")
+    shown = " ".join(run("policy", "show", job).stdout.split())
+    for part in (
+        "freeze 0 8 * * 1-5 for 10h 0 0 1 * * for 1d",
+        "at least 0 9 * * 1 for 2h: 8",
+        "time zone Europe/Berlin",
+    ):
+        assert part in shown
+    assert_refused(run("policy", "set", job, "--freeze", "0 8 * *"), "found the window '0 8 * *'")
+    told = json.loads(run("policy", "show", job, "--json").stdout)["policy"]["settings"]
+    assert (told["freeze"], told["at_least"]) == (["0 8 * * 1-5 for 10h", "0 0 1 * * for 1d"], ["0 9 * * 1 for 2h: 8"])
+    told = json.loads(run("policy", "set", job, "--freeze", "", "--json").stdout)["settings"]
+    assert (told["freeze"], told["at_least"]) == ([], ["0 9 * * 1 for 2h: 8"])
+    assert "freeze none" in " ".join(run("policy", "show", job).stdout.split())
+
+
+def test_steps_and_alignment_are_set_and_shown(catalog: Catalog, job: str) -> None:
+    run("policy", "set", job, "--max-parallelism", "8", "--max-step", "4", "--align")
+    shown = " ".join(run("policy", "show", job).stdout.split())
+    assert "align yes max step 4 max rescales a day no limit" in shown
+    told = json.loads(run("policy", "set", job, "--max-rescales-a-day", "6", "--no-align", "--json").stdout)["settings"]
+    assert (told["max_step"], told["max_rescales_a_day"], told["align"]) == (4, 6, False)
+
+
+def test_settings_newer_than_a_policy_are_shown_with_their_defaults(catalog: Catalog, job: str) -> None:
+    catalog.set_policy(job, {"max_parallelism": 8})
+    told = json.loads(run("policy", "show", job, "--json").stdout)["policy"]["settings"]
+    assert (told["max_parallelism"], told["time_zone"], told["observe"]) == (8, "UTC", False)
+
+
 def test_limits_that_do_not_fit_are_refused_and_nothing_changes(catalog: Catalog, job: str) -> None:
     run("policy", "set", job, "--max-parallelism", "4")
     assert_refused(run("policy", "set", job, "--min-parallelism", "5"), "min parallelism 5 above max parallelism 4")

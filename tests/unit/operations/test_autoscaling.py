@@ -258,6 +258,57 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
     assert again is not None and again.id != decision.id
 
 
+def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    driver = pile(catalog, clock)
+    catalog.set_policy(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20})
+
+    def look(seconds: int) -> str:
+        for _ in range(seconds // 5):
+            driver.run(5, arriving=1, reading=2)
+            assert reached(catalog, clock) is None
+        seen = catalog.policy(JOB)
+        assert seen is not None
+        return seen.finding or ""
+
+    assert look(15).startswith("would scale out: ")
+    (told,) = catalog.decisions(JOB)
+    assert (told.state, told.from_parallelism, told.run_id) == ("observed", 2, None)
+    assert told.reason.startswith("would scale out: ") and "rows wait" in told.reason
+    # It is nobody's to carry out, hinders nothing, and is no failure.
+    assert catalog.open_decisions() == [] == list(decisions_to_announce(catalog, clock.now_ms() + 2 * LAPSES_AFTER_MS))
+    found = figures_of(catalog, JOB, clock.now_ms())
+    assert (found.hindrance, found.failures) == (None, 0)
+    assert "cooling down" in look(15)
+    # The need has lasted, so the rest alone delays what would be done; it is the same change, so only the finding says.
+    for _ in range(3):
+        assert look(10).startswith("would scale out: ")
+    assert catalog.decisions(JOB) == [told]
+    # Another change is another decision.
+    catalog.set_policy(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20, "max_parallelism": 4})
+    look(10)
+    newest, before = catalog.decisions(JOB)
+    assert (before, newest.to_parallelism, newest.state) == (told, 4, "observed")
+    # Once it may act, it does.
+    catalog.set_policy(JOB, {**SETTINGS, "max_parallelism": 4})
+    driver.run(5, arriving=1, reading=2)
+    made = reached(catalog, clock)
+    assert made is not None and (made.state, made.to_parallelism) == ("open", 4)
+
+
+def test_a_job_outside_of_its_limits_is_told_of_once_a_cooldown_whatever_the_size(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    Driver(catalog, clock).run(30, arriving=1, reading=1)
+    for lowest, said in ((4, "outside the limits 4 to 8"), (6, "cooling down for another")):
+        observing = {**SETTINGS, "observe": True, "cooldown_s": 20, "min_parallelism": lowest}
+        assert evaluate(catalog, catalog.set_policy(JOB, observing), clock.now_ms()) is None
+        seen = catalog.policy(JOB)
+        assert seen is not None and said in (seen.finding or "")
+    assert [each.to_parallelism for each in catalog.decisions(JOB)] == [4]
+
+
 def decides(catalog: Catalog, clock: ManualClock, driver: Driver, after_s: int) -> DecisionRecord | None:
     """Look for a while, as the DAG does, up to this time from now; return a decision."""
     clock.advance((after_s - 80) * 1_000)
@@ -321,6 +372,25 @@ def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: 
     catalog.start_rescale_run("manual", JOB, from_parallelism=2, to_parallelism=2)
     catalog.finish_rescale_run("manual")
     assert figures_of(catalog, JOB, clock.now_ms()).failures == 0
+
+
+@pytest.mark.untraced
+def test_a_policy_makes_so_many_rescales_a_day_and_those_that_were_refused_do_not_count(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    driver = pile(catalog, clock)
+    catalog.set_policy(JOB, {**SETTINGS, "max_rescales_a_day": 1})
+    for state in ("refused", "done"):
+        decision = decides(catalog, clock, driver, 100)
+        assert decision is not None
+        catalog.end_decision(decision.id, "refused" if state == "refused" else "done")
+        driver.waiting = 3_000
+    assert figures_of(catalog, JOB, clock.now_ms()).made_in_a_day == 1
+    assert decides(catalog, clock, driver, 100) is None
+    policy = catalog.policy(JOB)
+    assert policy is not None and str(policy.finding).endswith("; the limit of 1 rescales a day is reached")
+    driver.waiting = 3_000
+    assert decides(catalog, clock, driver, 86_400) is not None
 
 
 @pytest.mark.untraced

@@ -94,6 +94,15 @@ def test_the_trigger_fires_once_for_a_decision_and_carries_it(
     assert catalog.decisions(policy) == [decision]
 
 
+def test_an_observed_decision_fires_nothing_and_a_run_by_hand_takes_none(catalog: Catalog, policy: str) -> None:
+    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
+    assert DecisionTrigger().look(catalog) == DecisionTrigger().look(catalog) == []
+    (told,) = catalog.decisions(policy)
+    assert (told.state, told.to_parallelism) == ("observed", 4)
+    taken = TakeDecisionsOperator(task_id="take_decisions").execute({"triggering_asset_events": {}})
+    assert taken == []
+
+
 def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -313,6 +313,15 @@ def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor)
     ]
 
 
+def test_a_decision_that_was_only_observed_is_marked_as_what_would_be(catalog: Catalog, job: str) -> None:
+    from statecore_airflow.web.charts import _marks
+
+    change: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": None, "to_workers": None}
+    seen = catalog.set_policy(job, {"max_parallelism": 8})
+    catalog.record_decision(seen, {}, **change, method="live", reason="r", figures={}, state="observed")
+    assert [(mark.kind, mark.text) for mark in _marks(catalog, job, 0)] == [("decision observed", "would take 4")]
+
+
 def test_rows_per_key_group_come_with_the_borders_of_the_subtasks(visitor: Visitor) -> None:
     (spread,) = visitor.ask("key-groups", name=FLIGHTS)["operators"]
     rows = rows_of_key_groups()
