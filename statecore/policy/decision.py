@@ -126,18 +126,15 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     memory = _remember(figures, settings, memory, found)
     tried = useless(memory.effects, found, figures.parallelism)
     if tried is not None:
-        return _undo(figures, settings, memory, tried, found, cooldown_s)
+        return _undo(figures, settings, memory, tried, found, held)
     brief_ms = _BRIEF * 1000 * settings.scale_in_after_s
     if memory.slack_since_ms is not None and figures.at_ms - memory.slack_since_ms < brief_ms:
         found = replace(found, name=Ailment.HEALTHY)
     if memory.pressure_since_ms is not None:
         target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, _scale_out_after_s(settings, found)
     elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
-        target, since_ms, hold_s = (
-            memory.needed[0][1],
-            memory.known_since_ms,
-            _scale_in_after_s(figures, settings, memory),
-        )
+        target, since_ms = memory.needed[0][1], memory.known_since_ms
+        hold_s = _scale_in_after_s(figures, settings, memory)
     else:
         return _stay(figures, memory, found.text, found)
     held_s = (figures.at_ms - since_ms) / 1000
@@ -279,12 +276,14 @@ def _go(
 
 
 def _undo(
-    figures: Figures, settings: PolicySettings, memory: PolicyMemory, tried: Effect, found: Diagnosis, cooldown_s: float
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, tried: Effect, found: Diagnosis, held: str | None
 ) -> Decision:
     """Return to the size before a scale-out that did not help; it counts as no scale-in that may be taken back."""
     why = f"{found.text}; parallelism {tried.after} does no more than {tried.before} did, {tried.rate:,.0f} rows/s"
-    if cooldown_s:
-        return _stay(figures, memory, _later(figures, why, cooldown_s), found)
+    if held is not None:
+        return _stay(figures, memory, f"{why}; {held}", found)
     made = _go(figures, settings, memory, tried.before, f"{why}; this is undone", found)
+    if settings.observe:
+        return made
     effects = with_undone(made.memory.effects, tried)
     return replace(made, memory=replace(made.memory, shrunk_ms=memory.shrunk_ms, effects=effects))

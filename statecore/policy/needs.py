@@ -108,11 +108,10 @@ class Needs:
             return self.now
         most = max(rate(size) for size in worth)
         again = self.late_again()
-        enough = next((size for size in worth if rate(size) >= needed and not (again and self._late(size))), None)
+        suffices = (size for size in worth if rate(size) >= needed and not (again and self._late(size)))
+        enough = next(suffices, worth[-1])
         nearly = next(size for size in worth if rate(size) >= _NEARLY * most)
-        if enough is None or nearly <= _FEWER * enough:
-            return nearly
-        return enough
+        return nearly if nearly <= _FEWER * enough else enough
 
     def to_shrink(self) -> int:
         """Return the smallest size that suffices with the hysteresis; the present one when none does."""

@@ -163,7 +163,8 @@ def test_noise_never_hides_that_more_subtasks_help(seed: int, smaller: int, nois
     def phased(parallelism: int, begin_ms: int) -> Iterator[EpochCost]:
         # The newest epochs are of much the same size: they alone show the cost of a row poorly.
         for index in range(200):
-            rows, off = chance.randint(9_000, 40_000 if index < 100 else 12_000), 1 + noise * chance.uniform(-1, 1)
+            rows = chance.randint(9_000, 40_000) if index < 100 else chance.randint(13_500, 14_000)
+            off = 1 + noise * chance.uniform(-1, 1)
             work_ms = rows * 0.2 / parallelism * off
             took_ms = round(300 * off + work_ms)
             yield EpochCost(begin_ms + index * 1_000, parallelism, rows, took_ms, 0.0, work_ms, 0.0)
