@@ -270,10 +270,11 @@ class OperatorFigures:
         uid: The operator.
         rows: Records of both inputs.
         load_ms: Time to load state into memory.
-        process_ms: Time to run the function.
+        process_ms: Time to run the function; where ``read_ms`` is empty, also to wait for input rows.
         write_ms: Time to write state and outputs.
         cached_key_groups: Key groups whose state was already in memory.
         key_groups: Key groups that the subtask owns, 0 without a key.
+        read_ms: Time to wait for input rows; empty in epochs that an earlier release recorded.
 
     """
 
@@ -284,6 +285,7 @@ class OperatorFigures:
     write_ms: tuple[int, ...]
     cached_key_groups: tuple[int, ...]
     key_groups: tuple[int, ...]
+    read_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,11 +202,10 @@ def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRec
 
 
 def _cost(at_ms: int, parallelism: int, rows: int, duration_ms: int, phases: Mapping[str, float]) -> EpochCost:
-    if not phases.keys() >= {"run", "load", "process", "write", "publish"}:
+    if not phases.keys() >= {"run", "read", "publish"}:
         return EpochCost(at_ms, parallelism, rows, duration_ms)
-    work_ms = phases["load"] + phases["process"] + phases["write"]
-    read_ms = max(0.0, phases["run"] - work_ms)
-    return EpochCost(at_ms, parallelism, rows, duration_ms, read_ms, work_ms, phases["publish"])
+    work_ms = phases["run"] - phases["read"]
+    return EpochCost(at_ms, parallelism, rows, duration_ms, phases["read"], work_ms, phases["publish"])
 
 
 def _arrived(

@@ -11,8 +11,8 @@ class EpochCost:
 
     Attributes:
         duration_ms: The whole epoch, including publishing.
-        read_ms: Reading the sources.
-        work_ms: The longest of the subtasks: loading state, running functions, writing.
+        read_ms: What Spark takes before and between the subtasks: reading the sources, shuffling.
+        work_ms: The longest subtask of each operator: loading state, waiting for rows, running functions, writing.
         publish_ms: Publishing the outputs.
 
     """

@@ -165,6 +165,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         state_rows: Rows of each keyed state; of a map only in an epoch that counts or restores state.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
         load_ms, process_ms, write_ms: Duration of the phases.
+        read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
         memory_used, memory_limit: The worker's memory, in bytes.
 
     """
@@ -192,6 +193,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     state_rows: dict[str, int]
     key_group_rows: dict[str, tuple[int, ...]] | None
     load_ms: int
+    read_ms: int
     process_ms: int
     write_ms: int
     memory_used: int

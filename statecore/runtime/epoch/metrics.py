@@ -113,6 +113,7 @@ def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
         write_ms=tuple(commit.write_ms for commit in commits),
         cached_key_groups=tuple(commit.cached_key_groups for commit in commits),
         key_groups=tuple(commit.key_groups for commit in commits),
+        read_ms=tuple(commit.read_ms for commit in commits),
     )
 
 

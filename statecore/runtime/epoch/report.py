@@ -38,7 +38,9 @@ class EpochReport:
     Attributes:
         commits: Per operator uid its subtasks' commits, in order.
         cached_subtasks: Subtasks that found all of their state in memory.
-        phases_ms: Duration of the driver's phases, and the longest of each worker phase.
+        phases_ms: Duration of the driver's phases, and within ``run``: what Spark takes before and between the subtasks
+            (``read``), the longest wait of a subtask for its input (``transfer``), and the longest of each other phase
+            of the subtasks.
         memory_share: The largest share of its memory that a worker uses.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
 
@@ -60,6 +62,8 @@ def epoch_report(
     """Return the figures of an epoch; warn about a worker whose memory is nearly full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
     phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
+    phases["read"] = max(0, phases["run"] - sum(max(map(_took_ms, each)) for each in commits.values()))
+    phases["transfer"] = max(commit.read_ms for commit in every)
     for phase in ("load_ms", "process_ms", "write_ms"):
         phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
     fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
@@ -76,6 +80,10 @@ def epoch_report(
         memory_share=share,
         late_rows=late_rows,
     )
+
+
+def _took_ms(commit: SubtaskCommit) -> int:
+    return commit.load_ms + commit.read_ms + commit.process_ms + commit.write_ms
 
 
 def _warn_of_memory(commit: SubtaskCommit) -> None:

@@ -117,7 +117,7 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
 
 def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog: Catalog, clock: ManualClock) -> None:
     Driver(catalog, clock).run(3, arriving=1, reading=1)
-    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "load": 100.0, "process": 400.0, "write": 100.0}
+    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "read": 300.0, "process": 400.0}
     now_ms = clock.now_ms()
     epoch = EpochRecord(JOB, 1, 4, 1, 2, 500, 3_500, now_ms - 1_150, now_ms, 1_150, phases, memory_share=0.5)
     operators = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import add
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from statecore.runtime.messages import (
     StagedSink,
     SubtaskCommit,
 )
-from statecore.runtime.worker import part_buffer
+from statecore.runtime.worker import part_buffer, subtask
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.manifest import FieldRef
 from statecore.storage import open_store
@@ -79,7 +80,7 @@ class Worker:
     def run(
         self,
         function: Any,
-        batches: Sequence[pa.RecordBatch],
+        batches: Iterable[pa.RecordBatch],
         *,
         output: str = "k string, total bigint",
         crossings: tuple[Crossing, ...] = (),
@@ -136,6 +137,24 @@ def test_an_epoch_is_one_batch_whatever_its_rows_came_in(worker: Worker) -> None
     assert sorted(worker.staged(commit, "main")) == [("k0", 135), ("k1", 145), ("k2", 155)]
     assert worker.staged(commit, "tenth") == [("k0", 0), ("k1", 10), ("k2", 20)]
     assert (commit.rows, [(file.state, file.rows) for file in commit.keyed]) == (30, [("total", 3)])
+
+
+def test_waiting_for_rows_is_told_apart_from_processing_them(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+
+    class Slow(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            now_s[0] += 0.02
+            yield value.k, value.n
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield from_spark(ROWS[:3])
+        now_s[0] += 0.5
+        yield from_spark(ROWS[3:5])
+
+    monkeypatch.setattr(subtask, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    _, commit = worker.run(Slow(), late(), output="k string, n bigint")
+    assert (commit.load_ms, commit.read_ms, commit.process_ms, commit.write_ms) == (0, 500, 100, 0)
 
 
 def test_a_large_epoch_is_cut_and_keeps_its_sums(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
