@@ -238,6 +238,7 @@ class EpochRecord:
         rows_out: Rows that it published, over all sinks.
         state_rows: Rows of keyed state after it, over all operators.
         state_bytes: Size of all state files that it refers to, each counted once.
+        publish_ms: Milliseconds of publishing, by sink that had outputs; empty in epochs of an earlier release.
 
     """
 
@@ -260,6 +261,7 @@ class EpochRecord:
     rows_out: int = 0
     state_rows: int = 0
     state_bytes: int = 0
+    publish_ms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

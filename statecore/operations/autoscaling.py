@@ -30,7 +30,7 @@ from statecore.catalog import (
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.restarts import HISTORY, failures_in_a_row
-from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
+from statecore.policy import EpochCost, Figures, PolicyMemory, SlowSink, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 
@@ -106,6 +106,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         failure=str(failed[0].error) if failed else "",
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
+        slowest_sink=_slowest_sink(epochs[-_RECENT:]),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
@@ -250,6 +251,17 @@ def _busiest_share(records: Sequence[SubtasksRecord], epochs: Sequence[EpochReco
         return None
     slowest = rows[max(rows, key=lambda uid: took_ms[uid])]
     return max(slowest) / sum(slowest) if any(slowest) else None
+
+
+def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:
+    """Return the sink with the largest median share of publishing."""
+    published = [each for each in epochs if each.publish_ms]
+    shares = {
+        sink: median(each.publish_ms.get(sink, 0.0) / max(each.phases["publish"], 1.0) for each in published)
+        for sink in {sink for each in published for sink in each.publish_ms}
+    }
+    sink = max(sorted(shares), key=lambda each: shares[each], default=None)
+    return None if sink is None else SlowSink(sink, min(1.0, shares[sink]))
 
 
 def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:

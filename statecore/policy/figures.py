@@ -35,6 +35,14 @@ class HeavyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowSink:
+    """A sink, and its share (0 to 1) of the time of publishing; shares of sinks in parallel add up to more than 1."""
+
+    sink: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Figures of a job at one time; None means unknown, never zero.
 
@@ -65,6 +73,7 @@ class Figures:
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
         source_partitions: Most subtasks that can read at once; None for sources without such a limit.
+        slowest_sink: The sink that publishing lately took longest in; None when no sink was measured.
         memory_share: The largest share (0 to 1) of its memory that a worker used.
         crashes: Drivers that failed in a row.
         crash: Why the newest of them failed.
@@ -97,6 +106,7 @@ class Figures:
     busiest_share: float | None = None
     heavy_keys: tuple[HeavyKey, ...] = ()
     source_partitions: int | None = None
+    slowest_sink: SlowSink | None = None
     memory_share: float | None = None
     crashes: int = 0
     crash: str = ""

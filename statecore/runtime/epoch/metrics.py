@@ -99,6 +99,7 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         rows_out=manifest.rows_out,
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
+        publish_ms=dict(report.publish_ms),
     )
     operators = [_of_operator(uid, commits) for uid, commits in report.commits.items()]
     return _Figures(epoch, operators, list(_key_groups(manifest, report.commits)))

@@ -22,6 +22,7 @@ class Timing:
         run_s: Seconds in Spark.
         commit_s: Seconds until the manifest was written.
         publish_s: Seconds until all sinks had published the outputs.
+        publish_ms: Milliseconds of each sink that had outputs.
 
     """
 
@@ -29,6 +30,7 @@ class Timing:
     run_s: float
     commit_s: float
     publish_s: float
+    publish_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class EpochReport:
             of the subtasks.
         memory_share: The largest share of its memory that a worker uses.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
+        publish_ms: Duration of publishing in each sink that had outputs.
 
     """
 
@@ -54,6 +57,7 @@ class EpochReport:
     phases_ms: Mapping[str, int]
     memory_share: float
     late_rows: Mapping[str, int]
+    publish_ms: Mapping[str, float]
 
 
 def epoch_report(
@@ -79,6 +83,7 @@ def epoch_report(
         phases_ms=phases,
         memory_share=share,
         late_rows=late_rows,
+        publish_ms=timing.publish_ms,
     )
 
 

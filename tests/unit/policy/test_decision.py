@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
-from statecore.policy import Figures, PolicyMemory, PolicySettings, decide, policy_settings
+from statecore.policy import Figures, PolicyMemory, PolicySettings, SlowSink, decide, diagnose, policy_settings
 from tests.support.examples import examples
 from tests.unit.policy.test_cost import SIZES, epochs
 
@@ -243,3 +243,16 @@ def test_sizes_are_whole_workers_within_the_limits() -> None:
 def test_settings_that_do_not_fit_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         policy_settings(values)
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"), [(None, "of an epoch: look"), (SlowSink("audit", 0.9), "and the sink audit takes 90% of that")]
+)
+def test_a_slow_sink_is_called_by_its_name_when_it_is_known(sink: SlowSink | None, said: str) -> None:
+    slow = [
+        replace(each, read_ms=0.0, work_ms=0.02 * each.rows, publish_ms=0.18 * each.rows)
+        for each in epochs(SIZES, fixed_ms=1, row_ms=0.2, parallelism=4)
+    ]
+    found = diagnose(replace(figures(), epochs=tuple(slow), slowest_sink=sink), NO_WAIT)
+    assert found is not None and found.name == "sink_bound"
+    assert "publishing takes 9" in found.text and said in found.text

@@ -20,7 +20,7 @@ JOB = manifest().job
 
 
 def report(epoch: int, **changes: str) -> EpochReport:
-    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {})
+    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {}, {"seen": 2.5})
 
 
 @pytest.fixture
@@ -57,6 +57,13 @@ def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
         (recorded,) = ahead.epochs(JOB)
     assert 3_590_000 < recorded.committed_ms - manifest().committed_ms < 3_610_000
     assert recorded.committed_ms - recorded.started_ms == manifest().committed_ms
+
+
+def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder.committed(report(1))
+    recorder.close()
+    assert [epoch.publish_ms for epoch in catalog.epochs(JOB)] == [{"seen": 2.5}]
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
