@@ -265,8 +265,16 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HeavyKeyFigure:
+    """A key, as text of at most 100 characters, and its share (0 to 1) of the work of all subtasks of its operator."""
+
+    key: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorFigures:
-    """Metrics of one operator's subtasks in an epoch; every tuple has one item per subtask, in order.
+    """Metrics of one operator's subtasks in an epoch; tuples of numbers have one item per subtask, in order.
 
     Attributes:
         uid: The operator.
@@ -277,6 +285,7 @@ class OperatorFigures:
         cached_key_groups: Key groups whose state was already in memory.
         key_groups: Key groups that the subtask owns, 0 without a key.
         read_ms: Time to wait for input rows; empty in epochs that an earlier release recorded.
+        heavy_keys: The keys with the most work, at most 8, the heaviest first; none without a key.
 
     """
 
@@ -288,6 +297,7 @@ class OperatorFigures:
     cached_key_groups: tuple[int, ...]
     key_groups: tuple[int, ...]
     read_ms: tuple[int, ...] = ()
+    heavy_keys: tuple[HeavyKeyFigure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, takewhile
+from itertools import accumulate, takewhile, zip_longest
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,7 @@ from statecore.catalog import (
     DecisionRecord,
     EpochRecord,
     JobRecord,
+    OperatorFigures,
     PolicyRecord,
     RescaleRunRecord,
     SubtasksRecord,
@@ -30,7 +31,7 @@ from statecore.catalog import (
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.restarts import HISTORY, failures_in_a_row
-from statecore.policy import EpochCost, Figures, PolicyMemory, SlowSink, arriving, decide, policy_settings
+from statecore.policy import EpochCost, Figures, HeavyKey, PolicyMemory, SlowSink, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 
@@ -38,9 +39,10 @@ from statecore.policy.busy import busy_share, epoch_limit
 _EPOCHS = 600
 # For the cost of an epoch: enough to include epochs of different sizes.
 _COSTS = 2_000
-# Newest epochs that show whether something limits their rows, and how these spread over subtasks.
+# Newest epochs that show whether something limits their rows, and how these spread over subtasks and keys.
 _LEFT, _SUBTASKS = 60, 20
 _RECENT = 60
+_HEAVY_KEYS = 8
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
@@ -79,6 +81,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     arrived = _arrived(epochs, costs, backlogs, per_file)
     lately = arriving(arrived, costs, waiting, now_ms)
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
+    slowest = _slowest_operator(catalog.subtasks(job, limit=_SUBTASKS), epochs)
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations, now_ms)
     return Figures(
@@ -105,7 +108,8 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
         epoch_limit=epoch_limit(left),
-        busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
+        busiest_share=_busiest_share(slowest),
+        heavy_keys=_heavy_keys(slowest),
         slowest_sink=_slowest_sink(epochs[-_RECENT:]),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
@@ -236,21 +240,37 @@ def _arrived(
     return list(zip((at_ms for at_ms, _ in known), accumulate((rows for _, rows in known), max), strict=True))
 
 
-def _busiest_share(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the share of the rows that the busiest subtask had lately, of the operator that takes longest."""
+def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:
+    """Return the figures of the operator that takes longest, of epochs at the current parallelism."""
     parallelism = epochs[-1].parallelism if epochs else 0
-    rows: dict[str, list[int]] = {}
-    took_ms: dict[str, int] = defaultdict(int)
+    found: dict[str, list[OperatorFigures]] = defaultdict(list)
     for operator in (operator for record in records for operator in record.operators):
         if len(operator.rows) == parallelism:
-            rows[operator.uid] = [
-                sum(pair) for pair in zip(rows.get(operator.uid, [0] * parallelism), operator.rows, strict=True)
-            ]
-            took_ms[operator.uid] += max(operator.process_ms)
-    if not rows:
-        return None
-    slowest = rows[max(rows, key=lambda uid: took_ms[uid])]
-    return max(slowest) / sum(slowest) if any(slowest) else None
+            found[operator.uid].append(operator)
+    return max(found.values(), key=lambda each: sum(max(_took_ms(epoch)) for epoch in each), default=[])
+
+
+def _took_ms(operator: OperatorFigures) -> list[int]:
+    """Return how long each subtask ran its function and waited for rows, which earlier releases did not tell apart."""
+    return [sum(both) for both in zip_longest(operator.process_ms, operator.read_ms, fillvalue=0)]
+
+
+def _busiest_share(slowest: Sequence[OperatorFigures]) -> float | None:
+    """Return the share of the rows that the busiest subtask had lately."""
+    rows = [sum(subtask) for subtask in zip(*(epoch.rows for epoch in slowest), strict=True)]
+    return max(rows) / sum(rows) if any(rows) else None
+
+
+def _heavy_keys(slowest: Sequence[OperatorFigures]) -> tuple[HeavyKey, ...]:
+    """Return the keys with the most work lately; an epoch counts by its time, and with nothing for keys not in it."""
+    took_ms = [sum(_took_ms(epoch)) for epoch in slowest]
+    whole_ms = max(1, sum(took_ms))
+    shares: dict[str, float] = defaultdict(float)
+    for epoch, epoch_ms in zip(slowest, took_ms, strict=True):
+        for heavy in epoch.heavy_keys:
+            shares[heavy.key] += heavy.share * epoch_ms / whole_ms
+    heaviest = sorted(shares, key=lambda key: -shares[key])[:_HEAVY_KEYS]
+    return tuple(HeavyKey(key, shares[key]) for key in heaviest)
 
 
 def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:

@@ -69,7 +69,7 @@ def subtask_commit(uid: str = "totals", subtask: int = 0, **changes: Any) -> Sub
         operator_token="", states=(), outputs=(), rows=0, broadcast_rows=0, late_rows=0,
         late_broadcast_rows=0, max_event_time_ms=None, max_broadcast_event_time_ms=None, next_event_timer_ms=None,
         next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
-        load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
+        heavy_keys=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)
 

@@ -25,6 +25,7 @@ from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ANCHOR,
     BEFORE_WATERMARK,
+    MAIN,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
@@ -33,6 +34,7 @@ from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
 from statecore.runtime.worker.input import Part, SubtaskInput
+from statecore.runtime.worker.key_sample import KeySample
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.part_buffer import PartBuffer
@@ -100,6 +102,7 @@ class _Attempt:
         self._crossing = CrossingRows(spec, subtask, self._number)
         self._input = SubtaskInput(spec, epoch.watermark_ms)
         self._buffer = PartBuffer(spec)
+        self._sample = KeySample(spec.key_fields) if spec.key_fields else None
         self._advanced = False
         self._waited_s = 0.0
         self._process = ProcessOperator(
@@ -206,6 +209,7 @@ class _Attempt:
             cached_key_groups=self._loader.cached_key_groups,
             state_rows={} if keyed is None else _state_rows(keyed, maps=epoch.counts_state or epoch.restores),
             key_group_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
+            heavy_keys=() if self._sample is None else self._sample.heaviest(),
             load_ms=_ms(self._loaded - self._started),
             read_ms=_ms(self._waited_s),
             process_ms=_ms(self._processed - self._loaded - self._waited_s),
@@ -236,6 +240,8 @@ class _Attempt:
         if part.phase == AFTER_WATERMARK and not self._advanced:
             # All rows that other operators emitted before their watermark advanced have been processed.
             yield from self._advance()
+        if self._sample is not None and not part.broadcast:
+            self._sample.add(part.rows.column(MAIN))
         if isinstance(self._spec.function, BatchProcessFunction):
             self._process.process_batch(*self._input.batch(part))
         elif part.broadcast:

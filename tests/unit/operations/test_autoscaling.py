@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, EpochRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord, HeavyKeyFigure, OperatorFigures, SourceBacklog
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
 from statecore.operations.advice import advice
@@ -165,7 +165,31 @@ def test_the_slowest_sink_is_the_one_that_publishing_mostly_waits_for(catalog: C
         epoch = EpochRecord(JOB, 1, number, 1, 2, 5, 1_500, now_ms, now_ms, 150, phases, publish_ms=publish_ms)
         catalog.record_epoch(epoch)
         clock.advance(1_000)
-    assert figures_of(catalog, JOB, clock.now_ms()).slowest_sink == SlowSink("audit", pytest.approx(0.45))
+    slowest = figures_of(catalog, JOB, clock.now_ms()).slowest_sink
+    assert slowest is not None and slowest.sink == "audit"
+    assert slowest.share == pytest.approx(0.45)
+
+
+def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    Driver(catalog, clock).run(1, arriving=1, reading=1)
+    keys = [{"a": 0.5, "b": 0.1}, {"a": 0.1}, {"b": 0.3}]
+    # In the last one the wait for rows is not told apart.
+    took = [((40, 30), (20, 10)), ((150, 100), (40, 10)), ((500, 100), ())]
+    other = (HeavyKeyFigure("c", 0.9),)
+    for number, (process_ms, read_ms) in enumerate(took, start=2):
+        heavy = tuple(HeavyKeyFigure(key, share) for key, share in keys[number - 2].items())
+        operators = [
+            OperatorFigures("slow", (3, 1), (0, 0), process_ms, (0, 0), (0, 0), (64, 64), read_ms, heavy),
+            OperatorFigures("quick", (3, 1), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64), (0, 0), other),
+        ]
+        now_ms = clock.now_ms()
+        catalog.record_epoch(EpochRecord(JOB, 1, number, 1, 2, 4, 1_500, now_ms, now_ms, 150), operators=operators)
+        clock.advance(1_000)
+    found = {heavy.key: heavy.share for heavy in figures_of(catalog, JOB, clock.now_ms()).heavy_keys}
+    assert found == pytest.approx({"b": 0.1 * 0.1 + 0.3 * 0.6, "a": 0.5 * 0.1 + 0.1 * 0.3})
+    assert list(found) == ["b", "a"]
 
 
 def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
