@@ -200,6 +200,7 @@ class SourceBacklog:
             without a backlog: a silent source lags like one that is not read.
         files_read: Counter of files read, with an arbitrary start: the difference between two epochs of a generation
             is the number of files read in between.
+        partitions: Partitions that it has, over all topics.
 
     """
 
@@ -209,6 +210,7 @@ class SourceBacklog:
     files: int | None = None
     event_time_lag_ms: int | None = None
     files_read: int | None = None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(slowest),
         heavy_keys=_heavy_keys(slowest),
+        source_partitions=min((each.partitions for each in sources if each.partitions is not None), default=None),
         slowest_sink=_slowest_sink(epochs[-_RECENT:]),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),

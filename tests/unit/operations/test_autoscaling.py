@@ -144,6 +144,15 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
     assert (found.crashes, found.crash) == (2, "out of disk")
 
 
+def test_the_source_with_the_fewest_partitions_limits_reading(catalog: Catalog, clock: ManualClock) -> None:
+    Driver(catalog, clock).run(6, arriving=1, reading=1)
+    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions is None
+    clock.advance(1)
+    sources = [SourceBacklog("orders", 5, partitions=12), SourceBacklog("files"), SourceBacklog("few", 0, partitions=3)]
+    catalog.record_backlog(JOB, 1, sources)
+    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions == 3
+
+
 def test_phases_of_an_epoch_that_an_earlier_release_recorded_are_unknown(catalog: Catalog, clock: ManualClock) -> None:
     Driver(catalog, clock).run(1, arriving=1, reading=1)
     now_ms = clock.now_ms()
