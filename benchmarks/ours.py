@@ -161,7 +161,7 @@ class OurJob:
 
 def phases_ms(epochs: list[EpochRecord]) -> dict[str, float]:
     """Return the median of each phase."""
-    names = ("load", "process", "write", "run", "commit", "publish")
+    names = ("read", "load", "transfer", "process", "write", "run", "commit", "publish")
     return {name: median(epoch.phases[name] for epoch in epochs) for name in names}
 
 

@@ -200,6 +200,7 @@ class SourceBacklog:
             without a backlog: a silent source lags like one that is not read.
         files_read: Counter of files read, with an arbitrary start: the difference between two epochs of a generation
             is the number of files read in between.
+        partitions: Partitions that it has, over all topics.
 
     """
 
@@ -209,6 +210,7 @@ class SourceBacklog:
     files: int | None = None
     event_time_lag_ms: int | None = None
     files_read: int | None = None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ class EpochRecord:
         rows_out: Rows that it published, over all sinks.
         state_rows: Rows of keyed state after it, over all operators.
         state_bytes: Size of all state files that it refers to, each counted once.
+        publish_ms: Milliseconds of publishing, by sink that had outputs; empty in epochs of an earlier release.
 
     """
 
@@ -260,20 +263,31 @@ class EpochRecord:
     rows_out: int = 0
     state_rows: int = 0
     state_bytes: int = 0
+    publish_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKeyFigure:
+    """A key, as text of at most 100 characters, and its share (0 to 1) of the work of all subtasks of its operator."""
+
+    key: str
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorFigures:
-    """Metrics of one operator's subtasks in an epoch; every tuple has one item per subtask, in order.
+    """Metrics of one operator's subtasks in an epoch; tuples of numbers have one item per subtask, in order.
 
     Attributes:
         uid: The operator.
         rows: Records of both inputs.
         load_ms: Time to load state into memory.
-        process_ms: Time to run the function.
+        process_ms: Time to run the function; where ``read_ms`` is empty, also to wait for input rows.
         write_ms: Time to write state and outputs.
         cached_key_groups: Key groups whose state was already in memory.
         key_groups: Key groups that the subtask owns, 0 without a key.
+        read_ms: Time to wait for input rows; empty in epochs that an earlier release recorded.
+        heavy_keys: The keys with the most work, at most 8, the heaviest first; none without a key.
 
     """
 
@@ -284,6 +298,8 @@ class OperatorFigures:
     write_ms: tuple[int, ...]
     cached_key_groups: tuple[int, ...]
     key_groups: tuple[int, ...]
+    read_ms: tuple[int, ...] = ()
+    heavy_keys: tuple[HeavyKeyFigure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,7 @@ epochs = Table(
     Column("rows_out", BigInteger, nullable=False),
     Column("state_rows", BigInteger, nullable=False),
     Column("state_bytes", BigInteger, nullable=False),
+    Column("publish_ms", JSON, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 

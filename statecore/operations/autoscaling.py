@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, takewhile
+from itertools import accumulate, takewhile, zip_longest
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,7 @@ from statecore.catalog import (
     DecisionRecord,
     EpochRecord,
     JobRecord,
+    OperatorFigures,
     PolicyRecord,
     RescaleRunRecord,
     SubtasksRecord,
@@ -31,7 +32,7 @@ from statecore.catalog import (
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.downtime import expected_downtime
 from statecore.operations.restarts import HISTORY, failures_in_a_row
-from statecore.policy import EpochCost, Figures, PolicyMemory, arriving, decide, policy_settings
+from statecore.policy import EpochCost, Figures, HeavyKey, PolicyMemory, SlowSink, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 
@@ -39,9 +40,10 @@ from statecore.policy.busy import busy_share, epoch_limit
 _EPOCHS = 600
 # For the cost of an epoch: enough to include epochs of different sizes.
 _COSTS = 2_000
-# Newest epochs that show whether something limits their rows, and how these spread over subtasks.
+# Newest epochs that show whether something limits their rows, and how these spread over subtasks and keys.
 _LEFT, _SUBTASKS = 60, 20
 _RECENT = 60
+_HEAVY_KEYS = 8
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
@@ -81,6 +83,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     arrived = _arrived(epochs, costs, backlogs, per_file)
     lately = arriving(arrived, costs, waiting, now_ms)
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
+    slowest = _slowest_operator(catalog.subtasks(job, limit=_SUBTASKS), epochs)
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations, now_ms)
     runs = catalog.rescale_runs(job, limit=_RUNS)
@@ -111,7 +114,10 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         failure=str(failed[0].error) if failed else "",
         made_in_a_day=catalog.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
-        busiest_share=_busiest_share(catalog.subtasks(job, limit=_SUBTASKS), epochs),
+        busiest_share=_busiest_share(slowest),
+        heavy_keys=_heavy_keys(slowest),
+        source_partitions=min((each.partitions for each in sources if each.partitions is not None), default=None),
+        slowest_sink=_slowest_sink(epochs[-_RECENT:]),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
@@ -225,11 +231,10 @@ def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRec
 
 
 def _cost(at_ms: int, parallelism: int, rows: int, duration_ms: int, phases: Mapping[str, float]) -> EpochCost:
-    if not phases.keys() >= {"run", "load", "process", "write", "publish"}:
+    if not phases.keys() >= {"run", "read", "publish"}:
         return EpochCost(at_ms, parallelism, rows, duration_ms)
-    work_ms = phases["load"] + phases["process"] + phases["write"]
-    read_ms = max(0.0, phases["run"] - work_ms)
-    return EpochCost(at_ms, parallelism, rows, duration_ms, read_ms, work_ms, phases["publish"])
+    work_ms = phases["run"] - phases["read"]
+    return EpochCost(at_ms, parallelism, rows, duration_ms, phases["read"], work_ms, phases["publish"])
 
 
 def _arrived(
@@ -259,21 +264,48 @@ def _arrived(
     return list(zip((at_ms for at_ms, _ in known), accumulate((rows for _, rows in known), max), strict=True))
 
 
-def _busiest_share(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the share of the rows that the busiest subtask had lately, of the operator that takes longest."""
+def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:
+    """Return the figures of the operator that takes longest, of epochs at the current parallelism."""
     parallelism = epochs[-1].parallelism if epochs else 0
-    rows: dict[str, list[int]] = {}
-    took_ms: dict[str, int] = defaultdict(int)
+    found: dict[str, list[OperatorFigures]] = defaultdict(list)
     for operator in (operator for record in records for operator in record.operators):
         if len(operator.rows) == parallelism:
-            rows[operator.uid] = [
-                sum(pair) for pair in zip(rows.get(operator.uid, [0] * parallelism), operator.rows, strict=True)
-            ]
-            took_ms[operator.uid] += max(operator.process_ms)
-    if not rows:
-        return None
-    slowest = rows[max(rows, key=lambda uid: took_ms[uid])]
-    return max(slowest) / sum(slowest) if any(slowest) else None
+            found[operator.uid].append(operator)
+    return max(found.values(), key=lambda each: sum(max(_took_ms(epoch)) for epoch in each), default=[])
+
+
+def _took_ms(operator: OperatorFigures) -> list[int]:
+    """Return how long each subtask ran its function and waited for rows, which earlier releases did not tell apart."""
+    return [sum(both) for both in zip_longest(operator.process_ms, operator.read_ms, fillvalue=0)]
+
+
+def _busiest_share(slowest: Sequence[OperatorFigures]) -> float | None:
+    """Return the share of the rows that the busiest subtask had lately."""
+    rows = [sum(subtask) for subtask in zip(*(epoch.rows for epoch in slowest), strict=True)]
+    return max(rows) / sum(rows) if any(rows) else None
+
+
+def _heavy_keys(slowest: Sequence[OperatorFigures]) -> tuple[HeavyKey, ...]:
+    """Return the keys with the most work lately; an epoch counts by its time, and with nothing for keys not in it."""
+    took_ms = [sum(_took_ms(epoch)) for epoch in slowest]
+    whole_ms = max(1, sum(took_ms))
+    shares: dict[str, float] = defaultdict(float)
+    for epoch, epoch_ms in zip(slowest, took_ms, strict=True):
+        for heavy in epoch.heavy_keys:
+            shares[heavy.key] += heavy.share * epoch_ms / whole_ms
+    heaviest = sorted(shares, key=lambda key: -shares[key])[:_HEAVY_KEYS]
+    return tuple(HeavyKey(key, shares[key]) for key in heaviest)
+
+
+def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:
+    """Return the sink with the largest median share of publishing."""
+    published = [each for each in epochs if each.publish_ms]
+    shares = {
+        sink: median(each.publish_ms.get(sink, 0.0) / max(each.phases["publish"], 1.0) for each in published)
+        for sink in {sink for each in published for sink in each.publish_ms}
+    }
+    sink = max(sorted(shares), key=lambda each: shares[each], default=None)
+    return None if sink is None else SlowSink(sink, min(1.0, shares[sink]))
 
 
 def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:

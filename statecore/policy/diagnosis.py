@@ -136,6 +136,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     share = measured.share(now)
     work_ms, stays = fit.row_ms * fit.work * rows, measured.share(2 * now) / share
     reads_alone = measured.partitions is not None and now >= measured.partitions
+    slowest = figures.slowest_sink
     hot = bool(figures.heavy_keys) and measured.heaviest >= _OF_THE_BUSIEST * share
     stuck_ms = {
         Ailment.FIXED_COST: fit.fixed_ms,
@@ -154,7 +155,8 @@ def _bottleneck(needs: Needs) -> Diagnosis:
             "look at the phases of epochs on the job's page, and trigger epochs less often",
         ),
         Ailment.SINK_BOUND: (
-            f"publishing takes {part:.0%} of an epoch",
+            f"publishing takes {part:.0%} of an epoch"
+            + ("" if slowest is None else f", and the sink {slowest.sink} takes {slowest.share:.0%} of that"),
             "look at the sink: its load, its locks, its indexes",
         ),
         Ailment.SOURCE_BOUND: (

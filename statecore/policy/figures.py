@@ -11,8 +11,8 @@ class EpochCost:
 
     Attributes:
         duration_ms: The whole epoch, including publishing.
-        read_ms: Reading the sources.
-        work_ms: The longest of the subtasks: loading state, running functions, writing.
+        read_ms: What Spark takes before and between the subtasks: reading the sources, shuffling.
+        work_ms: The longest subtask of each operator: loading state, waiting for rows, running functions, writing.
         publish_ms: Publishing the outputs.
 
     """
@@ -31,6 +31,14 @@ class HeavyKey:
     """A key, for people, and its share (0 to 1) of the work of all subtasks of its operator."""
 
     key: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSink:
+    """A sink, and its share (0 to 1) of the time of publishing; shares of sinks in parallel add up to more than 1."""
+
+    sink: str
     share: float
 
 
@@ -67,6 +75,7 @@ class Figures:
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
         source_partitions: Most subtasks that can read at once; None for sources without such a limit.
+        slowest_sink: The sink that publishing lately took longest in; None when no sink was measured.
         memory_share: The largest share (0 to 1) of its memory that a worker used.
         crashes: Drivers that failed in a row.
         crash: Why the newest of them failed.
@@ -102,6 +111,7 @@ class Figures:
     busiest_share: float | None = None
     heavy_keys: tuple[HeavyKey, ...] = ()
     source_partitions: int | None = None
+    slowest_sink: SlowSink | None = None
     memory_share: float | None = None
     crashes: int = 0
     crash: str = ""

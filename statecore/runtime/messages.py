@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -146,6 +147,13 @@ class EpochSpec:
     subtasks: tuple[bytes, ...]
 
 
+class KeyShare(NamedTuple):
+    """A key, for people, and its share (0 to 1) of a subtask's rows."""
+
+    key: str
+    share: float
+
+
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of one subtask in an epoch; its last row.
 
@@ -164,7 +172,9 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         cached_key_groups: Key groups whose state was already in memory.
         state_rows: Rows of each keyed state; of a map only in an epoch that counts or restores state.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
+        heavy_keys: Keys with at least a twentieth of its rows of the main input, by a sample; none without a key.
         load_ms, process_ms, write_ms: Duration of the phases.
+        read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
         memory_used, memory_limit: The worker's memory, in bytes.
 
     """
@@ -191,7 +201,9 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cached_key_groups: int
     state_rows: dict[str, int]
     key_group_rows: dict[str, tuple[int, ...]] | None
+    heavy_keys: tuple[KeyShare, ...]
     load_ms: int
+    read_ms: int
     process_ms: int
     write_ms: int
     memory_used: int

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from statecore.model import DistributionMode, StateKind, key_group_range
+from statecore.runtime.messages import SubtaskCommit
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import (
     KeyedRows,
@@ -57,6 +58,18 @@ def manifest(**changes: Any) -> Manifest:
         parallelism=parallelism, max_parallelism=MAX_PARALLELISM, batch_timestamp_ms=1_700_000_000_000,
         committed_ms=1_700_000_000_500, rows=3, rows_total=30, operators=(operator((SubtaskState(),) * parallelism),),
         outputs=(), progress=(),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def subtask_commit(uid: str = "totals", subtask: int = 0, **changes: Any) -> SubtaskCommit:
+    """Return the commit of a subtask that did nothing, with some fields changed."""
+    made = SubtaskCommit(
+        uid=uid, subtask=subtask, attempt=0, read_from=(), keyed=(), replaces=False, operator=None,
+        operator_token="", states=(), outputs=(), rows=0, broadcast_rows=0, late_rows=0,
+        late_broadcast_rows=0, max_event_time_ms=None, max_broadcast_event_time_ms=None, next_event_timer_ms=None,
+        next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
+        heavy_keys=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)
 

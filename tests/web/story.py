@@ -266,6 +266,7 @@ def record_epoch(
         write_ms=(int(run_ms * 0.2),) * parallelism,
         cached_key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
         key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
+        read_ms=(int(run_ms * 0.05),) * parallelism,
     )
     spread = rows_of_key_groups()
     sizes = tuple(count * 31 for count in spread)
@@ -274,7 +275,10 @@ def record_epoch(
         EpochRecord(
             job=FLIGHTS, lineage=1, epoch=number, generation=generation, parallelism=parallelism, rows=rows,
             rows_total=rows_total + rows, started_ms=end_ms - duration_ms, committed_ms=end_ms, duration_ms=duration_ms,
-            phases={"run": run_ms, "commit": duration_ms * 0.04, "publish": duration_ms * 0.1, "process": run_ms * 0.6},
+            phases={
+                "run": run_ms, "commit": duration_ms * 0.04, "publish": duration_ms * 0.1, "read": run_ms * 0.15,
+                "transfer": run_ms * 0.05, "process": run_ms * 0.6,
+            },
             cache_hits=parallelism, subtasks=parallelism, backlog=(backlog,),
         ),
         operators=[figures],

@@ -222,7 +222,7 @@ class SeriesAnswer(Answer):
 
     Attributes:
         rows_per_second: None after the newest commit, while the next epoch runs.
-        phases: Name of a consecutive phase → mean milliseconds per epoch.
+        phases: Name of a phase → mean milliseconds per epoch; together they are an epoch.
 
     """
 

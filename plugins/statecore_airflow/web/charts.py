@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -19,8 +20,8 @@ _EPOCHS_PER_STEP = 4
 _LATE_EPOCHS = 3
 """Stop expecting a commit after this many times the newest epoch's duration."""
 _SHORTEST_STEP_MS = 1_000
-_PHASES = ("run", "commit", "publish")
-"""The consecutive phases of an epoch; the other phases are part of ``run``."""
+_PHASES = ("read", "transfer", "work", "commit", "publish")
+"""Phases that add up to an epoch; ``work`` is what the other two leave of ``run``."""
 _BINS = 512
 _MARKED = 50
 
@@ -41,6 +42,7 @@ def get_series(
     points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
     open_ms = _open_since_ms(catalog, name, now_ms)
     backlogs = [point.backlog or SourceBacklog("") for point in points]
+    phases = [_phases(point.phases) for point in points]
     return SeriesAnswer(
         now_ms=now_ms,
         since_ms=since_ms,
@@ -53,7 +55,7 @@ def get_series(
         backlog_files=[backlog.files for backlog in backlogs],
         event_time_lag_ms=[backlog.event_time_lag_ms for backlog in backlogs],
         epoch_ms=[point.epoch_ms for point in points],
-        phases={phase: [point.phases.get(phase) for point in points] for phase in _PHASES},
+        phases={phase: [each.get(phase) for each in phases] for phase in _PHASES},
         parallelism=[point.parallelism for point in points],
         marks=_marks(catalog, name, since_ms),
     )
@@ -87,6 +89,14 @@ def _open_since_ms(catalog: Catalog, name: str, now_ms: int) -> int:
     if not newest or now_ms - newest[0].committed_ms > _LATE_EPOCHS * newest[0].duration_ms:
         return now_ms
     return newest[0].committed_ms
+
+
+def _phases(phases: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the phases that add up to an epoch; earlier releases recorded no ``read`` and no ``transfer``."""
+    if "run" not in phases:
+        return {}
+    within = {phase: phases.get(phase, 0.0) for phase in ("read", "transfer")}
+    return {**phases, **within, "work": max(0.0, phases["run"] - sum(within.values()))}
 
 
 def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:

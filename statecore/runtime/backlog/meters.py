@@ -17,6 +17,7 @@ class Pending:
     Attributes:
         records, bytes, files: Pending input in each unit.
         files_read: Files that committed epochs have read, counted from an arbitrary start: only differences matter.
+        partitions: Partitions of the source, over all topics.
 
     """
 
@@ -24,6 +25,7 @@ class Pending:
     bytes: int | None = None
     files: int | None = None
     files_read: int | None = None
+    partitions: int | None = None
 
 
 UNKNOWN = Pending()
@@ -93,13 +95,14 @@ class ProgressMeter:
 def _reported(progress: Mapping[str, Any], position: str | None) -> Pending:
     """Return the pending input according to a source's part of the query's progress.
 
-    Kafka: newest offsets minus committed offsets, over all partitions. Table formats: ``numBytesOutstanding`` and
-    ``numFilesOutstanding``.
+    Kafka: newest offsets minus committed offsets, over all partitions, and their number. Table formats:
+    ``numBytesOutstanding`` and ``numFilesOutstanding``.
     """
     metrics = progress.get("metrics") or {}
     if "maxOffsetsBehindLatest" in metrics:
         read = progress["endOffset"] if position is None else json.loads(position)
-        return Pending(records=_records_behind(progress["latestOffset"], read))
+        latest = progress["latestOffset"]
+        return Pending(records=_records_behind(latest, read), partitions=sum(map(len, latest.values())))
     return Pending(bytes=_count(metrics.get("numBytesOutstanding")), files=_count(metrics.get("numFilesOutstanding")))
 
 

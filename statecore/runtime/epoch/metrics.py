@@ -9,8 +9,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from heapq import nlargest
+from operator import attrgetter
 
-from statecore.catalog import Catalog, EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, SystemClock
+from statecore.catalog import (
+    Catalog,
+    EpochRecord,
+    HeavyKeyFigure,
+    KeyGroupsRecord,
+    OperatorFigures,
+    SourceBacklog,
+    SystemClock,
+)
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.report import EpochReport
 from statecore.runtime.messages import SubtaskCommit
@@ -23,6 +33,7 @@ _MOST_WAITING = 1_000
 _CLOSE_TIMEOUT_S = 10.0
 # Less is the time of the question itself.
 _SKEW_MS = 1_000
+_HEAVY_KEYS = 8
 
 
 class EpochRecorder:
@@ -99,6 +110,7 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         rows_out=manifest.rows_out,
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
+        publish_ms=dict(report.publish_ms),
     )
     operators = [_of_operator(uid, commits) for uid, commits in report.commits.items()]
     return _Figures(epoch, operators, list(_key_groups(manifest, report.commits)))
@@ -113,7 +125,23 @@ def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
         write_ms=tuple(commit.write_ms for commit in commits),
         cached_key_groups=tuple(commit.cached_key_groups for commit in commits),
         key_groups=tuple(commit.key_groups for commit in commits),
+        read_ms=tuple(commit.read_ms for commit in commits),
+        heavy_keys=_heavy_keys(commits),
     )
+
+
+def _heavy_keys(commits: Sequence[SubtaskCommit]) -> tuple[HeavyKeyFigure, ...]:
+    """Return the keys with the largest shares of the work of all subtasks; one subtask has all rows of a key."""
+    work = [commit.read_ms + commit.process_ms for commit in commits]
+    if not any(work):
+        work = [commit.rows for commit in commits]
+    whole = sum(work)
+    found = [
+        HeavyKeyFigure(heavy.key, round(heavy.share * own / whole, 4))
+        for commit, own in zip(commits, work, strict=True)
+        for heavy in commit.heavy_keys
+    ]
+    return tuple(nlargest(_HEAVY_KEYS, found, key=attrgetter("share")))
 
 
 def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]]) -> Iterator[KeyGroupsRecord]:

@@ -75,8 +75,13 @@ def _check_folder(sink: StagedSink, owner: str) -> None:
         )
 
 
-def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession) -> None:
+def publish(
+    sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession
+) -> dict[str, float]:
     """Make the outputs of a committed epoch visible; idempotent. A sink that fails does not keep others from it.
+
+    Returns:
+        Milliseconds of each sink that had outputs; those published in parallel add up to more than the whole.
 
     Raises:
         ManifestError: The epoch has unpublished outputs for a sink that the job no longer has.
@@ -102,29 +107,32 @@ def publish(sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointS
         for binding in sinks
         if binding.name in outputs
     ]
-    _raise_failures(_publish_all(due, {binding.name: binding.sink for binding in sinks}, store), manifest.epoch)
+    ended = _publish_all(due, {binding.name: binding.sink for binding in sinks}, store)
+    _raise_failures({each.sink: each.error for each in ended if each.error is not None}, manifest.epoch)
+    return {each.sink: each.took_ms for each in ended}
 
 
-class _Failure(NamedTuple):
-    """A sink that failed, and with what."""
+class _Attempt(NamedTuple):
+    """An attempt at a sink: how long it took, and the error that it failed with."""
 
     sink: str
-    error: Exception
+    took_ms: float
+    error: Exception | None
 
 
-def _publish_all(due: Sequence[StagedEpoch], sinks: Mapping[str, Sink], store: CheckpointStore) -> list[_Failure]:
-    def attempt(staged: StagedEpoch) -> _Failure | None:
+def _publish_all(due: Sequence[StagedEpoch], sinks: Mapping[str, Sink], store: CheckpointStore) -> list[_Attempt]:
+    def attempt(staged: StagedEpoch) -> _Attempt:
+        began, failure = time.monotonic(), None
         try:
             _publish(sinks[staged.sink], staged, _markers(store, staged.sink))
         except Exception as error:
-            return _Failure(staged.sink, error)
-        return None
+            failure = error
+        return _Attempt(staged.sink, (time.monotonic() - began) * 1000, failure)
 
     in_turn = [staged for staged in due if not _is_threaded(sinks[staged.sink])]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="publish") as pool:
         begun = [pool.submit(attempt, staged) for staged in due if _is_threaded(sinks[staged.sink])]
-        ended = [*map(attempt, in_turn), *(each.result() for each in begun)]
-    return [failure for failure in ended if failure is not None]
+        return [*map(attempt, in_turn), *(each.result() for each in begun)]
 
 
 def _is_threaded(sink: Sink) -> bool:
@@ -132,15 +140,17 @@ def _is_threaded(sink: Sink) -> bool:
     return Threaded in type(sink).__bases__
 
 
-def _raise_failures(failures: Sequence[_Failure], epoch: int) -> None:
-    if len(failures) == 1:
-        raise failures[0].error
-    if failures:
-        listed = "; ".join(f"{sink!r}: {type(error).__name__}: {error}" for sink, error in failures)
+def _raise_failures(failures: Mapping[str, Exception], epoch: int) -> None:
+    first = next(iter(failures.values()), None)
+    if first is None:
+        return
+    if len(failures) > 1:
+        listed = "; ".join(f"{sink!r}: {type(error).__name__}: {error}" for sink, error in failures.items())
         raise SinkError(
             f"found {len(failures)} sinks that failed to publish epoch {epoch}: {listed}; expected all to take the "
             "epoch's rows; correct each as it says: the epoch stays committed, and the next driver publishes the rest"
-        ) from failures[0].error
+        ) from first
+    raise first
 
 
 def _markers(store: CheckpointStore, sink: str) -> Markers:

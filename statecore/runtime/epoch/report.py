@@ -22,6 +22,7 @@ class Timing:
         run_s: Seconds in Spark.
         commit_s: Seconds until the manifest was written.
         publish_s: Seconds until all sinks had published the outputs.
+        publish_ms: Milliseconds of each sink that had outputs.
 
     """
 
@@ -29,6 +30,7 @@ class Timing:
     run_s: float
     commit_s: float
     publish_s: float
+    publish_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,12 @@ class EpochReport:
     Attributes:
         commits: Per operator uid its subtasks' commits, in order.
         cached_subtasks: Subtasks that found all of their state in memory.
-        phases_ms: Duration of the driver's phases, and the longest of each worker phase.
+        phases_ms: Duration of the driver's phases, and within ``run``: what Spark takes before and between the subtasks
+            (``read``), the longest wait of a subtask for its input (``transfer``), and the longest of each other phase
+            of the subtasks.
         memory_share: The largest share of its memory that a worker uses.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
+        publish_ms: Duration of publishing in each sink that had outputs.
 
     """
 
@@ -52,6 +57,7 @@ class EpochReport:
     phases_ms: Mapping[str, int]
     memory_share: float
     late_rows: Mapping[str, int]
+    publish_ms: Mapping[str, float]
 
 
 def epoch_report(
@@ -60,6 +66,8 @@ def epoch_report(
     """Return the figures of an epoch; warn about a worker whose memory is nearly full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
     phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
+    phases["read"] = max(0, phases["run"] - sum(max(map(_took_ms, each)) for each in commits.values()))
+    phases["transfer"] = max(commit.read_ms for commit in every)
     for phase in ("load_ms", "process_ms", "write_ms"):
         phases[phase.removesuffix("_ms")] = max(getattr(commit, phase) for commit in every)
     fullest = max(every, key=lambda commit: commit.memory_used / commit.memory_limit)
@@ -75,7 +83,12 @@ def epoch_report(
         phases_ms=phases,
         memory_share=share,
         late_rows=late_rows,
+        publish_ms=timing.publish_ms,
     )
+
+
+def _took_ms(commit: SubtaskCommit) -> int:
+    return commit.load_ms + commit.read_ms + commit.process_ms + commit.write_ms
 
 
 def _warn_of_memory(commit: SubtaskCommit) -> None:

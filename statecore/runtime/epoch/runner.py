@@ -290,13 +290,13 @@ class EpochRunner:
             self._store.commit(manifest, encoded)
         fault_point(FaultPoint.MANIFEST_WRITTEN, epoch)
         committed = time.monotonic()
-        publish(self._plan.sinks, manifest, self._store, df.sparkSession)
+        publish_ms = publish(self._plan.sinks, manifest, self._store, df.sparkSession)
         fault_point(FaultPoint.PUBLISHED, epoch)
         # Saved for the preparation of a live rescale, once there is state to load.
         self._specs = specs
         self._advance(manifest, encoded)
         done = time.monotonic()
-        timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed)
+        timing = Timing(int(started * 1000), ran - clock, committed - ran, done - committed, publish_ms)
         report = epoch_report(manifest, commits, timing, read.late_rows)
         self._gate.committed(report)
         self._recorder.committed(report)

@@ -25,6 +25,7 @@ from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ANCHOR,
     BEFORE_WATERMARK,
+    MAIN,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
@@ -33,6 +34,7 @@ from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
 from statecore.runtime.worker.input import Part, SubtaskInput
+from statecore.runtime.worker.key_sample import KeySample
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.part_buffer import PartBuffer
@@ -100,7 +102,9 @@ class _Attempt:
         self._crossing = CrossingRows(spec, subtask, self._number)
         self._input = SubtaskInput(spec, epoch.watermark_ms)
         self._buffer = PartBuffer(spec)
+        self._sample = KeySample(spec.key_fields) if spec.key_fields else None
         self._advanced = False
+        self._waited_s = 0.0
         self._process = ProcessOperator(
             spec.function,
             self._keyed,
@@ -137,14 +141,14 @@ class _Attempt:
             # Spark drops the cause when it simplifies a traceback, and with it the line of the job file.
             raise named.with_traceback(error.__traceback__) from error
 
-    def process(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def process(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the function over the epoch's rows; yield the rows for other operators."""
         spec, process = self._spec, self._process
         try:
             process.open(restored=self._loader.is_restored(), allow_non_restored_state=spec.allow_non_restored_state)
             if not spec.reads_operator:
                 yield from self._advance()
-            for batch in batches:
+            for batch in self._waiting_for(batches):
                 passed = self._input.commits(batch)
                 if passed:
                     yield self._crossing.passed_on(passed)
@@ -205,8 +209,10 @@ class _Attempt:
             cached_key_groups=self._loader.cached_key_groups,
             state_rows={} if keyed is None else _state_rows(keyed, maps=epoch.counts_state or epoch.restores),
             key_group_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
+            heavy_keys=() if self._sample is None else self._sample.heaviest(),
             load_ms=_ms(self._loaded - self._started),
-            process_ms=_ms(self._processed - self._loaded),
+            read_ms=_ms(self._waited_s),
+            process_ms=_ms(self._processed - self._loaded - self._waited_s),
             write_ms=_ms(time.monotonic() - self._processed),
             memory_used=memory.used,
             memory_limit=memory.limit,
@@ -220,10 +226,22 @@ class _Attempt:
         fault_point(FaultPoint.CHANGELOG_WRITTEN, epoch.epoch)
         return self._crossing.own_commit(msgspec.json.encode(commit).decode())
 
+    def _waiting_for(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; add up the time until each of them is there."""
+        while True:
+            asked = time.monotonic()
+            batch = next(batches, None)
+            self._waited_s += time.monotonic() - asked
+            if batch is None:
+                return
+            yield batch
+
     def _process_part(self, part: Part) -> Iterator[pa.RecordBatch]:
         if part.phase == AFTER_WATERMARK and not self._advanced:
             # All rows that other operators emitted before their watermark advanced have been processed.
             yield from self._advance()
+        if self._sample is not None and not part.broadcast:
+            self._sample.add(part.rows.column(MAIN))
         if isinstance(self._spec.function, BatchProcessFunction):
             self._process.process_batch(*self._input.batch(part))
         elif part.broadcast:

@@ -38,6 +38,7 @@ EPOCH = EpochRecord(
     subtasks=2,
     backlog=(FILES, RULES),
     late_rows={"flights": 3},
+    publish_ms={"seen": 19.5},
 )
 SUMS = OperatorFigures("sums", (6, 4), (1, 2), (30, 20), (3, 3), (64, 0), (64, 64))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
@@ -45,6 +46,28 @@ def test_the_newest_revision_is_what_the_tables_say(empty_url: str) -> None:
     with Catalog(empty_url) as catalog:
         catalog.create_schema()
         assert catalog.revision() == schema.head()
+    assert differences(empty_url) == []
+
+
+def test_epochs_of_the_first_release_are_there_after_an_upgrade_and_know_no_times_of_sinks(empty_url: str) -> None:
+    with Catalog(empty_url) as catalog:
+        catalog.revision()  # makes the folder
+        engine = create_engine(empty_url)
+        with engine.begin() as connection:
+            command.upgrade(schema.alembic_config(connection), "0001")
+        engine.dispose()
+        run(
+            empty_url,
+            "INSERT INTO jobs (name, artifact, store, master_url, conf, settings, desired_state, parallelism, "
+            "max_parallelism, roll_back, allow_non_restored_state, start_after_generation, updated_ms) "
+            "VALUES ('flights', 'a', '/s', 'local', '{}', '{}', 'stopped', 2, 8, false, false, 0, 0);\n"
+            "INSERT INTO epochs (job, lineage, epoch, generation, parallelism, rows, rows_total, started_ms, "
+            "committed_ms, duration_ms, phases, cache_hits, subtasks, backlog, late_rows, rows_out, state_rows, "
+            "state_bytes) VALUES ('flights', 1, 0, 1, 2, 10, 10, 0, 5, 5, '{}', 0, 2, '[]', '{}', 0, 0, 0)",
+        )
+        catalog.create_schema()
+        (found,) = catalog.epochs("flights")
+        assert (found.rows, found.publish_ms) == (10, {})
     assert differences(empty_url) == []
 
 

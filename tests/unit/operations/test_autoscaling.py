@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, EpochRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import Catalog, DecisionRecord, EpochRecord, HeavyKeyFigure, OperatorFigures, SourceBacklog
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
 from statecore.operations.advice import advice
@@ -20,6 +20,7 @@ from statecore.operations.autoscaling import (
 )
 from statecore.operations.backlog import rows_per_file
 from statecore.operations.standing import standing
+from statecore.policy import SlowSink
 from statecore.testing import ManualClock
 
 JOB = "flights"
@@ -117,9 +118,12 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
 
 def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog: Catalog, clock: ManualClock) -> None:
     Driver(catalog, clock).run(3, arriving=1, reading=1)
-    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "load": 100.0, "process": 400.0, "write": 100.0}
+    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "read": 300.0, "process": 400.0}
     now_ms = clock.now_ms()
-    epoch = EpochRecord(JOB, 1, 4, 1, 2, 500, 3_500, now_ms - 1_150, now_ms, 1_150, phases, memory_share=0.5)
+    publish_ms = {"seen": 50.0, "audit": 150.0}
+    epoch = EpochRecord(
+        JOB, 1, 4, 1, 2, 500, 3_500, now_ms - 1_150, now_ms, 1_150, phases, memory_share=0.5, publish_ms=publish_ms
+    )
     operators = [
         OperatorFigures("quick", (100, 400), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64)),
         OperatorFigures("slow", (300, 100), (0, 0), (400, 90), (0, 0), (0, 0), (64, 64)),
@@ -130,6 +134,7 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
     newest = found.epochs[-1]
     assert (newest.read_ms, newest.work_ms, newest.publish_ms) == (300, 600, 200)
     assert found.epochs[0].publish_ms is None
+    assert found.slowest_sink == SlowSink("audit", 0.75)
     assert (found.busiest_share, found.memory_share) == (0.75, 0.5)
     for generation in (1, 2):
         catalog.end_generation(JOB, generation, state="failed", error="out of disk\nat line 7")
@@ -137,6 +142,63 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
         catalog.claim_generation(JOB, log_path="log")
     found = figures_of(catalog, JOB, clock.now_ms())
     assert (found.crashes, found.crash) == (2, "out of disk")
+
+
+def test_the_source_with_the_fewest_partitions_limits_reading(catalog: Catalog, clock: ManualClock) -> None:
+    Driver(catalog, clock).run(6, arriving=1, reading=1)
+    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions is None
+    clock.advance(1)
+    sources = [SourceBacklog("orders", 5, partitions=12), SourceBacklog("files"), SourceBacklog("few", 0, partitions=3)]
+    catalog.record_backlog(JOB, 1, sources)
+    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions == 3
+
+
+def test_phases_of_an_epoch_that_an_earlier_release_recorded_are_unknown(catalog: Catalog, clock: ManualClock) -> None:
+    Driver(catalog, clock).run(1, arriving=1, reading=1)
+    now_ms = clock.now_ms()
+    phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "load": 100.0, "process": 400.0, "write": 100.0}
+    catalog.record_epoch(EpochRecord(JOB, 1, 2, 1, 2, 500, 1_500, now_ms - 1_150, now_ms, 1_150, phases))
+    found = figures_of(catalog, JOB, now_ms)
+    newest = found.epochs[-1]
+    assert (newest.rows, newest.read_ms, newest.work_ms, newest.publish_ms) == (500, None, None, None)
+    assert found.slowest_sink is None
+
+
+def test_the_slowest_sink_is_the_one_that_publishing_mostly_waits_for(catalog: Catalog, clock: ManualClock) -> None:
+    Driver(catalog, clock).run(1, arriving=1, reading=1)
+    # One epoch of the first sink was slow; the third has outputs in half of the epochs.
+    times = [{"seen": 900.0, "audit": 100.0}, *[{"seen": 20.0, "audit": 80.0}, {"seen": 20.0, "rare": 99.0}] * 2]
+    for number, publish_ms in enumerate([*times, {"seen": 20.0, "audit": 80.0}], start=2):
+        now_ms, publish = clock.now_ms(), max(100.0, sum(publish_ms.values()))
+        phases = {"run": 10.0, "commit": 10.0, "read": 0.0, "publish": publish}
+        epoch = EpochRecord(JOB, 1, number, 1, 2, 5, 1_500, now_ms, now_ms, 150, phases, publish_ms=publish_ms)
+        catalog.record_epoch(epoch)
+        clock.advance(1_000)
+    slowest = figures_of(catalog, JOB, clock.now_ms()).slowest_sink
+    assert slowest is not None and slowest.sink == "audit"
+    assert slowest.share == pytest.approx(0.45)
+
+
+def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    Driver(catalog, clock).run(1, arriving=1, reading=1)
+    keys = [{"a": 0.5, "b": 0.1}, {"a": 0.1}, {"b": 0.3}]
+    # In the last one the wait for rows is not told apart.
+    took = [((40, 30), (20, 10)), ((150, 100), (40, 10)), ((500, 100), ())]
+    other = (HeavyKeyFigure("c", 0.9),)
+    for number, (process_ms, read_ms) in enumerate(took, start=2):
+        heavy = tuple(HeavyKeyFigure(key, share) for key, share in keys[number - 2].items())
+        operators = [
+            OperatorFigures("slow", (3, 1), (0, 0), process_ms, (0, 0), (0, 0), (64, 64), read_ms, heavy),
+            OperatorFigures("quick", (3, 1), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64), (0, 0), other),
+        ]
+        now_ms = clock.now_ms()
+        catalog.record_epoch(EpochRecord(JOB, 1, number, 1, 2, 4, 1_500, now_ms, now_ms, 150), operators=operators)
+        clock.advance(1_000)
+    found = {heavy.key: heavy.share for heavy in figures_of(catalog, JOB, clock.now_ms()).heavy_keys}
+    assert found == pytest.approx({"b": 0.1 * 0.1 + 0.3 * 0.6, "a": 0.5 * 0.1 + 0.1 * 0.3})
+    assert list(found) == ["b", "a"]
 
 
 def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
-from statecore.policy import Figures, PolicyMemory, PolicySettings, decide, policy_settings
+from statecore.policy import Figures, PolicyMemory, PolicySettings, SlowSink, decide, diagnose, policy_settings
 from tests.support.examples import examples
 from tests.unit.policy.test_cost import SIZES, epochs
 
@@ -250,3 +250,16 @@ def test_a_scale_in_waits_until_it_saves_twenty_times_the_downtime_of_a_rescale(
     memory = replace(SLACK, slack_since_ms=NOW_MS - 600_000, known_since_ms=NOW_MS - 600_000, needed=((0, 1),))
     assert decide(slack, LASTED, memory).action == "stay"
     assert decide(replace(slack, downtime_ms=20_000), LASTED, memory).action == "in"
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"), [(None, "of an epoch: look"), (SlowSink("audit", 0.9), "and the sink audit takes 90% of that")]
+)
+def test_a_slow_sink_is_called_by_its_name_when_it_is_known(sink: SlowSink | None, said: str) -> None:
+    slow = [
+        replace(each, read_ms=0.0, work_ms=0.02 * each.rows, publish_ms=0.18 * each.rows)
+        for each in epochs(SIZES, fixed_ms=1, row_ms=0.2, parallelism=4)
+    ]
+    found = diagnose(replace(figures(), epochs=tuple(slow), slowest_sink=sink), NO_WAIT)
+    assert found is not None and found.name == "sink_bound"
+    assert "publishing takes 9" in found.text and said in found.text

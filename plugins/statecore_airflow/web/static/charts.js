@@ -2,7 +2,7 @@
 import { byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
 const CONFIG = { displayModeBar: false, responsive: true };
-const PHASES = ["run", "commit", "publish"];
+const PHASES = ["read", "transfer", "work", "commit", "publish"];
 const BRIDGED_MS = 60_000; // a longer gap in the data breaks the line
 const LABEL_PX = 58;
 

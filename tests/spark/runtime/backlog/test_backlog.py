@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from statecore.catalog import BacklogRecord, EpochRecord, SourceBacklog
+from statecore.catalog import BacklogRecord, EpochRecord, HeavyKeyFigure, SourceBacklog
+from statecore.operations.autoscaling import figures_of
 from statecore.runtime.backlog import monitor as backlog_module
 from statecore.snapshot.manifest import Manifest
 from tests.support.bench import JOB, Bench
@@ -102,6 +104,22 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
         hold.unlink()
         wait(lambda: read(bench) == 6, "the rest")
     assert [of(epoch, "files").files for epoch in bench.catalog.epochs(JOB)][-1] == 0
+
+
+def test_a_job_records_the_key_with_most_of_its_rows(spark: Any, bench: Bench) -> None:
+    # 120 of 200 rows have the key k0.
+    bench.feed(numbers=sorted([*range(0, 4_800, 40), *range(1, 80, 2), *range(81, 160, 2)]))
+    with bench.running(1):
+        bench.wait_done()
+    wait(lambda: bench.catalog.subtasks(JOB), "the figures")
+    ((totals,),) = [record.operators for record in bench.catalog.subtasks(JOB)]
+    assert totals.heavy_keys[0] == HeavyKeyFigure("k0", 0.6)
+    assert len(totals.read_ms) == 1
+    assert figures_of(bench.catalog, JOB, bench.catalog.now_ms()).heavy_keys[0].key == "k0"
+    (epoch,) = bench.catalog.epochs(JOB)
+    assert set(epoch.publish_ms) == {"seen", "batches"}
+    assert 0 < max(epoch.publish_ms.values()) <= epoch.phases["publish"] + 1
+    assert epoch.phases["read"] + epoch.phases["process"] <= epoch.phases["run"]
 
 
 def assert_figures(bench: Bench) -> None:

@@ -210,9 +210,15 @@ class TestProgress:
         meter = ProgressMeter(lambda: self.KAFKA)
         assert meter.pending() == UNKNOWN
         meter.measure()
-        assert meter.pending() == Pending(records=34)
+        assert meter.pending() == Pending(records=34, partitions=4)
         meter.committed('{"orders":{"0":145,"1":130,"2":1}}')
-        assert meter.pending() == Pending(records=8)
+        assert meter.pending() == Pending(records=8, partitions=4)
+
+    def test_partitions_of_all_topics_count(self) -> None:
+        latest = {"orders": {"0": 5, "1": 5}, "returns": {"0": 1}}
+        meter = ProgressMeter(lambda: {**self.KAFKA, "latestOffset": latest, "endOffset": latest})
+        meter.measure()
+        assert meter.pending() == Pending(records=0, partitions=3)
 
     def test_a_table_tells_bytes_and_files(self) -> None:
         meter = ProgressMeter(lambda: {"metrics": {"numBytesOutstanding": "3456", "numFilesOutstanding": "8"}})

@@ -7,16 +7,11 @@ import pytest
 from statecore.errors import CommitError
 from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.messages import SubtaskCommit
+from tests.support.handmade import subtask_commit
 
 
 def commit(uid: str, subtask: int, attempt: int, *read_from: int) -> SubtaskCommit:
-    return SubtaskCommit(
-        uid=uid, subtask=subtask, attempt=attempt, read_from=read_from, keyed=(), replaces=False, operator=None,
-        operator_token="", states=(), outputs=(), rows=0, broadcast_rows=0, late_rows=0,
-        late_broadcast_rows=0, max_event_time_ms=None, max_broadcast_event_time_ms=None, next_event_timer_ms=None,
-        next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
-        load_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
-    )  # fmt: skip
+    return subtask_commit(uid, subtask, attempt=attempt, read_from=read_from)
 
 
 def test_commits_are_given_by_operator_in_the_order_of_subtasks() -> None:

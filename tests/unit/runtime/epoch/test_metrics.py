@@ -5,22 +5,24 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from sqlalchemy.engine import make_url
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog, HeavyKeyFigure, SystemClock
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
+from statecore.runtime.messages import KeyShare, SubtaskCommit
 from statecore.testing import ManualClock
-from tests.support.handmade import manifest
+from tests.support.handmade import manifest, subtask_commit
 
 JOB = manifest().job
 
 
 def report(epoch: int, **changes: str) -> EpochReport:
-    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {})
+    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {}, {"seen": 2.5})
 
 
 @pytest.fixture
@@ -57,6 +59,40 @@ def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
         (recorded,) = ahead.epochs(JOB)
     assert 3_590_000 < recorded.committed_ms - manifest().committed_ms < 3_610_000
     assert recorded.committed_ms - recorded.started_ms == manifest().committed_ms
+
+
+def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder.committed(report(1))
+    recorder.close()
+    assert [epoch.publish_ms for epoch in catalog.epochs(JOB)] == [{"seen": 2.5}]
+
+
+def heavy_keys(catalog: Catalog, *commits: SubtaskCommit) -> tuple[HeavyKeyFigure, ...]:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder.committed(replace(report(1), commits={"totals": commits}))
+    recorder.close()
+    return catalog.subtasks(JOB)[0].operators[0].heavy_keys
+
+
+def test_the_share_of_a_key_is_that_of_its_rows_in_its_subtasks_time(catalog: Catalog) -> None:
+    # The rows of the second subtask take longer: its key has most of the work, and not most of the rows.
+    found = heavy_keys(
+        catalog,
+        subtask_commit(rows=900, process_ms=80, read_ms=20, heavy_keys=(KeyShare("a", 0.9), KeyShare("b", 0.06))),
+        subtask_commit(subtask=1, rows=100, process_ms=300, heavy_keys=(KeyShare("c", 0.5),)),
+    )
+    assert found == (HeavyKeyFigure("c", 0.375), HeavyKeyFigure("a", 0.225), HeavyKeyFigure("b", 0.015))
+
+
+def test_subtasks_too_quick_to_be_timed_count_by_their_rows_and_the_heaviest_keys_are_kept(catalog: Catalog) -> None:
+    found = heavy_keys(
+        catalog,
+        subtask_commit(rows=10, heavy_keys=tuple(KeyShare(str(n), 0.1) for n in range(10))),
+        subtask_commit(subtask=1, rows=30, heavy_keys=(KeyShare("c", 0.5),)),
+        subtask_commit(subtask=2),
+    )
+    assert len(found) == 8 and found[0] == HeavyKeyFigure("c", 0.375) and found[1].share == 0.025
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:

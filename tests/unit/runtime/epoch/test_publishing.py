@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from statecore.errors import MissingFileError, SinkError, StorageError
 from statecore.runtime import ParquetSink, StagedEpoch
+from statecore.runtime.epoch import publishing
 from statecore.runtime.epoch.publishing import publish
 from statecore.runtime.job import SinkBinding
 from statecore.runtime.sinks.base import Threaded
@@ -68,8 +70,8 @@ def committed(epochs: Epochs, sinks: dict[str, Any], epoch: int = 5) -> Manifest
     return epochs.committed(outputs, 1, epoch)
 
 
-def published(epochs: Epochs, sinks: dict[str, Any], manifest: Manifest) -> None:
-    publish([SinkBinding(name, "", SCHEMA, sink) for name, sink in sinks.items()], manifest, epochs.store, None)  # type: ignore[arg-type]
+def published(epochs: Epochs, sinks: dict[str, Any], manifest: Manifest) -> dict[str, float]:
+    return publish([SinkBinding(name, "", SCHEMA, sink) for name, sink in sinks.items()], manifest, epochs.store, None)  # type: ignore[arg-type]
 
 
 def markers(epochs: Epochs) -> list[str]:
@@ -99,6 +101,22 @@ def test_a_sink_of_the_job_that_derives_from_ours_stays_in_the_epochs_own_thread
     sinks = {"a": Derived()}
     published(epochs, sinks, committed(epochs, sinks))
     assert sinks["a"].threads == {threading.current_thread()}
+
+
+def test_the_time_of_each_sink_with_outputs_is_told(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+
+    class Slow(Collected):
+        def publish(self, staged: StagedEpoch) -> None:
+            now_s[0] += 0.25
+            super().publish(staged)
+
+    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: now_s[0]))
+    sinks = {"a": Slow(), "b": Collected()}
+    manifest = committed(epochs, sinks)
+    assert published(epochs, {**sinks, "without outputs": Collected()}, manifest) == {"a": 250.0, "b": 0.0}
+    # It was published before, and its time is that of a look at its marker.
+    assert published(epochs, sinks, manifest) == {"a": 0.0, "b": 0.0}
 
 
 def test_staged_files_that_cannot_be_removed_stop_no_job(

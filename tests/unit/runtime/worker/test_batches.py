@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import add
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from statecore import BatchProcessFunction, KeyedProcessFunction, OutputTag, ReducingStateDescriptor, key_group_for
+from statecore import (
+    BatchProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    ReducingStateDescriptor,
+    key_group_for,
+)
 from statecore.errors import FunctionError
 from statecore.model import parse_row
 from statecore.runtime.epoch.operator import subtask_specs
@@ -20,6 +30,7 @@ from statecore.runtime.messages import (
     ANCHOR,
     ATTEMPT,
     BEFORE_WATERMARK,
+    BROADCAST,
     COMMIT,
     COMMIT_DECODER,
     KEY_GROUP,
@@ -33,7 +44,7 @@ from statecore.runtime.messages import (
     StagedSink,
     SubtaskCommit,
 )
-from statecore.runtime.worker import part_buffer
+from statecore.runtime.worker import part_buffer, subtask
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.manifest import FieldRef
 from statecore.storage import open_store
@@ -79,7 +90,7 @@ class Worker:
     def run(
         self,
         function: Any,
-        batches: Sequence[pa.RecordBatch],
+        batches: Iterable[pa.RecordBatch],
         *,
         output: str = "k string, total bigint",
         crossings: tuple[Crossing, ...] = (),
@@ -89,10 +100,10 @@ class Worker:
         store = open_store(str(self.folder / "out"))
         sinks = (StagedSink("main", "", parse_row(output), store), StagedSink("tenth", TENTH.name, TENTH.fields, store))
         operator = OperatorSpec(
-            uid="totals", function=function, event_time=None, key_fields=(FieldRef(name="k", type="string"),),
-            broadcast=(), broadcast_event_time=None, max_parallelism=GROUPS, sinks=sinks, crossings=crossings,
+            uid="totals", function=function, event_time=None,
+            broadcast_event_time=None, max_parallelism=GROUPS, sinks=sinks, crossings=crossings,
             store_url=str(self.folder / "store"), allow_non_restored_state=False, late=None,
-            **{"reads_operator": False, **spec},
+            **{"reads_operator": False, "broadcast": (), "key_fields": (FieldRef(name="k", type="string"),), **spec},
         )  # fmt: skip
         epoch = EpochSpec(
             lineage=1, epoch=0, now_ms=0, watermark_ms=watermark_ms, watermark_before_ms=None, previous=None,
@@ -136,6 +147,63 @@ def test_an_epoch_is_one_batch_whatever_its_rows_came_in(worker: Worker) -> None
     assert sorted(worker.staged(commit, "main")) == [("k0", 135), ("k1", 145), ("k2", 155)]
     assert worker.staged(commit, "tenth") == [("k0", 0), ("k1", 10), ("k2", 20)]
     assert (commit.rows, [(file.state, file.rows) for file in commit.keyed]) == (30, [("total", 3)])
+
+
+def test_waiting_for_rows_is_told_apart_from_processing_them(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+
+    class Slow(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            now_s[0] += 0.02
+            yield value.k, value.n
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield from_spark(ROWS[:3])
+        now_s[0] += 0.5
+        yield from_spark(ROWS[3:5])
+
+    monkeypatch.setattr(subtask, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    _, commit = worker.run(Slow(), late(), output="k string, n bigint")
+    assert (commit.load_ms, commit.read_ms, commit.process_ms, commit.write_ms) == (0, 500, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "spec"), [(Totals(), {}), (Seen(), {}), (Seen(), {"ordered": True})], ids=["batch", "keyed", "ordered"]
+)
+def test_a_key_with_most_of_the_rows_is_told(worker: Worker, function: Any, spec: dict[str, Any]) -> None:
+    hot = [("k0" if n % 5 < 3 else f"k{n}", n) for n in range(100)]
+    output = "k string, total bigint" if isinstance(function, Totals) else "k string, n bigint"
+    _, commit = worker.run(function, [from_spark(hot[:60]), from_spark(hot[60:])], output=output, **spec)
+    assert commit.heavy_keys == (("k0", 0.6),)
+
+
+def test_rows_without_a_key_and_rows_of_the_broadcast_input_tell_no_keys(worker: Worker) -> None:
+    class Plain(ProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            yield value.k, value.n
+
+    class Rules(KeyedBroadcastProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            yield value.k, value.n
+
+        def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            yield value.k, value.n
+
+    output = "k string, n bigint"
+    _, commit = worker.run(Plain(), [from_spark(ROWS)], output=output, key_fields=())
+    assert (commit.rows, commit.heavy_keys) == (30, ())
+    keyed, rules = from_spark([("a", 1), ("b", 2)]), from_spark(ROWS)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            MAIN: pa.concat_arrays([keyed[MAIN], pa.nulls(31, rules[MAIN].type)]),
+            BROADCAST: pa.concat_arrays([pa.nulls(3, rules[MAIN].type), rules[MAIN]]),
+            **{name: pa.concat_arrays([keyed[name], rules[name]]) for name in (KEY_GROUP, SUBTASK, ANCHOR)},
+        }
+    )
+    _, commit = worker.run(
+        Rules(), [batch], output=output, broadcast=(MapStateDescriptor("rules", "string", "bigint"),)
+    )
+    assert (commit.rows, commit.broadcast_rows, sorted(commit.heavy_keys)) == (2, 30, [("a", 0.5), ("b", 0.5)])
 
 
 def test_a_large_epoch_is_cut_and_keeps_its_sums(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

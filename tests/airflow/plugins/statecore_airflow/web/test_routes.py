@@ -289,7 +289,9 @@ def test_a_series_has_no_more_points_than_a_screen_whatever_its_span(visitor: Vi
     assert 15 <= points <= 180
     lists = ("rows_per_second", "backlog_records", "event_time_lag_ms", "epoch_ms", "parallelism")
     assert {len(series[each]) for each in lists} == {points}
-    assert set(series["phases"]) == {"run", "commit", "publish"}
+    assert list(series["phases"]) == ["read", "transfer", "work", "commit", "publish"]
+    for whole, *parts in zip(series["epoch_ms"], *series["phases"].values(), strict=True):
+        assert parts == [None] * 5 if whole is None else sum(parts) == pytest.approx(whole)
     # From the beginning of a step to now, in the middle of another.
     assert minutes * 60_000 <= series["until_ms"] - series["since_ms"] <= minutes * 60_000 + 2 * series["step_ms"]
 
