@@ -49,10 +49,15 @@ class Policies(Queries):
         """Return all policies by name of the job."""
         return self._all(select(policies).order_by(policies.c.job), PolicyRecord)
 
-    def save_memory(self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str) -> bool:
-        """Replace memory and finding of a policy unless it changed since it was read; tell whether it succeeded."""
+    def save_memory(
+        self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str, diagnosis: str | None = None
+    ) -> bool:
+        """Replace memory, finding and diagnosis of a policy unless it changed since it was read.
+
+        Returns whether it succeeded.
+        """
         with self._write_job(seen.job) as connection:
-            return self._replace_memory(connection, seen, memory, finding)
+            return self._replace_memory(connection, seen, memory, finding, diagnosis)
 
     def record_decision(
         self,
@@ -66,15 +71,16 @@ class Policies(Queries):
         method: RescaleMethod,
         reason: str,
         figures: Mapping[str, Any],
+        diagnosis: str | None = None,
         state: DecisionState = "open",
     ) -> DecisionRecord | None:
-        """Record a decision and the new memory, in one transaction; of several callers at once, one succeeds.
+        """Record a decision with the new memory and diagnosis, in one transaction; of several callers, one succeeds.
 
         Returns None when the policy or its memory changed since ``seen`` was read. ``DecisionRecord`` explains the
         other arguments.
         """
         with self._write_job(seen.job) as connection:
-            if not self._replace_memory(connection, seen, memory, reason):
+            if not self._replace_memory(connection, seen, memory, reason, diagnosis):
                 return None
             now_ms = self._now_ms(connection)
             made = connection.execute(
@@ -158,11 +164,18 @@ class Policies(Queries):
             return connection.execute(began_ms).scalar()
 
     def _replace_memory(
-        self, connection: Connection, seen: PolicyRecord, memory: Mapping[str, Any], finding: str
+        self,
+        connection: Connection,
+        seen: PolicyRecord,
+        memory: Mapping[str, Any],
+        finding: str,
+        diagnosis: str | None,
     ) -> bool:
         unchanged = (policies.c.job == seen.job, policies.c.version == seen.version)
-        changes = {"memory": dict(memory), "finding": finding, "looked_ms": self._now_ms(connection)}
-        changes["version"] = seen.version + 1
+        now_ms = self._now_ms(connection)
+        changes = {"memory": dict(memory), "finding": finding, "looked_ms": now_ms, "version": seen.version + 1}
+        if diagnosis != seen.diagnosis:
+            changes |= {"diagnosis": diagnosis, "diagnosed_ms": now_ms}
         return connection.execute(update(policies).where(*unchanged).values(**changes)).rowcount == 1
 
     def _change_decision(

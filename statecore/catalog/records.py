@@ -585,6 +585,8 @@ class PolicyRecord:
         finding: The result of its last evaluation, in words.
         looked_ms: Time of the last evaluation.
         updated_ms: Last change of ``settings`` or ``enabled``.
+        diagnosis: What ails the job, by its last evaluation; None while too little is measured.
+        diagnosed_ms: Time since which that has been the diagnosis.
 
     """
 
@@ -596,6 +598,8 @@ class PolicyRecord:
     finding: str | None
     looked_ms: int | None
     updated_ms: int
+    diagnosis: str | None = None
+    diagnosed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,8 @@ policies = Table(
     Column("finding", RedactedText),
     Column("looked_ms", BigInteger),
     Column("updated_ms", BigInteger, nullable=False),
+    Column("diagnosis", String(50)),
+    Column("diagnosed_ms", BigInteger),
 )
 
 decisions = Table(

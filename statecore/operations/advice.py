@@ -9,7 +9,7 @@ from enum import StrEnum
 from statecore.catalog import GenerationRecord, SupervisorRecord
 from statecore.operations.restarts import HISTORY
 from statecore.operations.standing import Standing
-from statecore.policy import BLOCKS_AFTER, blocked_words
+from statecore.policy import BLOCKS_AFTER, BOTTLENECKS, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 200
@@ -18,6 +18,8 @@ _SLOW_EPOCHS = 10
 _STREAM_STALLED_MS = 60_000
 _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
+# A diagnosis is told when it has lasted so long: a burst may pass by itself.
+_DIAGNOSED_MS = 120_000
 # A policy is evaluated every few seconds.
 _POLICY_STALLED_MS = 300_000
 _TAKEN_BACK_MS = 3_600_000
@@ -38,6 +40,7 @@ class Alert(StrEnum):
     MEMORY_FULL = "memory_full"
     POLICY_IDLE = "policy_idle"
     POLICY_BLOCKED = "policy_blocked"
+    JOB_BOTTLENECK = "job_bottleneck"
     RELEASES_DIFFER = "releases_differ"
 
 
@@ -241,6 +244,12 @@ def _policy(found: Standing) -> Iterator[Finding]:
             f"the policy was not evaluated for {span(idle_ms)}",
             "check in Airflow that the DAG autoscale is not paused and that the triggerer runs",
             Alert.POLICY_IDLE,
+        )
+    elif policy.diagnosis in BOTTLENECKS and found.now_ms - (policy.diagnosed_ms or 0) >= _DIAGNOSED_MS:
+        yield Finding(
+            f"{policy.diagnosis.replace('_', ' ')}: {policy.finding}",
+            f"`statecore policy show {policy.job}` draws what each size would do",
+            Alert.JOB_BOTTLENECK,
         )
 
 

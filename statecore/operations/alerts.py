@@ -40,6 +40,7 @@ SEVERITY = {
     Alert.MEMORY_FULL: Severity.WARNING,
     Alert.POLICY_IDLE: Severity.WARNING,
     Alert.POLICY_BLOCKED: Severity.WARNING,
+    Alert.JOB_BOTTLENECK: Severity.WARNING,
     Alert.RELEASES_DIFFER: Severity.WARNING,
 }
 

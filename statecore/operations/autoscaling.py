@@ -7,6 +7,7 @@ processes may evaluate the same job; each decision is recorded once.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ from statecore.operations.restarts import HISTORY, failures_in_a_row
 from statecore.policy import EpochCost, Figures, HeavyKey, PolicyMemory, SlowSink, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
+
+log = logging.getLogger(__name__)
 
 # For the recent arrival rate; the records are wide, so more of them would be slow to read.
 _EPOCHS = 600
@@ -176,12 +179,15 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
     before = _memory(policy, now_ms)
     made = decide(figures, settings, before)
     memory = dataclasses.asdict(made.memory)
+    diagnosis = None if made.diagnosis is None else made.diagnosis.name.value
+    if diagnosis != policy.diagnosis:
+        log.info("Job %s: %s, before %s: %s", policy.job, diagnosis, policy.diagnosis, made.reason)
     if made.action == "stay":
-        catalog.save_memory(policy, memory, made.reason)
+        catalog.save_memory(policy, memory, made.reason, diagnosis)
         return None
     reason = f"{'would scale' if settings.observe else 'scale'} {made.action}: {made.reason}"
     if settings.observe and _is_told(catalog, policy.job, figures.parallelism, made.parallelism):
-        catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason)
+        catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason, diagnosis)
         return None
     recorded = catalog.record_decision(
         policy,
@@ -193,6 +199,7 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
         method=settings.method,
         reason=reason,
         figures=_summary(figures),
+        diagnosis=diagnosis,
         state="observed" if settings.observe else "open",
     )
     return None if settings.observe else recorded

@@ -38,6 +38,20 @@ class Ailment(StrEnum):
     HEALTHY = "healthy"
 
 
+BOTTLENECKS = frozenset(
+    {
+        Ailment.HOT_KEY,
+        Ailment.SKEW,
+        Ailment.SINK_BOUND,
+        Ailment.SOURCE_BOUND,
+        Ailment.FIXED_COST,
+        Ailment.INEFFECTIVE,
+        Ailment.AT_LIMIT,
+    }
+)
+"""Those in which the job does too little, and the policy cannot help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What ails a job.

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from statecore.policy.diagnosis import Ailment, Diagnosis
+from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis
 
 # A scale-out helped if it brought at least this share of what linear scaling would have.
 _HELPED = 0.2
 # A job has changed when its throughput at one size differs by this factor.
 _CHANGED = 1.5
-# Ailments that a scale-out may have met without helping.
-_STUCK = frozenset(
-    {
-        Ailment.HOT_KEY,
-        Ailment.SKEW,
-        Ailment.SINK_BOUND,
-        Ailment.SOURCE_BOUND,
-        Ailment.FIXED_COST,
-        Ailment.INEFFECTIVE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +32,7 @@ class Effect:
 
 def useless(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Effect | None:
     """Return the scale-out to the present size if it did not help, and has not been undone."""
-    if found.name not in _STUCK or found.rate is None:
+    if found.name not in BOTTLENECKS or found.rate is None:
         return None
     for effect in effects:
         if effect.after == parallelism and not effect.undone:

@@ -179,10 +179,11 @@ class Generation(Answer):
 
 
 class Policy(Answer):
-    """A job's policy; ``finding`` is the text of its newest evaluation."""
+    """A job's policy; ``finding`` is the text of its newest evaluation, ``diagnosis`` what ails the job."""
 
     enabled: bool
     finding: str | None
+    diagnosis: str | None
     looked_ms: int | None
 
 

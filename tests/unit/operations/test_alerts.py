@@ -78,6 +78,11 @@ def memory_full(found: Standing) -> Standing:
     return dataclasses.replace(found, figures=dataclasses.replace(found.figures, epoch=full))
 
 
+def diagnosed(found: Standing, name: str, *, for_ms: int) -> PolicyRecord:
+    finding = "9,000 rows/s arrive; the key AA has 60% of the work"
+    return PolicyRecord("orders", True, {}, {}, 0, finding, found.now_ms, found.now_ms, name, found.now_ms - for_ms)
+
+
 def crash_loop(found: Standing) -> Standing:
     row = [failed(found, 2, "orders.py:13: ValueError: negative"), failed(found, 1, "x")]
     return later(found, 0, alive=False, generations=row)
@@ -141,6 +146,11 @@ ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
             policy=PolicyRecord("orders", True, {}, {}, 0, None, None, found.now_ms),
             failed_rescales=(RUN, RUN, RUN),
         ),
+    ),
+    (
+        Alert.JOB_BOTTLENECK,
+        "hot key: 9,000 rows/s arrive; the key AA has 60% of the work",
+        lambda found: dataclasses.replace(found, policy=diagnosed(found, "hot_key", for_ms=2 * MINUTE_MS)),
     ),
     (
         Alert.RELEASES_DIFFER,
@@ -250,3 +260,19 @@ def test_what_was_told_is_told_again_only_when_it_changes() -> None:
 
 def test_an_alert_of_a_job_that_was_not_looked_at_is_not_resolved() -> None:
     assert alert_changes([], [told(True, "clicks")], {"orders"}, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "for_ms", "fires"),
+    [
+        ("sink_bound", 2 * MINUTE_MS, True),
+        ("sink_bound", 2 * MINUTE_MS - 1, False),
+        ("healthy", 10 * MINUTE_MS, False),
+        ("too_small", 10 * MINUTE_MS, False),
+    ],
+)
+def test_a_bottleneck_is_told_when_it_lasts_and_what_the_policy_can_help_is_not(
+    healthy: Standing, name: str, for_ms: int, fires: bool
+) -> None:
+    found = dataclasses.replace(healthy, policy=diagnosed(healthy, name, for_ms=for_ms))
+    assert [each.alert for each in job_alerts(found)] == [Alert.JOB_BOTTLENECK] * fires

@@ -9,6 +9,8 @@ import { RescaleDialog } from "./rescale.js";
 const EVERY_MS = 5_000;
 const SPREAD_EVERY_MS = 30_000;
 const SERIES_EVERY_MS = 60_000; // upper limit; otherwise the series is reloaded once per step
+// How a diagnosis is coloured; all others ask for a person.
+const AILMENTS = { healthy: "running", too_small: "rescaling", too_large: "rescaling" };
 const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h" };
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
@@ -97,7 +99,8 @@ function policyWords(policy) {
   if (policy === null) return ["The job has no policy, so it is never rescaled automatically. To set one, see ", make("code", {}, "statecore policy --help"), "."];
   if (!policy.enabled) return ["The job's policy is off."];
   if (policy.looked_ms === null) return ["The policy has not been evaluated yet. Check that the DAG autoscale is not paused."];
-  return ["Evaluated ", age(policy.looked_ms), `: ${policy.finding}`];
+  const diagnosis = policy.diagnosis && condition(policy.diagnosis.replaceAll("_", " "), AILMENTS[policy.diagnosis] ?? "failed");
+  return [...(diagnosis ? [diagnosis, " "] : []), "Evaluated ", age(policy.looked_ms), ": ", ...prose(policy.finding)];
 }
 
 function generationRows(generations) {
