@@ -11,10 +11,11 @@ import typer
 from rich.markup import escape
 
 from statecore.catalog import Catalog, DecisionRecord
+from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import figures_of
-from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, policy_settings
+from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, ladder, policy_settings
 
 _OBSERVE = (
     "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
@@ -128,20 +129,22 @@ def set_policy(
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print a job's policy: its limits, its last finding, what ails the job, how long a backlog takes to drain."""
+    """Print a job's policy: limits, last finding, what ails the job, how long a backlog takes, what each size does."""
     with Catalog(catalog) as opened:
         opened.job(name)
         policy = opened.policy(name)
         figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
-    diagnosis = None if policy is None else diagnose(figures, policy_settings(policy.settings))
+    settings = None if policy is None else policy_settings(policy.settings)
+    diagnosis = None if settings is None else diagnose(figures, settings)
+    stands = None if settings is None else ladder(figures, settings)
     if as_json:
         blocked = figures.failures >= BLOCKS_AFTER
         # With the defaults of settings that are newer than the policy.
         if policy is not None:
-            policy = replace(policy, settings=msgspec.to_builtins(policy_settings(policy.settings)))
+            policy = replace(policy, settings=msgspec.to_builtins(settings))
         told = {"policy": policy, "failures": figures.failures, "blocked": blocked}
-        print_json({**told, "diagnosis": diagnosis, "drain": estimate})
+        print_json({**told, "diagnosis": diagnosis, "drain": estimate, "ladder": stands})
         return
     made = facts()
     if policy is None:
@@ -150,7 +153,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         made.add_row("policy", "on" if policy.enabled else "off")
         if figures.failures >= BLOCKS_AFTER:
             made.add_row("", escape(f"blocked: {'; '.join(blocked_words(name, figures.failures, figures.failure))}"))
-        for key, value in msgspec.to_builtins(policy_settings(policy.settings)).items():
+        for key, value in msgspec.to_builtins(settings).items():
             made.add_row(key.removesuffix("_s").replace("_", " "), _setting(key, value))
         looked = "never; is the DAG autoscale on?" if policy.looked_ms is None else f"{utc(policy.looked_ms)} UTC"
         made.add_row("last evaluated", looked)
@@ -159,6 +162,8 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
     drained = NOTHING if estimate.seconds is None else str(timedelta(seconds=round(estimate.seconds)))
     made.add_row("backlog drained in", f"{'never' if estimate.drains is False else drained} ({estimate.based_on})")
     console().print(made)
+    if stands is not None:
+        console().print(drawing(stands))
 
 
 def list_decisions(

@@ -7,6 +7,7 @@ from statecore.policy.decision import BLOCKS_AFTER, Action, Decision, PolicyMemo
 from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis, diagnose
 from statecore.policy.drain import DrainEstimate, estimate_drain
 from statecore.policy.figures import EpochCost, Figures, HeavyKey, SlowSink
+from statecore.policy.ladder import Ladder, ladder
 from statecore.policy.settings import PolicySettings, policy_settings
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "EpochCost",
     "Figures",
     "HeavyKey",
+    "Ladder",
     "PolicyMemory",
     "PolicySettings",
     "SlowSink",
@@ -31,6 +33,7 @@ __all__ = [
     "diagnose",
     "estimate_drain",
     "fit_cost",
+    "ladder",
     "policy_settings",
     "throughput",
 ]
