@@ -37,6 +37,8 @@ _SMALLER, _MOST = 0.8, 0.75
 _BRIEF = 0.2
 # Where more than so many times the throughput is needed, scale_out_after_s is shortened in proportion.
 _FAR = 2.0
+# A scale-out is judged no sooner: the first epochs at a size are not like those that follow.
+_PROVEN_MS = 120_000
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
 # Most times that scale_in_after_s is doubled.
@@ -125,7 +127,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     found = barred(memory.effects, found, figures.parallelism)
     memory = _remember(figures, settings, memory, found)
     tried = useless(memory.effects, found, figures.parallelism)
-    if tried is not None:
+    if tried is not None and figures.at_ms - (figures.settled_ms or 0) >= _PROVEN_MS:
         return _undo(figures, settings, memory, tried, found, held)
     brief_ms = _BRIEF * 1000 * settings.scale_in_after_s
     if memory.slack_since_ms is not None and figures.at_ms - memory.slack_since_ms < brief_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from statecore.policy import Ailment, Decision, Figures, PolicySettings, decide
@@ -72,6 +73,14 @@ def test_it_rests_for_the_cooldown_before_it_undoes() -> None:
     calm = PolicySettings(max_parallelism=16, scale_out_after_s=0, scale_in_after_s=0, cooldown_s=300)
     found = decide(job(larger, *costs(4), *costs(larger)), calm, before.memory)
     assert found.action == "stay" and "cooling down" in found.reason
+
+
+def test_it_is_not_judged_by_its_first_two_minutes() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    young = job(larger, *costs(4), *costs(larger), settled_ms=NOW_MS - 119_999)
+    assert decide(young, NO_WAIT, before.memory).action == "stay"
+    assert decide(replace(young, settled_ms=NOW_MS - 120_000), NO_WAIT, before.memory).action == "in"
 
 
 def test_what_an_undone_scale_out_leaves_is_no_scale_in_that_could_be_taken_back() -> None:
