@@ -170,14 +170,16 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
 
 
 def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
-    """Return a fit that explains no epochs, as when the cost is just changing, with the phases of the newest.
+    """Return a fit that explains few epochs, as when the cost is just changing, with the usual phases of the newest.
 
     Without them all would count as work, which a larger size divides.
     """
-    phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float).sum(axis=0)
-    if not phases.any():
+    phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float)
+    # Medians, because one of them may be cold.
+    shares = np.median(phases / np.maximum(phases.sum(axis=1, keepdims=True), 1.0), axis=0)
+    if not shares.any():
         return fit
-    read, work, publish = (float(share) for share in phases / phases.sum())
+    read, work, publish = (float(share) for share in shares / shares.sum())
     return replace(fit, phased=True, read=read, work=work, publish=publish, work_error=fit.error)
 
 
