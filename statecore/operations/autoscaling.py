@@ -36,6 +36,7 @@ from statecore.operations.restarts import HISTORY, failures_in_a_row
 from statecore.policy import EpochCost, Figures, HeavyKey, PolicyMemory, SlowSink, arriving, decide, policy_settings
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
+from statecore.policy.cost import FEWEST
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ _COSTS = 2_000
 # Newest epochs that show whether something limits their rows, and how these spread over subtasks and keys.
 _LEFT, _SUBTASKS = 60, 20
 _RECENT = 60
+# Newest epochs that show the slowest sink: once a sink has been slow for as many as show a changed cost, it was slow in
+# most of them.
+_PUBLISHED = 2 * FEWEST - 1
 _HEAVY_KEYS = 8
 _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
@@ -306,7 +310,7 @@ def _heavy_keys(slowest: Sequence[OperatorFigures]) -> tuple[HeavyKey, ...]:
 
 def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:
     """Return the sink with the largest median share of publishing."""
-    published = [each for each in epochs if each.publish_ms]
+    published = [each for each in epochs if each.publish_ms][-_PUBLISHED:]
     shares = {
         sink: median(each.publish_ms.get(sink, 0.0) / max(each.phases["publish"], 1.0) for each in published)
         for sink in {sink for each in published for sink in each.publish_ms}

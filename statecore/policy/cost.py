@@ -150,7 +150,7 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     known = [each for each in epochs if None not in (each.read_ms, each.work_ms, each.publish_ms)]
     kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
     if len(kept) < FEWEST:
-        return fit
+        return fit if fit.separated or len(known) < FEWEST else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
     work_error = fit.row_error or fit.error
@@ -167,6 +167,20 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
         fit = replace(fit, fixed_ms=max(0.0, whole - in_phases) / len(kept), row_ms=in_phases / float(rows.sum()))
     read, work, publish = (float(share) for share in shares)
     return replace(fit, phased=True, read=read, work=work, publish=publish, work_error=work_error)
+
+
+def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
+    """Return a fit that explains few epochs, as when the cost is just changing, with the usual phases of the newest.
+
+    Without them all would count as work, which a larger size divides.
+    """
+    phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float)
+    # Medians, because one of them may be cold.
+    shares = np.median(phases / np.maximum(phases.sum(axis=1, keepdims=True), 1.0), axis=0)
+    if not shares.any():
+        return fit
+    read, work, publish = (float(share) for share in shares / shares.sum())
+    return replace(fit, phased=True, read=read, work=work, publish=publish, work_error=fit.error)
 
 
 def _slopes(rows: _Floats, phases: _Floats, costs: _Floats) -> tuple[_Floats, _Floats]:

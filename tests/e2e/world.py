@@ -20,8 +20,10 @@ from examples.quick_start import QUICK_START
 from examples.stack.airflow_client import AirflowClient, DagRun
 from examples.stack.stack import Stack
 from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.e2e import job
 from tests.support.published import published_files
+from tests.support.shell import run
 
 T = TypeVar("T")
 
@@ -35,6 +37,14 @@ ROWS_PER_FILE = 1_200
 """So many that the fixed part of an epoch matters little: a policy would else ask for larger epochs."""
 KEYS = 40
 DAGS = ("rescale", "catch_up", "autoscale")
+SPARK_CONF = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_START,
+    "spark.executor.extraJavaOptions": QUICK_START,
+}
 
 
 class World:
@@ -179,6 +189,12 @@ class World:
 
     # What is done with it.
 
+    def command(self, *arguments: str) -> None:
+        """Run a command of `statecore`, which has to succeed."""
+        self.say(f"statecore {' '.join(arguments)}")
+        done = run(*arguments, **{CATALOG_VARIABLE: self.stack.catalog_url})
+        assert done.returncode == 0, done.stderr
+
     def arm(self, fault: str, kind: str = "fail") -> None:
         """Have the next step that passes a point fail, or its process killed."""
         (self._faults / f"{fault}.hit").unlink(missing_ok=True)
@@ -268,14 +284,7 @@ class World:
             store=self._store,
             master_url=self.stack.master_url,
             cluster=self.stack.cluster,
-            conf={
-                "spark.driver.memory": "512m",
-                "spark.executor.memory": "512m",
-                "spark.ui.enabled": "false",
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.extraJavaOptions": QUICK_START,
-                "spark.executor.extraJavaOptions": QUICK_START,
-            },
+            conf=SPARK_CONF,
             settings={"input": str(self._input), "output": str(self._output)},
             parallelism=SMALL["parallelism"],
             max_parallelism=16,

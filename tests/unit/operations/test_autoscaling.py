@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from statecore.operations.autoscaling import (
 from statecore.operations.backlog import rows_per_file
 from statecore.operations.standing import standing
 from statecore.policy import SlowSink
+from statecore.policy.cost import FEWEST
 from statecore.testing import ManualClock
 
 JOB = "flights"
@@ -165,18 +166,30 @@ def test_phases_of_an_epoch_that_an_earlier_release_recorded_are_unknown(catalog
 
 
 def test_the_slowest_sink_is_the_one_that_publishing_mostly_waits_for(catalog: Catalog, clock: ManualClock) -> None:
-    Driver(catalog, clock).run(1, arriving=1, reading=1)
     # One epoch of the first sink was slow; the third has outputs in half of the epochs.
     times = [{"seen": 900.0, "audit": 100.0}, *[{"seen": 20.0, "audit": 80.0}, {"seen": 20.0, "rare": 99.0}] * 2]
-    for number, publish_ms in enumerate([*times, {"seen": 20.0, "audit": 80.0}], start=2):
+    slowest = slowest_sink(catalog, clock, [*times, {"seen": 20.0, "audit": 80.0}])
+    assert slowest is not None and slowest.sink == "audit"
+    assert slowest.share == pytest.approx(0.45)
+
+
+def test_a_sink_that_has_just_become_slow_is_the_slowest_one(catalog: Catalog, clock: ManualClock) -> None:
+    quick, slow = {"seen": 20.0, "audit": 80.0}, {"seen": 5_900.0, "audit": 100.0}
+    slowest = slowest_sink(catalog, clock, [*[quick] * 50, *[slow] * FEWEST])
+    assert slowest is not None and slowest.sink == "seen"
+    assert slowest.share == pytest.approx(5_900 / 6_000)
+
+
+def slowest_sink(catalog: Catalog, clock: ManualClock, times: Sequence[dict[str, float]]) -> SlowSink | None:
+    """Return the slowest sink after epochs with these times of publishing."""
+    Driver(catalog, clock).run(1, arriving=1, reading=1)
+    for number, publish_ms in enumerate(times, start=2):
         now_ms, publish = clock.now_ms(), max(100.0, sum(publish_ms.values()))
         phases = {"run": 10.0, "commit": 10.0, "read": 0.0, "publish": publish}
         epoch = EpochRecord(JOB, 1, number, 1, 2, 5, 1_500, now_ms, now_ms, 150, phases, publish_ms=publish_ms)
         catalog.record_epoch(epoch)
         clock.advance(1_000)
-    slowest = figures_of(catalog, JOB, clock.now_ms()).slowest_sink
-    assert slowest is not None and slowest.sink == "audit"
-    assert slowest.share == pytest.approx(0.45)
+    return figures_of(catalog, JOB, clock.now_ms()).slowest_sink
 
 
 def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(

@@ -55,6 +55,20 @@ def test_fixed_cost_and_cost_of_a_row_are_found_through_noise_ticks_and_cold_epo
             assert found_ms > cost_ms
 
 
+def test_one_cold_epoch_among_the_fewest_does_not_show_the_phases() -> None:
+    # (rows, duration, read, work, publish) of a job on Spark, which had just begun.
+    measured = [
+        (300, 23_213, 19_738, 3_313, 78),
+        (1_200, 6_288, 806, 5_068, 184),
+        (600, 2_975, 758, 2_139, 58),
+        (900, 4_323, 544, 3_660, 41),
+        (300, 1_583, 286, 1_254, 24),
+    ]
+    fit = fit_cost([EpochCost(number, 2, *each) for number, each in enumerate(measured)])
+    assert fit is not None and fit.phased
+    assert fit.work == pytest.approx(0.8, abs=0.05) and fit.read == pytest.approx(0.18, abs=0.05)
+
+
 def test_epochs_of_one_size_give_a_rate_that_the_job_does_at_least() -> None:
     fit = fit_cost(epochs([2_000, 2_010, 1_990] * 5, fixed_ms=400, row_ms=0.05, noise=0.1))
     assert fit is not None and not fit.separated

@@ -10,7 +10,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
-from statecore.policy import Figures, PolicyMemory, PolicySettings, SlowSink, decide, diagnose, policy_settings
+from statecore.policy import (
+    EpochCost,
+    Figures,
+    HeavyKey,
+    PolicyMemory,
+    PolicySettings,
+    SlowSink,
+    decide,
+    diagnose,
+    policy_settings,
+)
 from tests.support.examples import examples
 from tests.unit.policy.test_cost import SIZES, epochs
 
@@ -263,3 +273,28 @@ def test_a_slow_sink_is_called_by_its_name_when_it_is_known(sink: SlowSink | Non
     found = diagnose(replace(figures(), epochs=tuple(slow), slowest_sink=sink), NO_WAIT)
     assert found is not None and found.name == "sink_bound"
     assert "publishing takes 9" in found.text and said in found.text
+
+
+def test_a_sink_that_has_just_become_slow_makes_no_job_too_small() -> None:
+    # (rows, duration, run, read, publish) of a job on Spark, whose sink became slow at the seventh epoch.
+    measured = [
+        (300, 6_669, 6_605, 5_100, 19),
+        (1_200, 5_538, 5_153, 638, 193),
+        (600, 3_052, 2_884, 675, 114),
+        (900, 4_738, 4_285, 631, 33),
+        (300, 1_946, 1_827, 440, 25),
+        (1_200, 5_510, 5_462, 389, 24),
+        (600, 6_467, 2_728, 385, 3_677),
+        (900, 9_922, 4_407, 467, 5_476),
+        (300, 4_135, 2_083, 798, 2_002),
+        (1_200, 11_033, 3_703, 562, 7_280),
+        (600, 5_783, 2_097, 421, 3_657),
+    ]
+    costs = tuple(
+        EpochCost(number, 2, rows, took_ms, read_ms, run_ms - read_ms, publish_ms)
+        for number, (rows, took_ms, run_ms, read_ms, publish_ms) in enumerate(measured)
+    )
+    known = figures(2, arriving=131.0, waiting=3_120, epoch_limit=1_200, busiest_share=0.74)
+    known = replace(known, epochs=costs, heavy_keys=(HeavyKey("UA", 0.6),))
+    found = diagnose(known, PolicySettings(min_parallelism=2, max_parallelism=4, catch_up_s=10))
+    assert found is not None and found.name == "sink_bound"
