@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import median
 
 from statecore.policy import CostFit, EpochCost, fit_cost
 from statecore.policy.simulator import Answer, Trace, World, simulate
@@ -96,32 +95,34 @@ def _trace(arrivals: Sequence[Arrival]) -> Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """How a simulated run differs from the real one.
+class Comparison:
+    """A round of a real job, and its simulation: the epochs of both, over the same rows."""
 
-    Attributes:
-        drain: Time until all rows were committed, the longer to the shorter.
-        epoch: Duration of an epoch, the longer to the shorter, median over the real epochs.
+    real: Sequence[Epoch]
+    simulated: Sequence[Epoch]
 
-    """
+    @property
+    def drain(self) -> float:
+        """Time until all rows were committed, the longer to the shorter."""
+        return _longer_to_shorter(self.simulated[-1].ended_s, self.real[-1].ended_s)
 
-    drain: float
-    epoch: float
+    @property
+    def durations(self) -> list[float]:
+        """Duration of each real epoch and of its simulation, the longer to the shorter.
 
+        A real epoch is compared with the simulated one that took its middle row: one epoch more or less in either run
+        then moves no other pair.
+        """
+        ends = list(accumulate(each.rows for each in self.simulated))
+        durations = []
+        for real, end in zip(self.real, accumulate(each.rows for each in self.real), strict=True):
+            simulated = self.simulated[bisect_right(ends, end - real.rows / 2)]
+            durations.append(_longer_to_shorter(simulated.duration_s, real.duration_s))
+        return durations
 
-def difference(real: Sequence[Epoch], simulated: Sequence[Epoch]) -> Difference:
-    """Compare two runs over the same rows.
-
-    A real epoch is compared with the simulated epoch that took its middle row: one epoch more or less in either run
-    then moves no other pair.
-    """
-    ends = list(accumulate(each.rows for each in simulated))
-    middles = (end - each.rows / 2 for each, end in zip(real, accumulate(each.rows for each in real), strict=True))
-    pairs = [(each, simulated[bisect_right(ends, middle)]) for each, middle in zip(real, middles, strict=True)]
-    return Difference(
-        drain=_longer_to_shorter(real[-1].ended_s, simulated[-1].ended_s),
-        epoch=median(_longer_to_shorter(one.duration_s, other.duration_s) for one, other in pairs),
-    )
+    def __str__(self) -> str:
+        sides = (("simulated", self.simulated), ("real", self.real))
+        return ", ".join(f"{side} {epochs[-1].ended_s:.1f} s in {len(epochs)} epochs" for side, epochs in sides)
 
 
 def _longer_to_shorter(one: float, other: float) -> float:
