@@ -35,7 +35,7 @@ class Load:
 
 # Each pile is an epoch, and so the fit gets epochs of several sizes. The JVMs compile during the first ones.
 COLD = (500, 500, 500)
-CALIBRATION = (3_000, 200, 1_500, 3_000, 800, 200, 3_000, 1_500)
+CALIBRATION = (4_000, 200, 2_000, 4_000, 200, 1_000, 4_000, 200, 2_000, 4_000)
 # Two subtasks that pause for 1 ms a row process less than 2,000 rows/s. So a round begins behind, and ends long after
 # its last file: the time that it takes is the job's, not that of the feeding.
 ROUNDS = (
