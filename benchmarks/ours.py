@@ -114,6 +114,19 @@ class OurJob:
         before = self._generation().heartbeat_ms
         until(lambda: self._generation().heartbeat_ms > before, f"heartbeat of {self.name}")
 
+    def rescale_live(self, parallelism: int) -> None:
+        """Rescale the running job.
+
+        Raises:
+            RuntimeError: It did not succeed.
+
+        """
+        asked = self.catalog.request(self.name, "rescale", {"parallelism": parallelism}, uuid.uuid4().hex)
+        until(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "answer to the request")
+        answer = self.catalog.get_request(asked.id)
+        if answer.error is not None:
+            raise RuntimeError(f"found no live rescale: {answer.error}; expected one; see the logs")
+
     def rescale(self, savepoint: str, parallelism: int) -> str:
         """Rescale a savepoint by reference, as a rescale run does; return the new savepoint's path in the store."""
         manifest = self.store.manifest(savepoint)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale, upkeep
+from benchmarks.rows import growth, live, record, rescale, simulation, upkeep
 
 TARGETS = {
     target.name: target
@@ -23,6 +23,9 @@ TARGETS = {
         Target("savepoint_growth", "seconds of stop and rescale by reference, many keys / few keys", 1.5, False),
         Target("epoch_growth", "seconds of an epoch, many keys / few keys", 1.3, False),
         Target("upkeep_growth", "driver time for upkeep of an epoch, 200 subtasks / 2 subtasks", 20, False),
+        Target("simulated_drain", "seconds until a pile is gone, simulated and real, longer / shorter", 1.25, False),
+        Target("simulated_epochs", "seconds of an epoch, simulated and real, longer / shorter", 1.25, False),
+        Target("simulated_rescale", "the drain at parallelism 1, simulated by epochs at 2 / real", 1.25, False),
     )
 }
 
@@ -44,4 +47,5 @@ FAMILIES = (
     Family(("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
     Family(("savepoint_growth", "epoch_growth"), growth.growth),
     Family(("upkeep_growth",), upkeep.upkeep),
+    Family(("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
 )

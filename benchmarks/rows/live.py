@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from benchmarks.cluster import PARALLELISM, until
+from benchmarks.cluster import PARALLELISM
 from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob
@@ -89,12 +88,7 @@ class _Stream:
 
     def rescale_live(self) -> None:
         """Request a live rescale of the running job."""
-        arguments = {"parallelism": self._next_parallelism()}
-        asked = self._job.catalog.request(self._job.name, "rescale", arguments, uuid.uuid4().hex)
-        until(lambda: self._job.catalog.get_request(asked.id).state in ("done", "failed"), "answer to the request")
-        answer = self._job.catalog.get_request(asked.id)
-        if answer.error is not None:
-            raise RuntimeError(f"found no live rescale: {answer.error}; expected one; see the logs")
+        self._job.rescale_live(self._next_parallelism())
 
     def restarted_s(self) -> float:
         """Return the seconds without output of a restart that loads state from its files."""
