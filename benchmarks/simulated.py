@@ -34,20 +34,10 @@ class Arrival:
     rows: int
 
 
-def calibrated(epochs: Sequence[EpochCost], parallelism: int, trigger_ms: float) -> World:
-    """Return the world of a job by the fit that its policy would use.
-
-    Raises:
-        ValueError: The epochs do not show what a row costs.
-
-    """
+def calibrated(epochs: Sequence[EpochCost], parallelism: int, trigger_ms: float) -> World | None:
+    """Return the world of a job by the fit that its policy would use; None while it does not show the cost of a row."""
     fit = fit_cost(epochs)
-    if fit is None or not fit.separated:
-        raise ValueError(
-            f"found {len(epochs)} epochs that do not tell the cost of a row from that of an epoch; expected more, of "
-            "several sizes; feed the job longer, at other rates"
-        )
-    return _world(fit, parallelism, trigger_ms)
+    return _world(fit, parallelism, trigger_ms) if fit is not None and fit.separated else None
 
 
 def _world(fit: CostFit, parallelism: int, trigger_ms: float) -> World:

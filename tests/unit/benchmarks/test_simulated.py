@@ -44,19 +44,20 @@ def _job(row_factor: float = 1.0) -> list[Epoch]:
 
 def test_a_world_has_the_costs_that_the_epochs_show_and_those_of_a_row_at_parallelism_1() -> None:
     world = calibrated([_cost(number, rows) for number, rows in enumerate(SIZES)], 2, 500)
+    assert world is not None
     assert world.fixed_ms == pytest.approx(FIXED_MS, rel=0.01)
     assert world.row_us == pytest.approx(2 * 0.9 * ROW_MS * 1000, rel=0.01)
     assert world.sink_us_per_row == pytest.approx(0.1 * ROW_MS * 1000, rel=0.01)
     assert (world.parallelism, world.trigger_ms) == (2, 500)
 
 
-def test_epochs_of_one_size_are_refused_because_they_show_no_cost_of_a_row() -> None:
-    with pytest.raises(ValueError, match="found 8 epochs that do not tell"):
-        calibrated([_cost(number, 1_000) for number in range(8)], 2, 500)
+def test_epochs_of_one_size_give_no_world_because_they_show_no_cost_of_a_row() -> None:
+    assert calibrated([_cost(number, 1_000) for number in range(8)], 2, 500) is None
 
 
 def test_a_simulated_job_has_the_epochs_of_one_whose_costs_were_calibrated() -> None:
     world = calibrated([_cost(number, rows) for number, rows in enumerate(SIZES)], 2, 500)
+    assert world is not None
     real, simulated = _job(), simulated_epochs(ARRIVALS, world)
     assert [each.rows for each in simulated] == [each.rows for each in real]
     compared = Comparison(real, simulated)
