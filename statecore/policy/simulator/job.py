@@ -103,7 +103,7 @@ class SimulatedJob:
 
     def next_epoch(self) -> SimulatedEpoch | None:
         """Return the epoch that would begin now; None when no row waits."""
-        world, rows = self.world, int(self.waiting)
+        world, rows = self.world, int(self.waiting + _PART)
         if world.epoch_limit_rows is not None:
             rows = min(rows, world.epoch_limit_rows)
         if rows <= 0:

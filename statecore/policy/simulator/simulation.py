@@ -139,7 +139,7 @@ class _Simulation:
         if self._running is not None:
             yield self._running.ended_s
         else:
-            yield max(self._next_start_s, self._trace.when(job.committed + 1) + _TICK_S)
+            yield max(self._next_start_s, job.oldest_s + _TICK_S)
 
     def _pass(self, to_s: float) -> None:
         job = self._job

@@ -129,3 +129,9 @@ def test_a_fixed_size_stays() -> None:
     outcome = simulate(Trace([0, 3600], [100]), world, player("fixed:5", world))
     assert (outcome.end_parallelism, outcome.rescales) == (5, 0)
     assert outcome.core_hours == pytest.approx(5)
+
+
+def test_a_row_that_arrives_alone_is_processed() -> None:
+    alone = Trace((0, 100, 101, 300), (0, 1, 0))
+    made = simulate(alone, World(parallelism=1, fixed_ms=1_000, noise=0), player("fixed:1", World()))
+    assert made.largest_lag_s == pytest.approx(1.0, abs=0.01)
