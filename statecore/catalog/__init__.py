@@ -2,6 +2,7 @@
 
 from statecore.catalog.catalog import Catalog
 from statecore.catalog.clock import Clock, SystemClock
+from statecore.catalog.policies import Diagnosed
 from statecore.catalog.records import (
     AuditRecord,
     BacklogRecord,
@@ -44,6 +45,7 @@ __all__ = [
     "ClusterRecord",
     "DecisionRecord",
     "DecisionState",
+    "Diagnosed",
     "EpochRecord",
     "GenerationRecord",
     "GenerationState",

@@ -8,6 +8,7 @@ replace its memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -21,6 +22,14 @@ policies, decisions, epochs = tables.policies, tables.decisions, tables.epochs
 
 KEPT_DECISIONS = 1_000
 """Per job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """What ails a job, and since when; None for now."""
+
+    name: str
+    since_ms: int | None = None
 
 
 class Policies(Queries):
@@ -50,9 +59,9 @@ class Policies(Queries):
         return self._all(select(policies).order_by(policies.c.job), PolicyRecord)
 
     def save_memory(
-        self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str, diagnosis: str | None = None
+        self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str, diagnosis: Diagnosed | None = None
     ) -> bool:
-        """Replace memory, finding and diagnosis of a policy unless it changed since it was read.
+        """Replace memory, finding and, if one is given, the diagnosis of a policy unless it changed since it was read.
 
         Returns whether it succeeded.
         """
@@ -71,7 +80,7 @@ class Policies(Queries):
         method: RescaleMethod,
         reason: str,
         figures: Mapping[str, Any],
-        diagnosis: str | None = None,
+        diagnosis: Diagnosed | None = None,
         state: DecisionState = "open",
     ) -> DecisionRecord | None:
         """Record a decision with the new memory and diagnosis, in one transaction; of several callers, one succeeds.
@@ -169,13 +178,16 @@ class Policies(Queries):
         seen: PolicyRecord,
         memory: Mapping[str, Any],
         finding: str,
-        diagnosis: str | None,
+        diagnosis: Diagnosed | None,
     ) -> bool:
         unchanged = (policies.c.job == seen.job, policies.c.version == seen.version)
         now_ms = self._now_ms(connection)
         changes = {"memory": dict(memory), "finding": finding, "looked_ms": now_ms, "version": seen.version + 1}
-        if diagnosis != seen.diagnosis:
-            changes |= {"diagnosis": diagnosis, "diagnosed_ms": now_ms}
+        if diagnosis is not None:
+            changes |= {
+                "diagnosis": diagnosis.name,
+                "diagnosed_ms": now_ms if diagnosis.since_ms is None else diagnosis.since_ms,
+            }
         return connection.execute(update(policies).where(*unchanged).values(**changes)).rowcount == 1
 
     def _change_decision(

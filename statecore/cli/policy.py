@@ -14,8 +14,8 @@ from statecore.catalog import Catalog, DecisionRecord
 from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
-from statecore.operations.autoscaling import figures_of
-from statecore.policy import BLOCKS_AFTER, blocked_words, diagnose, estimate_drain, ladder, policy_settings
+from statecore.operations.autoscaling import diagnosis_of, figures_of
+from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
 
 _OBSERVE = (
     "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
@@ -136,7 +136,7 @@ def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> 
         figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
     settings = None if policy is None else policy_settings(policy.settings)
-    diagnosis = None if settings is None else diagnose(figures, settings)
+    diagnosis = None if policy is None else diagnosis_of(policy, figures)
     stands = None if settings is None else ladder(figures, settings)
     if as_json:
         blocked = figures.failures >= BLOCKS_AFTER

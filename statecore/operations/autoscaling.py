@@ -22,6 +22,7 @@ from statecore.catalog import (
     BacklogRecord,
     Catalog,
     DecisionRecord,
+    Diagnosed,
     EpochRecord,
     JobRecord,
     OperatorFigures,
@@ -33,7 +34,19 @@ from statecore.catalog import (
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.downtime import expected_downtime
 from statecore.operations.restarts import HISTORY, failures_in_a_row
-from statecore.policy import EpochCost, Figures, HeavyKey, PolicyMemory, SlowSink, arriving, decide, policy_settings
+from statecore.policy import (
+    BOTTLENECKS,
+    Decision,
+    Diagnosis,
+    EpochCost,
+    Figures,
+    HeavyKey,
+    PolicyMemory,
+    SlowSink,
+    arriving,
+    decide,
+    policy_settings,
+)
 from statecore.policy.arrivals import HISTORY_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.cost import FEWEST
@@ -123,7 +136,8 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(slowest),
         heavy_keys=_heavy_keys(slowest),
-        source_partitions=min((each.partitions for each in sources if each.partitions is not None), default=None),
+        # A source with fewer of them, such as one of rules, has fewer rows to read.
+        source_partitions=max((each.partitions for each in sources if each.partitions is not None), default=None),
         slowest_sink=_slowest_sink(epochs[-_RECENT:]),
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
@@ -183,9 +197,7 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
     before = _memory(policy, now_ms)
     made = decide(figures, settings, before)
     memory = dataclasses.asdict(made.memory)
-    diagnosis = None if made.diagnosis is None else made.diagnosis.name.value
-    if diagnosis != policy.diagnosis:
-        log.info("Job %s: %s, before %s: %s", policy.job, diagnosis, policy.diagnosis, made.reason)
+    diagnosis = diagnosed(policy, made)
     if made.action == "stay":
         catalog.save_memory(policy, memory, made.reason, diagnosis)
         return None
@@ -207,6 +219,28 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
         state="observed" if settings.observe else "open",
     )
     return None if settings.observe else recorded
+
+
+def diagnosis_of(policy: PolicyRecord, figures: Figures) -> Diagnosis | None:
+    """Return what ails a job, as its policy finds with what it remembers; None while too little is measured to say.
+
+    Raises:
+        ConfigurationError: The policy's settings do not fit.
+
+    """
+    return decide(figures, policy_settings(policy.settings), _memory(policy, figures.at_ms)).diagnosis
+
+
+def diagnosed(policy: PolicyRecord, made: Decision) -> Diagnosed | None:
+    """Return the diagnosis to keep; None for the one that is there, while too little is measured for another."""
+    if made.diagnosis is None:
+        return None
+    now, before = made.diagnosis.name.value, policy.diagnosis
+    if now != before:
+        log.info("Job %s: %s, before %s: %s", policy.job, now, before, made.reason)
+    # Where two bottlenecks are about equal, now one is the larger and now the other; it is one trouble.
+    lasts = now == before or {now, before} <= BOTTLENECKS
+    return Diagnosed(now, policy.diagnosed_ms if lasts else None)
 
 
 def _is_told(catalog: Catalog, job: str, from_parallelism: int, to_parallelism: int) -> bool:

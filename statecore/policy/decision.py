@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
-from statecore.policy.effects import Effect, barred, still_true, useless, with_scale_out, with_undone
+from statecore.policy.effects import Effect, barred, is_due, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
 from statecore.policy.needs import allowed_sizes, within_limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
@@ -37,8 +37,6 @@ _SMALLER, _MOST = 0.8, 0.75
 _BRIEF = 0.2
 # Where more than so many times the throughput is needed, scale_out_after_s is shortened in proportion.
 _FAR = 2.0
-# A scale-out is judged no sooner: the first epochs at a size are not like those that follow.
-_PROVEN_MS = 120_000
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
 # Most times that scale_in_after_s is doubled.
@@ -100,8 +98,12 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     """Decide whether to rescale a job; the same arguments always give the same decision."""
     if memory.version != figures.version:
         memory = replace(memory, version=figures.version, effects=())
-    nothing = _forget(memory, figures.parallelism)
     found = diagnose(figures, settings)
+    if found is not None:
+        effects = still_true(memory.effects, found, figures.parallelism, figures.at_ms, figures.settled_ms)
+        memory = replace(memory, effects=effects)
+        found = barred(effects, found, figures.parallelism)
+    nothing = _forget(memory, figures.parallelism)
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance, found)
     if figures.failures >= BLOCKS_AFTER:
@@ -120,14 +122,18 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         # Limits and schedules take back no scale-in: the load did not return.
-        return _go(figures, settings, replace(nothing, shrunk_ms=None), allowed, why, found)
+        made = _go(figures, settings, replace(nothing, shrunk_ms=None), allowed, why, found)
+        # Nor do they show whether a larger size helps.
+        return replace(made, memory=replace(made.memory, effects=nothing.effects))
     if found is None:
         return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
-    memory = replace(memory, effects=still_true(memory.effects, found, figures.parallelism))
-    found = barred(memory.effects, found, figures.parallelism)
     memory = _remember(figures, settings, memory, found)
     tried = useless(memory.effects, found, figures.parallelism)
-    if tried is not None and figures.at_ms - (figures.settled_ms or 0) >= _PROVEN_MS:
+    if (
+        tried is not None
+        and tried.before >= limits[0]
+        and is_due(figures.parallelism, tried, figures.at_ms, figures.settled_ms)
+    ):
         return _undo(figures, settings, memory, tried, found, held)
     brief_ms = _BRIEF * 1000 * settings.scale_in_after_s
     if memory.slack_since_ms is not None and figures.at_ms - memory.slack_since_ms < brief_ms:
@@ -266,7 +272,7 @@ def _go(
         shrunk_ms = None
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
-        effects = with_scale_out(effects, figures.parallelism, parallelism, found.rate)
+        effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
         _forget(memory, figures.parallelism),
         decided_ms=figures.at_ms,
@@ -281,11 +287,12 @@ def _undo(
     figures: Figures, settings: PolicySettings, memory: PolicyMemory, tried: Effect, found: Diagnosis, held: str | None
 ) -> Decision:
     """Return to the size before a scale-out that did not help; it counts as no scale-in that may be taken back."""
-    why = f"{found.text}; parallelism {tried.after} does no more than {tried.before} did, {tried.rate:,.0f} rows/s"
+    cost_ms = f"a row costs {found.row_ms:.3g} ms, as against {tried.row_ms:.3g} ms"
+    why = f"{found.text}; parallelism {tried.after} does not help, {cost_ms} at {tried.before}"
     if held is not None:
         return _stay(figures, memory, f"{why}; {held}", found)
     made = _go(figures, settings, memory, tried.before, f"{why}; this is undone", found)
     if settings.observe:
         return made
-    effects = with_undone(made.memory.effects, tried)
+    effects = with_undone(made.memory.effects, tried, figures.at_ms)
     return replace(made, memory=replace(made.memory, shrunk_ms=memory.shrunk_ms, effects=effects))

@@ -63,7 +63,8 @@ class Diagnosis:
         parallelism: The size that the job needs; the present one when another would not help.
         kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
         shortage: How many times its throughput the job needs.
-        rate: Rows a second that the job can do; None when only a lower bound is known.
+        row_ms: Cost of a row; None when only an upper bound is known.
+        row_error: Its relative standard error.
         evidence: The figures behind it.
 
     """
@@ -74,7 +75,8 @@ class Diagnosis:
     parallelism: int = 0
     kept: int = 0
     shortage: float = 1.0
-    rate: float | None = None
+    row_ms: float | None = None
+    row_error: float = 0.0
     evidence: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -217,13 +219,14 @@ def _memory(needs: Needs, share: float) -> Diagnosis:
 def _of(
     needs: Needs, name: Ailment, found: str, todo: str = "", *, parallelism: int = 0, **evidence: float
 ) -> Diagnosis:
-    rate = needs.measured.rows_per_second(needs.now)
+    fit = needs.measured.fit
     return Diagnosis(
         name,
         found,
         todo,
         parallelism or needs.now,
-        shortage=needs.needed() / rate,
-        rate=rate if needs.measured.fit.separated else None,
+        shortage=needs.needed() / needs.measured.rows_per_second(needs.now),
+        row_ms=fit.row_ms if fit.separated else None,
+        row_error=fit.row_error,
         evidence=needs.evidence() | evidence,
     )

@@ -1,4 +1,8 @@
-"""The effects of a policy's scale-outs: one that did not help is undone, and not tried again until the job changes."""
+"""The effects of a policy's scale-outs: one that did not help is undone, and not tried again until the job changes.
+
+A scale-out is judged once, soon after it: later, what the job does has other reasons. Its effect is read from the cost
+of a row, which does not depend on how large epochs are.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,14 @@ from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis
 
 # A scale-out helped if it brought at least this share of what linear scaling would have.
 _HELPED = 0.2
-# A job has changed when its throughput at one size differs by this factor.
-_CHANGED = 1.5
+# A smaller step shows too little.
+_LEAST_STEP = 1.25
+# The gain may be larger than measured by so many standard errors.
+_DOUBT = 2.0
+# It is judged between these times. The first epochs at a size are not like those that follow.
+_PROVEN_MS, _FORGOTTEN_MS = 120_000, 1_800_000
+# A job has changed when the cost of a row at one size differs by this factor; and nothing holds for longer than a day.
+_CHANGED, _HOLDS_MS = 1.5, 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,31 +29,31 @@ class Effect:
 
     Attributes:
         before, after: Parallelism.
-        rate: Rows a second that the job could do before.
-        undone: Whether it was undone, because it did not help.
+        row_ms: Cost of a row before.
+        decided_ms: When it was decided.
+        undone_ms: When it was undone, because it did not help; None if it was not.
 
     """
 
     before: int
     after: int
-    rate: float
-    undone: bool = False
+    row_ms: float
+    decided_ms: int
+    undone_ms: int | None = None
 
 
 def useless(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Effect | None:
-    """Return the scale-out to the present size if it did not help, and has not been undone."""
-    if found.name not in BOTTLENECKS or found.rate is None:
+    """Return the scale-out to the present size if it did not help."""
+    effect = next((each for each in effects if each.after == parallelism and each.undone_ms is None), None)
+    if effect is None or found.name not in BOTTLENECKS - {Ailment.AT_LIMIT} or found.row_ms is None:
         return None
-    for effect in effects:
-        if effect.after == parallelism and not effect.undone:
-            gain, linear = found.rate / effect.rate - 1, effect.after / effect.before - 1
-            return effect if gain < _HELPED * linear else None
-    return None
+    gain, linear = effect.row_ms / found.row_ms - 1, effect.after / effect.before - 1
+    return effect if gain + _DOUBT * found.row_error < _HELPED * linear else None
 
 
 def barred(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Diagnosis:
     """Return a job's diagnosis without sizes beyond one from which a scale-out did not help."""
-    undone = [effect for effect in effects if effect.undone and effect.before < found.parallelism]
+    undone = [each for each in effects if each.undone_ms is not None and parallelism <= each.before < found.parallelism]
     if found.name is not Ailment.TOO_SMALL or not undone:
         return found
     lowest = min(undone, key=lambda effect: effect.before)
@@ -52,28 +62,48 @@ def barred(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Dia
     return replace(
         found,
         name=Ailment.INEFFECTIVE,
-        found=f"{found.found}; but parallelism {lowest.after} was tried, and did no more than {lowest.before}",
+        found=f"{found.found}; but parallelism {lowest.after} was tried, and rows cost no less than at {lowest.before}",
         todo="look on Spark's page for what the subtasks wait for; a changed job file or policy lifts this",
         parallelism=parallelism,
     )
 
 
-def with_scale_out(effects: Sequence[Effect], before: int, after: int, rate: float | None) -> tuple[Effect, ...]:
-    """Return the effects with a new scale-out; ``rate`` is None when it is not known what the job could do."""
+def with_scale_out(
+    effects: Sequence[Effect], found: Diagnosis, before: int, after: int, at_ms: int
+) -> tuple[Effect, ...]:
+    """Return the effects with a new scale-out, if it can be judged."""
     others = tuple(effect for effect in effects if effect.after != after)
-    return others if rate is None else (*others, Effect(before, after, rate))
+    if found.row_ms is None or after < _LEAST_STEP * before:
+        return others
+    return (*others, Effect(before, after, found.row_ms, at_ms))
 
 
-def with_undone(effects: Sequence[Effect], undone: Effect) -> tuple[Effect, ...]:
+def with_undone(effects: Sequence[Effect], undone: Effect, at_ms: int) -> tuple[Effect, ...]:
     """Return the effects with one marked as undone."""
-    return tuple(replace(effect, undone=True) if effect == undone else effect for effect in effects)
+    return tuple(replace(effect, undone_ms=at_ms) if effect == undone else effect for effect in effects)
 
 
-def still_true(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> tuple[Effect, ...]:
-    """Return the effects without those of a job whose rows had another cost."""
-    rate = found.rate
-    return tuple(
-        effect
-        for effect in effects
-        if rate is None or effect.before != parallelism or 1 / _CHANGED < rate / effect.rate < _CHANGED
-    )
+def still_true(
+    effects: Sequence[Effect], found: Diagnosis, parallelism: int, at_ms: int, settled_ms: int | None
+) -> tuple[Effect, ...]:
+    """Return the effects that still say something: those that are not judged yet, and those that were undone lately."""
+
+    def is_true(effect: Effect) -> bool:
+        if effect.undone_ms is None:
+            if at_ms - effect.decided_ms > _FORGOTTEN_MS:
+                return False
+            judged = is_due(parallelism, effect, at_ms, settled_ms) and found.row_ms is not None
+            return not judged or useless([effect], found, parallelism) is not None
+        changed = effect.before == parallelism and not _is_alike(effect, found)
+        return at_ms - effect.undone_ms <= _HOLDS_MS and not changed
+
+    return tuple(filter(is_true, effects))
+
+
+def is_due(parallelism: int, effect: Effect, at_ms: int, settled_ms: int | None) -> bool:
+    """Return whether it is time to judge a scale-out."""
+    return parallelism == effect.after and settled_ms is not None and at_ms - settled_ms >= _PROVEN_MS
+
+
+def _is_alike(effect: Effect, found: Diagnosis) -> bool:
+    return found.row_ms is None or 1 / _CHANGED < found.row_ms / effect.row_ms < _CHANGED

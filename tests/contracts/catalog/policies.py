@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, DecisionState, EpochRecord, policies
+from statecore.catalog import Catalog, DecisionRecord, DecisionState, Diagnosed, EpochRecord, policies
 from statecore.errors import UnknownJobError, UnknownRecordError
 
 SETTINGS = {"max_parallelism": 8}
@@ -47,6 +47,23 @@ def test_settings_change_and_memory_stays(catalog: Catalog, job: str, clock) -> 
     assert catalog.policies() == [changed]
     with pytest.raises(UnknownJobError):
         catalog.set_policy("nobody", SETTINGS)
+
+
+def test_a_diagnosis_stays_until_another_one_is_given(catalog: Catalog, job: str, clock) -> None:
+    def saved(diagnosis: Diagnosed | None) -> tuple[str | None, int | None]:
+        seen = catalog.policy(job)
+        assert seen is not None and catalog.save_memory(seen, {}, "found", diagnosis)
+        after = catalog.policy(job)
+        assert after is not None
+        return after.diagnosis, after.diagnosed_ms
+
+    catalog.set_policy(job, SETTINGS)
+    assert saved(None) == (None, None)
+    assert saved(Diagnosed("hot_key")) == ("hot_key", 1_000_000)
+    clock.advance(10)
+    assert saved(None) == ("hot_key", 1_000_000)
+    assert saved(Diagnosed("skew", 1_000_000)) == ("skew", 1_000_000)
+    assert saved(Diagnosed("healthy")) == ("healthy", 1_000_010)
 
 
 def test_of_two_who_read_the_same_memory_one_decides(catalog: Catalog, catalog_url: str, job: str, clock) -> None:

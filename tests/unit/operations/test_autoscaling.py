@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from statecore.catalog import Catalog, DecisionRecord, EpochRecord, HeavyKeyFigure, OperatorFigures, SourceBacklog
+from statecore.catalog import (
+    Catalog,
+    DecisionRecord,
+    Diagnosed,
+    EpochRecord,
+    HeavyKeyFigure,
+    OperatorFigures,
+    PolicyRecord,
+    SourceBacklog,
+)
 from statecore.errors import ConfigurationError
 from statecore.operations import autoscaling
 from statecore.operations.advice import advice
@@ -15,12 +25,13 @@ from statecore.operations.autoscaling import (
     ANNOUNCE_EVERY_MS,
     LAPSES_AFTER_MS,
     decisions_to_announce,
+    diagnosed,
     evaluate,
     figures_of,
 )
 from statecore.operations.backlog import rows_per_file
 from statecore.operations.standing import standing
-from statecore.policy import SlowSink
+from statecore.policy import Ailment, Decision, Diagnosis, PolicyMemory, SlowSink
 from statecore.policy.cost import FEWEST
 from statecore.testing import ManualClock
 
@@ -145,13 +156,13 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
     assert (found.crashes, found.crash) == (2, "out of disk")
 
 
-def test_the_source_with_the_fewest_partitions_limits_reading(catalog: Catalog, clock: ManualClock) -> None:
+def test_the_source_with_the_most_partitions_limits_reading(catalog: Catalog, clock: ManualClock) -> None:
     Driver(catalog, clock).run(6, arriving=1, reading=1)
     assert figures_of(catalog, JOB, clock.now_ms()).source_partitions is None
     clock.advance(1)
     sources = [SourceBacklog("orders", 5, partitions=12), SourceBacklog("files"), SourceBacklog("few", 0, partitions=3)]
     catalog.record_backlog(JOB, 1, sources)
-    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions == 3
+    assert figures_of(catalog, JOB, clock.now_ms()).source_partitions == 12
 
 
 def test_phases_of_an_epoch_that_an_earlier_release_recorded_are_unknown(catalog: Catalog, clock: ManualClock) -> None:
@@ -511,3 +522,22 @@ def test_settings_that_do_not_fit_are_said_to_whoever_looks(catalog: Catalog, cl
     policy = catalog.set_policy(JOB, {"max_paralelism": 8})
     with pytest.raises(ConfigurationError, match="max_paralelism"):
         evaluate(catalog, policy, clock.now_ms())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "since_ms"),
+    [
+        ("hot_key", Ailment.HOT_KEY, 7),
+        ("hot_key", Ailment.SINK_BOUND, 7),
+        ("hot_key", Ailment.HEALTHY, None),
+        ("too_small", Ailment.HOT_KEY, None),
+        (None, Ailment.HOT_KEY, None),
+    ],
+)
+def test_bottlenecks_that_take_turns_are_one_trouble_that_lasts_since_the_first(
+    before: str | None, now: Ailment, since_ms: int | None
+) -> None:
+    policy = PolicyRecord(JOB, True, {}, {}, 0, None, None, 0, before, 7 if before else None)
+    made = Decision("stay", 2, None, "r", PolicyMemory(), Diagnosis(now, "f"))
+    assert diagnosed(policy, made) == Diagnosed(now, since_ms)
+    assert diagnosed(policy, dataclasses.replace(made, diagnosis=None)) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from statecore.policy import Ailment, Decision, Figures, PolicySettings, decide
 from statecore.policy.figures import EpochCost
 from tests.unit.policy.test_cost import SIZES, epochs
@@ -35,7 +37,8 @@ def test_a_scale_out_that_brought_nothing_is_undone_and_its_reason_tells_what_bo
     made = undone()
     assert (made.action, made.parallelism) == ("in", 4)
     assert made.diagnosis is not None and made.diagnosis.name is Ailment.INEFFECTIVE
-    assert "does no more than 4 did, 7,99" in made.reason and made.reason.endswith("this is undone")
+    assert "does not help, a row costs 0.125 ms, as against 0.125 ms at 4" in made.reason
+    assert made.reason.endswith("this is undone")
 
 
 def test_a_scale_out_that_helped_is_kept_although_the_job_is_still_short() -> None:
@@ -51,7 +54,7 @@ def test_it_is_not_tried_again_when_the_measurements_of_the_larger_size_are_long
         again = decide(job(4, *costs(4)), NO_WAIT, memory)
         assert again.action == "stay"
         assert again.diagnosis is not None and again.diagnosis.name is Ailment.INEFFECTIVE
-        assert "was tried, and did no more than 4" in again.reason
+        assert "was tried, and rows cost no less than at 4" in again.reason
         memory = again.memory
 
 
@@ -93,3 +96,59 @@ def test_it_is_undone_once_although_somebody_scales_out_again() -> None:
     larger = memory.effects[0].after
     again = decide(job(larger, *costs(4), *costs(larger)), NO_WAIT, memory)
     assert again.action == "stay"
+
+
+def test_one_that_helped_is_never_undone_however_slow_the_job_becomes_later() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    helped = job(larger, *costs(larger, STUCK_ROW_MS * 4 / larger), arriving=200_000.0)
+    kept = decide(helped, NO_WAIT, before.memory)
+    assert not kept.memory.effects or kept.memory.effects[0].after != larger
+    later = job(larger, *costs(4), *costs(larger))
+    assert decide(later, NO_WAIT, kept.memory).action != "in"
+
+
+def test_half_an_hour_later_nobody_judges_it() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    late = replace(job(larger, *costs(4), *costs(larger)), at_ms=NOW_MS + 1_800_001)
+    assert decide(late, NO_WAIT, before.memory).action != "in"
+
+
+def test_the_largest_size_that_is_allowed_is_not_undone_because_it_is_not_enough() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    noisy = job(larger, *costs(larger, STUCK_ROW_MS * 0.95), arriving=10**6)
+    limited = structs.replace(NO_WAIT, max_parallelism=larger)
+    found = decide(noisy, limited, before.memory)
+    assert found.diagnosis is not None and found.diagnosis.name is Ailment.AT_LIMIT
+    assert found.action == "stay"
+
+
+def test_a_schedule_is_not_undone() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    window = structs.replace(NO_WAIT, at_least=(f"* * * * * for 1h: {larger}",))
+    assert decide(job(larger, *costs(4), *costs(larger)), window, before.memory).action == "stay"
+    asked = decide(job(4, *costs(4)), window, NOTHING)
+    assert asked.action == "out" and not asked.memory.effects, "it does not show whether a larger size helps"
+
+
+def test_nothing_is_barred_where_somebody_scaled_out_further_and_nothing_for_longer_than_a_day() -> None:
+    memory = undone().memory
+    further = job(12, *costs(12, STUCK_ROW_MS / 3), arriving=40_000.0)
+    assert decide(further, NO_WAIT, memory).action == "out"
+    assert decide(job(4, *costs(4)), NO_WAIT, memory).action == "stay"
+    next_day = replace(job(4, *costs(4)), at_ms=NOW_MS + 86_400_001)
+    assert decide(next_day, NO_WAIT, memory).action == "out"
+
+
+def test_a_job_that_may_not_be_changed_now_has_the_same_diagnosis() -> None:
+    held = decide(job(4, *costs(4), hindrance="somebody holds the lease"), NO_WAIT, undone().memory)
+    assert held.diagnosis is not None and held.diagnosis.name is Ailment.INEFFECTIVE
+
+
+def test_a_small_step_is_not_judged() -> None:
+    small = structs.replace(NO_WAIT, max_step=1)
+    before = decide(job(8, *costs(8), arriving=9_000.0), small, NOTHING)
+    assert (before.parallelism, before.memory.effects) == (9, ())
