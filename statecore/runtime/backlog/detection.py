@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILES_A_CALL = 10_000
+# Up to so many folders are listed here, one after the other. Spark lists more than 32 in a job, which waits for a core
+# while an epoch has them all; nothing would seem to wait then.
+_FOLDERS = "1000"
 
 Progress = Callable[[], Mapping[str, Any] | None]
 """Returns the query's newest ``StreamingQueryProgress`` as parsed JSON; None before the first epoch."""
@@ -81,7 +84,9 @@ def _source_progress(progress: Progress, index: int) -> Progress:
 
 def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
     """Return a function that lists a file source as ``FileStreamSource`` does: in the JVM, with its credentials."""
-    jvm, session, options = _jvm(), source.sparkSession(), source.options()
+    jvm, options = _jvm(), source.options()
+    session = source.sparkSession().cloneSession()
+    session.sessionState().conf().setConfString("spark.sql.sources.parallelPartitionDiscovery.threshold", _FOLDERS)
     execution = jvm.org.apache.spark.sql.execution
     path, none = options.apply("path"), jvm.scala.Option.empty()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from statecore.runtime.backlog.meters import UNKNOWN, Pending
 
 SEPARATOR = "\0"
 _COMPACT = ".compact"
+# Since a listing that is older than this, more files have probably come.
+_CURRENT_S = 30.0
 # Text of Hadoop's FileStatus. A path may contain anything, so the greedy match takes the last fields.
 _STATUS = re.compile(r"path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);", re.DOTALL)
 
@@ -59,10 +62,18 @@ class FileSourceOptions:
 class FileMeter:
     """Meters a file source by a listing, with paths as Hadoop writes them, and by its log in Spark's checkpoint."""
 
-    def __init__(self, listing: Callable[[], Mapping[str, ListedFile]], options: FileSourceOptions, log: Path) -> None:
+    def __init__(
+        self,
+        listing: Callable[[], Mapping[str, ListedFile]],
+        options: FileSourceOptions,
+        log: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._listing = listing
         self._options = options
         self._log = log
+        self._clock = clock
+        self._listed_s = 0.0
         self._lock = threading.Lock()
         self._offset = self._read_up_to = -1
         self._read: dict[str, int] = {}
@@ -71,8 +82,10 @@ class FileMeter:
 
     def measure(self) -> None:
         """List the folder."""
+        began_s = self._clock()
         listed = {self._options.identity(path): file for path, file in self._listing().items()}
         with self._lock:
+            self._listed_s = began_s
             self._catch_up()
             oldest_ms = self._forget_old()
             self._pending = {
@@ -89,10 +102,15 @@ class FileMeter:
                 self._catch_up()
 
     def pending(self) -> Pending:
-        """Return pending files and bytes; their number of records is unknown."""
+        """Return pending files and bytes; their number of records is unknown.
+
+        Once all files of an old listing are read, it is not known whether any wait.
+        """
         with self._lock:
             if self._pending is None:
                 return UNKNOWN
+            if not self._pending and self._clock() - self._listed_s > _CURRENT_S:
+                return Pending(files_read=self._files_read)
             return Pending(bytes=sum(self._pending.values()), files=len(self._pending), files_read=self._files_read)
 
     def _catch_up(self) -> None:

@@ -77,3 +77,21 @@ def test_every_source_of_a_query_has_its_own_meter_and_one_without_files_yet_has
         assert isinstance(meters[name], ProgressMeter)
         meters[name].measure()
         assert meters[name].pending() == UNKNOWN
+
+
+def test_many_folders_are_listed_without_a_job_which_would_wait_for_the_cores_of_an_epoch(
+    spark: Any, tmp_path: Path
+) -> None:
+    for n in range(40):
+        (tmp_path / "in" / f"hour={n}").mkdir(parents=True)
+        (tmp_path / "in" / f"hour={n}" / "rows.json").write_text('{"n": 1}\n')
+    df = spark.readStream.schema("n bigint").json(str(tmp_path / "in"))
+    (meter,) = source_meters(df, ["in"], tmp_path / "none", lambda: None).values()
+    context = spark.sparkContext
+    context.setJobGroup("listing", "a listing")
+    try:
+        meter.measure()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert meter.pending() == Pending(bytes=40 * 9, files=40, files_read=0)
+    assert not context.statusTracker().getJobIdsForGroup("listing")

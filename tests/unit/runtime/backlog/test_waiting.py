@@ -101,6 +101,23 @@ class TestFiles:
         meter.committed(position(2))
         assert meter.pending() == Pending(files=0, bytes=0, files_read=3)
 
+    def test_when_all_files_of_an_old_listing_are_read_nobody_knows_whether_any_wait(self, folder: Folder) -> None:
+        now_s = [100.0]
+        meter = FileMeter(
+            lambda: dict(folder.files), FileSourceOptions(None, False, False), folder.log, lambda: now_s[0]
+        )
+        folder.add("a", "b")
+        meter.measure()
+        folder.take("a")
+        meter.committed(position(0))
+        now_s[0] += 31
+        assert meter.pending() == Pending(files=1, bytes=10, files_read=1)
+        folder.take("b")
+        meter.committed(position(1))
+        assert meter.pending() == Pending(files_read=2)
+        meter.measure()
+        assert meter.pending() == Pending(files=0, bytes=0, files_read=2)
+
     @pytest.mark.parametrize("resumed_at", [2, 9, 10, 12])
     def test_a_resumed_job_knows_what_was_read_from_any_entry_of_a_compacted_log(
         self, folder: Folder, resumed_at: int
