@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
-from statecore.policy import Ailment, Decision, Figures, PolicySettings, decide
+from statecore.policy import Ailment, Decision, Diagnosis, Figures, PolicySettings, decide
+from statecore.policy.effects import Effect, useless
 from statecore.policy.figures import EpochCost
 from tests.unit.policy.test_cost import SIZES, epochs
 from tests.unit.policy.test_decision import NO_WAIT, NOTHING, NOW_MS
@@ -152,3 +153,10 @@ def test_a_small_step_is_not_judged() -> None:
     small = structs.replace(NO_WAIT, max_step=1)
     before = decide(job(8, *costs(8), arriving=9_000.0), small, NOTHING)
     assert (before.parallelism, before.memory.effects) == (9, ())
+
+
+def test_a_poor_measurement_undoes_nothing() -> None:
+    effect = Effect(4, 8, 0.125, NOW_MS)
+    found = Diagnosis(Ailment.SINK_BOUND, "", row_ms=0.12, row_error=0.01)
+    assert useless([effect], found, 8) == effect
+    assert useless([effect], replace(found, row_error=0.1), 8) is None
