@@ -232,6 +232,14 @@ def test_the_pages_load_nothing_from_elsewhere_and_hold_no_script_of_their_own()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://", scripts)
 
 
+def test_the_legend_of_epoch_durations_names_the_phases_that_are_drawn_in_their_order() -> None:
+    web = REPO / "plugins" / "statecore_airflow" / "web"
+    drawn = re.search(r"const PHASES = (\[.*\]);", (web / "static" / "charts.js").read_text())
+    legend = re.findall(r"var\(--series-(\d)\)\"></span> (\w+)", (web / "pages" / "job.html").read_text())
+    assert drawn is not None
+    assert legend == [(str(place), phase) for place, phase in enumerate(json.loads(drawn[1]), 1)]
+
+
 def test_airflow_shows_the_page_in_its_navigation(visitor: Visitor) -> None:
     (plugin,) = [each for each in visitor.get("/api/v2/plugins").json()["plugins"] if each["name"] == "statecore"]
     (view,) = plugin["external_views"]
