@@ -585,8 +585,8 @@ class PolicyRecord:
         finding: The result of its last evaluation, in words.
         looked_ms: Time of the last evaluation.
         updated_ms: Last change of ``settings`` or ``enabled``.
-        diagnosis: What ails the job, by its last evaluation; None while too little is measured.
-        diagnosed_ms: Time since which that has been the diagnosis.
+        diagnosis: What ails the job, by the last evaluation that could tell; None before the first.
+        diagnosed_ms: Time since which that has been the diagnosis; bottlenecks that take turns count as one.
 
     """
 

@@ -63,7 +63,7 @@ def barred(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Dia
         found,
         name=Ailment.INEFFECTIVE,
         found=f"{found.found}; but parallelism {lowest.after} was tried, and rows cost no less than at {lowest.before}",
-        todo="look on Spark's page for what the subtasks wait for; a changed job file or policy lifts this",
+        todo="look on Spark's page for what the subtasks wait for; a changed job file or policy lifts this, or a day",
         parallelism=parallelism,
     )
 
