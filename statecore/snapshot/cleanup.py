@@ -28,8 +28,9 @@ _STATE, _FLAT = "state", ("progress", "artifacts", "_staged")
 _SWEPT = (*_FLAT, "manifests", "savepoints", "claims", "generations", "_published")
 _EPOCH = re.compile(r"^(?:state/[^/]+|progress/\d+|_staged)/(\d+)-(\d+)\b")
 _MINUTE_MS = 60_000
-# As many as S3 deletes in one request. Between two batches a clean-up may be stopped.
-_BATCH = 1000
+# S3 deletes a thousand in one request, a local store several folders at once. Between two batches a clean-up may be
+# stopped.
+_BATCH = 5000
 
 
 @dataclass(frozen=True, slots=True)

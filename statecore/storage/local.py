@@ -19,6 +19,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError, UnsafePathError
 from statecore.storage.base import FileEntry, safe_path
+from statecore.storage.parallel import all_in_parallel
 
 # As in an object store, a folder is not a file and a file has nothing below it.
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -134,27 +135,12 @@ class LocalFileStore:
             self._resolve(path).unlink()
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Delete files, and the folders that this leaves empty."""
+        """Delete files, and the folders that this leaves empty; several folders at once."""
         by_folder: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             folder, _, name = path.rpartition("/")
             by_folder[folder].append(name)
-        for folder, names in by_folder.items():
-            # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
-            parent = self._resolve(folder) if folder else self._root
-            with (
-                self._translated_errors("delete files in", folder),
-                suppress(*_NO_FILE),
-                _opened_directory(parent) as directory,
-            ):
-                for name in names:
-                    try:
-                        os.unlink(name, dir_fd=directory)
-                    except _NO_FILE:
-                        continue
-            if folder:
-                with suppress(OSError):
-                    parent.rmdir()
+        all_in_parallel(lambda each: self._delete_in(*each), by_folder.items())
 
     def sweep(self, prefix: str, before_ms: int) -> None:
         """Remove old temporary files and empty folders below a folder; a file in use keeps its folder."""
@@ -168,6 +154,23 @@ class LocalFileStore:
                 with suppress(OSError):
                     if folder.stat().st_mtime_ns < before_ms * 1_000_000:
                         folder.rmdir()
+
+    def _delete_in(self, folder: str, names: Iterable[str]) -> None:
+        # Resolved once per folder: that takes longer than a deletion. A link as the last name is deleted itself.
+        parent = self._resolve(folder) if folder else self._root
+        with (
+            self._translated_errors("delete files in", folder),
+            suppress(*_NO_FILE),
+            _opened_directory(parent) as directory,
+        ):
+            for name in names:
+                try:
+                    os.unlink(name, dir_fd=directory)
+                except _NO_FILE:
+                    continue
+        if folder:
+            with suppress(OSError):
+                parent.rmdir()
 
     def _resolve(self, path: str) -> Path:
         found = self._root / safe_path(path)
