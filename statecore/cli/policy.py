@@ -50,7 +50,7 @@ def set_policy(
         typer.Option(min=1, help="Subtasks per worker: a job with a cluster is scaled by whole workers. Initially 1."),
     ] = None,
     target_utilisation: Annotated[
-        float | None, typer.Option(help="Target ratio of arrival rate to processing capacity. Initially 0.9.")
+        float | None, typer.Option(help="Target ratio of arrival rate to processing capacity. Initially 0.85.")
     ] = None,
     catch_up: Annotated[
         float | None, typer.Option(help="Seconds within which a backlog should be drained. Initially 600.")

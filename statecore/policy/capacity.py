@@ -14,6 +14,8 @@ from statecore.policy.figures import EpochCost, Figures
 
 # An unlimited epoch grows with the load; assume it grows until its rows cost this many times its fixed cost.
 _ROWS_PER_FIXED = 9.0
+# Stands for any number of subtasks.
+_BEYOND_ANY = 1_000_000
 # Smallest expected change of the cost of a row, as a logarithm, that a comparison can show.
 _LITTLE = 0.1
 # A measured gain is assumed to be larger by so many standard errors: to find wrongly that more subtasks do not help
@@ -61,6 +63,10 @@ class Throughput:
         rows = self.epoch_rows
         # The floor avoids a division by zero for costs below the clock's resolution.
         return 1000 * rows / max(self.fit.fixed_ms + self.row_ms(parallelism) * rows, 1e-6)
+
+    def most_rows_per_second(self) -> float:
+        """Return what no number of subtasks exceeds, by what they do not divide."""
+        return self.rows_per_second(_BEYOND_ANY)
 
     def row_ms(self, parallelism: int) -> float:
         """Return the cost of a row at a parallelism."""

@@ -35,8 +35,10 @@ _TAKES_BACK = 6
 _SMALLER, _MOST = 0.8, 0.75
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
-# Where more than so many times the throughput is needed, scale_out_after_s is shortened in proportion.
-_FAR = 2.0
+# Shares of scale_out_after_s. Where more than twice the throughput is needed, a spike of a minute and a half is over
+# before the first. Where more than six times as much is needed, every epoch takes six times as long as the one before,
+# and a rescale waits for its end: soon that costs more than a scale-out that was not needed.
+_SHORTER = ((6.0, 0.25), (2.0, 0.85))
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
 # Most times that scale_in_after_s is doubled.
@@ -213,7 +215,8 @@ def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
 
 def _scale_out_after_s(settings: PolicySettings, found: Diagnosis) -> float:
     """Return the hold time; a job that needs many times its throughput does not get well by itself."""
-    return settings.scale_out_after_s * min(1.0, _FAR / max(found.shortage, 1.0))
+    share = next((share for shortage, share in _SHORTER if found.shortage > shortage), 1.0)
+    return settings.scale_out_after_s * share
 
 
 def _scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:

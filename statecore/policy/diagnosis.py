@@ -117,10 +117,11 @@ def _short(needs: Needs) -> Diagnosis:
     limit = needs.limit()
     if limit is not None:
         return _limited(needs, limit)
-    target = needs.to_grow()
+    hopeless = needs.is_hopeless()
+    target = now if hopeless else needs.to_grow()
     if target > now:
         return _of(needs, Ailment.TOO_SMALL, needs.words(target), parallelism=target)
-    if now >= needs.sizes[-1] and needs.grows_beyond():
+    if not hopeless and now >= needs.sizes[-1] and needs.grows_beyond():
         return _of(
             needs,
             Ailment.AT_LIMIT,
@@ -158,7 +159,8 @@ def _bottleneck(needs: Needs) -> Diagnosis:
         Ailment.FIXED_COST: fit.fixed_ms,
         Ailment.SINK_BOUND: fit.row_ms * fit.publish * rows,
         Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows if reads_alone else 0.0,
-        Ailment.HOT_KEY if hot else Ailment.SKEW: work_ms if stays > _STAYS else 0.0,
+        Ailment.HOT_KEY: work_ms * min(1.0, measured.heaviest / share) if hot else 0.0,
+        Ailment.SKEW: work_ms if stays > _STAYS and not hot else 0.0,
         Ailment.INEFFECTIVE: work_ms * (1 - measured.scaling),
     }
     name = max(stuck_ms, key=lambda each: stuck_ms[each])

@@ -25,9 +25,13 @@ _LONG_EPOCH_S = 30.0
 # Assumed duration of a job's first rescale.
 _FIRST_RESCALE_MS = 60_000
 # A spell in which rows are late is waited out when it is over so soon.
-_SOON_S = 120.0
-# Spells that show a pattern, not an accident; and how much longer a smaller size may be late.
+_SOON_S = 300.0
+# Spells that show a pattern, not an accident, and the share of the time that they take at least; and how much longer a
+# smaller size may be late.
+_RARELY = 0.04
 _PATTERN, _ABOUT_AS_LATE_S = 2, 15.0
+# By this factor a pile may take longer than the catch-up time before a rescale is worth it.
+_NOT_MUCH_LONGER = 1.5
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
 _ALL_ROWS = 0.95
 
@@ -66,21 +70,23 @@ class Needs:
             return False
         # A poor measurement widens the hysteresis.
         margin = 1 + self.settings.hysteresis + 2 * self.measured.fit.row_error
-        return self.needed(_LEAD_S) > self.measured.rows_per_second(self.now) * margin
+        rate = self.measured.rows_per_second(self.now)
+        return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
 
     def late_again(self) -> bool:
         """Return whether the arrivals lately made rows late more than once."""
-        return len(self._late(self.now)) >= _PATTERN
+        spells, arrived = self._late(self.now), self.figures.arrived
+        return len(spells) >= _PATTERN and 1000 * sum(spells) >= _RARELY * (arrived[-1][0] - arrived[0][0])
 
     def needed(self, ahead_s: float = 0.0) -> float:
         """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while."""
         settings = self.settings
-        arriving = min(self._arriving() + self.figures.rising * ahead_s, _MOST_RISE * self._arriving())
+        arriving = self._arriving_in(ahead_s)
         pause_s = min((self.figures.downtime_ms or 0) / 1000, settings.catch_up_s / 2)
         left_s = settings.catch_up_s - pause_s
         piling = max(0.0, arriving - self.measured.rows_per_second(self.now)) * min(ahead_s, _LEAD_S)
         drain = arriving + (self._waiting_then() + piling + arriving * pause_s) / left_s
-        return max(arriving / settings.target_utilisation, drain)
+        return max(self._steady(ahead_s), drain)
 
     def limit(self) -> int | None:
         """Return the rows that an epoch should be allowed; None when something else than their limit is the cause.
@@ -133,6 +139,10 @@ class Needs:
         """Return whether twice the present size would be worth it, were it allowed."""
         return self._is_worth(2 * self.now)
 
+    def is_hopeless(self) -> bool:
+        """Return whether more arrives than any number of subtasks could process."""
+        return self.measured.most_rows_per_second() < self._arriving()
+
     def words(self, parallelism: int) -> str:
         """Describe the figures, and the throughput now and at a size."""
         figures, measured = self.figures, self.measured
@@ -176,6 +186,13 @@ class Needs:
     def _arriving(self) -> float:
         return self.figures.arriving or 0.0
 
+    def _arriving_in(self, ahead_s: float) -> float:
+        return min(self._arriving() + self.figures.rising * ahead_s, _MOST_RISE * self._arriving())
+
+    def _steady(self, ahead_s: float) -> float:
+        """Return what arrives, with headroom for peaks."""
+        return self._arriving_in(ahead_s) / self.settings.target_utilisation
+
     def _waiting(self) -> float:
         """Return the rows that wait; if no source reports them, estimate them from the lag beyond its limit."""
         figures = self.figures
@@ -206,6 +223,12 @@ class Needs:
         rate = self.measured.rows_per_second(self.now)
         spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
         return spare <= 0 or too_many > spare * _SOON_S
+
+    def _drains_soon(self, rate: float, margin: float) -> bool:
+        """Return whether the job keeps up, and a pile takes not much longer than it may."""
+        keeps_up = self._steady(_LEAD_S) <= rate * margin
+        within_s = _NOT_MUCH_LONGER * self.settings.catch_up_s
+        return keeps_up and self._waiting_then() <= (rate - self._arriving()) * within_s
 
     def _limit_s(self) -> float:
         return self.settings.max_lag_s or self.settings.catch_up_s

@@ -25,8 +25,8 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         catch_up_s: Time in which a backlog should drain.
         max_lag_s: Event-time lag beyond which a job with a backlog scales out; None for no limit.
         hysteresis: Margin, as a fraction, by which a need must exceed the present throughput.
-        scale_out_after_s: Time for which a larger size must have been needed; less where the job needs more than twice
-            its throughput.
+        scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than
+            twice its throughput, a quarter where more than six times.
         scale_in_after_s: Time for which a smaller size must have been enough.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method.
@@ -43,7 +43,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_parallelism: _Count
     min_parallelism: _Count = 1
     subtasks_per_worker: _Count = 1
-    target_utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    target_utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.85
     catch_up_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
     max_lag_s: _Seconds | None = None
     hysteresis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1

@@ -144,11 +144,11 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
     wanted = PolicySettings(max_parallelism=16, max_lag_s=60, scale_out_after_s=0, cooldown_s=0)
     late = figures(4, arriving=20_000.0, lag_ms=600_000)
     assert decide(late, wanted, NOTHING).action == "stay"
-    # 4 million rows are two minutes' work for what arrivals leave of the job, longer than rows may wait.
-    assert decide(replace(late, waiting=4_000_000), wanted, NOTHING).parallelism == 5
-    assert decide(replace(late, waiting=4_000_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
+    # Two of 6 million rows may wait; the others are more than five minutes' work for what arrivals leave of the job.
+    assert decide(replace(late, waiting=6_000_000), wanted, NOTHING).parallelism == 5
+    assert decide(replace(late, waiting=6_000_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
     # This will be over soon.
-    assert decide(replace(late, waiting=2_000_000), wanted, NOTHING).action == "stay"
+    assert decide(replace(late, waiting=4_000_000), wanted, NOTHING).action == "stay"
     # If no source reports a backlog, the lag beyond its limit counts.
     unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
     assert decide(unknown, wanted, NOTHING).parallelism > 8

@@ -98,8 +98,15 @@ def test_where_more_subtasks_do_not_help_the_policy_says_within_five_minutes_wha
 
 
 def test_piles_that_come_again_get_the_size_that_is_through_in_time() -> None:
-    # 900,000 rows in 15 s, every 20 minutes: 90 s for two subtasks, where 60 are allowed.
+    # 1,200,000 rows in 15 s, every 20 minutes: 120 s for two subtasks, where 60 are allowed.
     times = [at_s for pile_s in range(0, 6_000, 1_200) for at_s in (pile_s, pile_s + 15)]
-    played = play(Trace([*times, 6_000], [60_000, 500] * 5))
-    assert sizes(played) == [(2, 3)], played.decisions
-    assert played.slo_minutes < 3
+    played = play(Trace([*times, 6_000], [80_000, 500] * 5))
+    assert sizes(played) == [(2, 4), (4, 3)], played.decisions
+    assert played.slo_minutes < 4
+
+
+def test_piles_that_are_late_for_a_few_seconds_are_not_worth_half_a_cluster_more() -> None:
+    times = [at_s for pile_s in range(0, 12_000, 1_200) for at_s in (pile_s, pile_s + 15)]
+    played = play(Trace([*times, 12_000], [60_000, 500] * 10))
+    assert sizes(played) == [], played.decisions
+    assert 0 < played.slo_minutes < 0.03 * 200

@@ -118,7 +118,7 @@ def test_a_rescale_goes_no_further_than_a_step_and_says_what_would_be_needed() -
     made = decide(figures(4, waiting=48_000_000), settings, NOTHING)
     assert (made.action, made.parallelism) == ("out", 7)
     assert made.reason.endswith("; 12 would be needed, a step is at most 3")
-    made = decide(figures(10, waiting=48_000_000), settings, NOTHING)
+    made = decide(figures(6, waiting=48_000_000), with_(settings, max_step=6), NOTHING)
     assert (made.parallelism, "a step" in made.reason) == (12, False)
     slack = PolicyMemory(parallelism=8, slack_since_ms=0, known_since_ms=0)
     made = decide(figures(8, arriving=5_000.0), with_(settings, scale_in_after_s=180), slack)
@@ -178,10 +178,11 @@ def test_sizes_that_spread_no_better_than_smaller_ones_are_not_chosen() -> None:
     assert 14 in aligned(range(1, 17), 128, 14)
     # 97,000 rows/s, and what piles up until the rescale, need 13.75 subtasks, if work divided evenly.
     found = figures(4, arriving=97_000.0)
-    assert decide(found, NO_WAIT, NOTHING).parallelism == 14
-    assert decide(found, with_(NO_WAIT, align=True), NOTHING).parallelism == 15
+    settings = with_(NO_WAIT, target_utilisation=0.9)
+    assert decide(found, settings, NOTHING).parallelism == 14
+    assert decide(found, with_(settings, align=True), NOTHING).parallelism == 15
     # Nobody rescales a job for its alignment alone, nor brings it back from its upper limit.
-    settings = with_(NO_WAIT, align=True, max_parallelism=14)
+    settings = with_(settings, align=True, max_parallelism=14)
     assert decide(figures(14, arriving=95_000.0), settings, NOTHING).action == "stay"
 
 

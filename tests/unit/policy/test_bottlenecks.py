@@ -1,0 +1,59 @@
+"""Jobs that no size helps, small ones too; and bursts that are over before a rescale is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from statecore.policy.simulator import Outcome, Trace, World, player, simulate
+
+# Simulated days: measuring coverage would take twice as long.
+pytestmark = pytest.mark.untraced
+
+HOUR = 3600.0
+
+
+def play(trace: Trace, world: World) -> Outcome:
+    return simulate(trace, world, player("statecore", world))
+
+
+def sizes(outcome: Outcome) -> list[tuple[int, int]]:
+    return [(each.from_, each.to) for each in outcome.decisions]
+
+
+def diagnosed_after_s(played: Outcome, name: str, began_s: float) -> float:
+    return next((at_s for at_s, each in played.diagnoses if each == name and at_s >= began_s), math.inf) - began_s
+
+
+def test_a_job_at_parallelism_1_whose_source_limits_it_stays() -> None:
+    # An epoch of 7,500 rows has 2 s that no size shortens: more than 3,750 rows/s it never does.
+    world = World(parallelism=1, fixed_ms=2_000, row_us=400, epoch_limit_rows=7_500)
+    played = play(Trace([0, HOUR, 4 * HOUR], [1_000, 4_100]), world)
+    assert [each for each in played.decisions if each.t_s >= HOUR] == []
+    assert diagnosed_after_s(played, "source_bound", HOUR) <= 300
+
+
+def test_a_job_with_much_work_whose_sink_alone_takes_too_long_stays() -> None:
+    # 190 µs a row in the sink, where 6,500 rows/s leave 154; and 200 µs of work at two subtasks.
+    world = World(fixed_ms=600, row_us=400, sink_us_per_row=190, trigger_ms=2_000, noise=0.1)
+    played = play(Trace([0, 4 * HOUR], [6_500]), world)
+    assert sizes(played) == []
+    assert diagnosed_after_s(played, "sink_bound", 0) <= 300
+
+
+def test_a_key_that_cannot_be_divided_is_named_where_twice_the_subtasks_would_help_a_little() -> None:
+    # Two subtasks do a third more than one, and no number of them as much as arrives.
+    world = World(parallelism=1, hot_key_share=0.75)
+    played = play(Trace([0, 1800, 3 * HOUR], [3_000, 7_500]), world)
+    assert sizes(played) == []
+    assert diagnosed_after_s(played, "hot_key", 1800) <= 300
+
+
+def test_a_spike_of_several_times_the_load_for_90_seconds_moves_nothing() -> None:
+    world = World(
+        parallelism=4, min_parallelism=4, max_parallelism=32, fixed_ms=1_000, row_us=100, trigger_ms=5_000, noise=0.02
+    )
+    times = [0, *(at_s for again in range(1, 4) for at_s in (again * 5_400, again * 5_400 + 90)), 18_000]
+    played = play(Trace(times, [20_000, *(80_000, 20_000) * 3]), world)
+    assert sizes(played) == []
