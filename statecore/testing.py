@@ -41,6 +41,7 @@ from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
+from statecore.state.dead_letters import DeadLetters
 from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
@@ -154,6 +155,7 @@ class _Options(TypedDict, total=False):
     key_types: Sequence[str] | None
     allow_non_restored_state: bool
     late: OutputTag | None
+    on_error: OutputTag | None
     output: str | None
 
 
@@ -172,6 +174,7 @@ class _Harness:
         key_types: Sequence[str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
         output: str | None = None,
     ) -> None:
         self.clock = ManualClock()
@@ -188,6 +191,7 @@ class _Harness:
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
         snapshots = _checked_snapshots(restore_from, max_parallelism)
         watermark = self._restore(snapshots) if snapshots else NO_WATERMARK
+        self._letters = None if on_error is None else DeadLetters(on_error, type(function).__name__, self._epoch)
         self._operator = ProcessOperator(
             function,
             self._keyed,
@@ -199,6 +203,7 @@ class _Harness:
             broadcast=self._broadcast,
             watermark=watermark,
             late=late,
+            dead_letters=self._letters,
         )
         with self._naming():
             self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
@@ -263,6 +268,8 @@ class _Harness:
         with self._naming():
             self._operator.snapshot(self._epoch)
         self._epoch += 1
+        if self._letters is not None:
+            self._letters.epoch = self._epoch
         return HarnessSnapshot(
             self._subtask,
             self._parallelism,
@@ -326,6 +333,8 @@ class KeyedOperatorHarness(_Harness):
         key_types: Spark DDL per key field; by default derived from each key's Python values.
         allow_non_restored_state: Whether the function may leave restored state unregistered.
         late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
+        on_error: Side output for records that the function fails on, as in ``process(…, on_error=…)`` of a job; their
+            uid is the name of the function's class.
         output: Schema of the main output, as in ``process(…, output=…)`` of a job; None accepts any output.
 
     Raises:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 
 from statecore.errors import ConfigurationError, JobDefinitionError
-from statecore.functions import UserFunction
+from statecore.functions import BatchProcessFunction, UserFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.snapshot.keyed_files import RESERVED
+from statecore.state import dead_letters
 from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
 from statecore.storage import FileStore
 
@@ -117,6 +118,7 @@ class OperatorPlan:
         key_columns: Empty for an operator without a key.
         parallelism: Number of its subtasks; None for the job's.
         late: Side output that takes late records of the main input; None passes them to the function.
+        on_error: Side output that takes records that the function fails on; None lets a failure end the epoch.
 
     """
 
@@ -129,6 +131,7 @@ class OperatorPlan:
     output: str
     parallelism: int | None = None
     late: OutputTag | None = None
+    on_error: OutputTag | None = None
     sinks: list[SinkBinding] = field(default_factory=list)
 
     @property
@@ -283,12 +286,14 @@ class Stream:
         *,
         parallelism: int | None = None,
         late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``ProcessFunction`` or a ``BatchProcessFunction`` on every record.
 
         Arguments and errors are those of ``KeyedStream.process``.
         """
-        return _processed(self._job, OperatorPlan(uid, self._input, (), (), None, function, output, parallelism, late))
+        plan = OperatorPlan(uid, self._input, (), (), None, function, output, parallelism, late, on_error)
+        return _processed(self._job, plan)
 
 
 class BroadcastStream:
@@ -320,6 +325,7 @@ class KeyedStream:
         *,
         parallelism: int | None = None,
         late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``KeyedProcessFunction`` or a ``BatchProcessFunction`` on every record.
 
@@ -331,18 +337,22 @@ class KeyedStream:
                 job's.
             late: Side output, with the columns of the records, for records whose event time is at or behind the
                 watermark. They skip the function. Without it the function gets every record.
+            on_error: Side output for records that the function fails on, with any of the columns ``error``, ``uid``,
+                ``key`` and ``record`` (strings; the last two are JSON), ``epoch`` and ``timestamp_ms`` (bigint). State,
+                timers and outputs are then as if the record had not been there. Without it a failure ends the epoch.
 
         Returns:
             The main output.
 
         Raises:
             JobDefinitionError: The function does not fit the stream, the uid is taken or unusable, the parallelism is
-                below 1, or ``late`` is given for a source without event time.
+                below 1, ``late`` is given for a source without event time, or ``on_error`` with other columns or for a
+                function over batches.
             UnsupportedTypeError: The columns of the output or of ``late`` cannot be parsed.
 
         """
         order = self._order_by
-        plan = OperatorPlan(uid, self._input, self._columns, order, None, function, output, parallelism, late)
+        plan = OperatorPlan(uid, self._input, self._columns, order, None, function, output, parallelism, late, on_error)
         return _processed(self._job, plan)
 
 
@@ -368,12 +378,13 @@ class ConnectedStream:
         *,
         parallelism: int | None = None,
         late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
     ) -> ProcessedStream:
         """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, on both streams.
 
         Arguments and errors are those of ``KeyedStream.process``. Broadcast records are never late.
         """
-        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism, late))
+        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism, late, on_error))
 
 
 class OutputStream(Stream):
@@ -429,6 +440,8 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
         )
     if plan.late is not None:
         _check_late(plan, plan.late)
+    if plan.on_error is not None:
+        _check_on_error(plan, plan.on_error)
     job.operators.append(plan)
     return ProcessedStream(job, plan)
 
@@ -445,6 +458,24 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
             "or omit late"
         )
     parse_row(late.value_type)
+
+
+def _check_on_error(plan: OperatorPlan, on_error: OutputTag) -> None:
+    if not isinstance(on_error, OutputTag):
+        raise JobDefinitionError(
+            f"found on_error={on_error!r} for operator {plan.uid!r}; expected an OutputTag; give "
+            "OutputTag(name, columns)"
+        )
+    if isinstance(plan.function, BatchProcessFunction):
+        raise JobDefinitionError(
+            f"found on_error={on_error.name!r} for operator {plan.uid!r}, whose function takes batches; expected a "
+            "function over records, because a failure on a batch does not say on which record; catch it in "
+            "process_batch and put the rows out to a side output"
+        )
+    try:
+        dead_letters.check_tag(on_error)
+    except ConfigurationError as error:
+        raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
 
 
 def fetch_artifact(artifact: str, sha256: str | None, files: FileStore, directory: Path) -> Path:

@@ -73,6 +73,7 @@ class OperatorSpec:
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether the function may leave restored state unregistered.
         ordered: Whether the records of an epoch were sorted, so that their order must be kept across keys.
+        on_error: The tag that takes records that the function fails on, or None.
 
     """
 
@@ -90,6 +91,7 @@ class OperatorSpec:
     store_url: str
     allow_non_restored_state: bool
     ordered: bool = False
+    on_error: OutputTag | None = None
 
 
 class SubtaskSpec(msgspec.Struct, frozen=True, array_like=True):

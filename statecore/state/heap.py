@@ -51,6 +51,7 @@ from statecore.state.tables import (
     split_scope,
 )
 from statecore.state.timers import TimerTable, new_table
+from statecore.state.undo import NotedGroups, UndoLog
 
 # The class of each kind without and with a time to live.
 _CLASSES: Mapping[StateKind, tuple[type[Any], type[Any]]] = {
@@ -110,6 +111,11 @@ class HeapKeyedStateBackend:
         self._states: dict[str, HeapState] = {}
         self._last_used: tuple[StateDescriptor, HeapState] | None = None
         self._every_record: list[Callable[[], None]] = []
+        self._undo_log: UndoLog | None = None
+
+    def note_changes(self, log: UndoLog) -> None:
+        """Note in a log what changes from now on, in states that are registered later."""
+        self._undo_log = log
 
     def set_current_key(self, key: Key, key_group: int) -> None:
         """Scope keyed state to ``key`` until the next call; StateError when its key group is another backend's."""
@@ -203,6 +209,7 @@ class HeapKeyedStateBackend:
         if table is None:
             table = self.tables[name] = new_table(name, TableSchema(StateKind.TIMERS, "bigint"))
         assert isinstance(table, TimerTable)
+        table.undo_log = self._undo_log
         return table
 
     def timer_tables(self) -> list[TimerTable]:
@@ -336,6 +343,8 @@ class HeapKeyedStateBackend:
         else:
             accessed = self._clean_up(table, register=not replaced)
             state = expiring(self, table, descriptor, TtlRule(ttl, self.clock.now_ms, accessed))
+        if self._undo_log is not None:
+            state.note_changes(NotedGroups(table, self._undo_log))
         self._states[descriptor.name] = state
         return state
 

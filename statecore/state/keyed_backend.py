@@ -17,6 +17,7 @@ from statecore.model import (
 from statecore.state.batches import BatchKeys
 from statecore.state.tables import Key, Scope
 from statecore.state.timers import TimerTable
+from statecore.state.undo import UndoLog
 
 
 class Clock(Protocol):
@@ -91,6 +92,9 @@ class KeyedStateBackend(KeyedScope, Protocol):
 
     def timer_tables(self) -> list[TimerTable]:
         """Return the timers of all time domains."""
+
+    def note_changes(self, log: UndoLog) -> None:
+        """Note in a log what changes from now on, in states that are registered later."""
 
     def seal(self) -> None:
         """Refuse from now on to migrate restored state."""

@@ -27,6 +27,7 @@ from statecore.state.batch_adds import aggregate_column, reduce_column
 from statecore.state.batches import BatchKeys
 from statecore.state.keyed_backend import KeyedScope
 from statecore.state.tables import Scope, StateTable, split_scope
+from statecore.state.undo import NotedGroups
 from statecore.state.values import checked_elements
 
 # None can be stored: it is what a reducing state with a time to live holds after add(None).
@@ -49,12 +50,16 @@ class HeapState:
         stored = value_type(ddl)
         self.backend = backend
         self.table = table
-        self._groups = table.groups
+        self._groups: Any = table.groups
         self._written = table.written
         self.conform = stored.conform
         self._copy = stored.copy
         # Integers within these bounds need no conversion; for any other type the bounds are empty.
         self._low, self._high = _integer_bounds(stored.ddl)
+
+    def note_changes(self, groups: NotedGroups) -> None:
+        """Write through rows that note each change."""
+        self._groups = groups
 
     def clear(self) -> None:
         """Remove the stored value of the current key."""

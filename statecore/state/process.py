@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
@@ -40,12 +41,24 @@ from statecore.state.contexts import (
     TimerContext,
     WindowTimerService,
 )
+from statecore.state.dead_letters import DeadLetters, HeldBack
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, split_scope
 from statecore.state.timers import PROCESSING_TIMERS, TimerTable
+from statecore.state.undo import UndoLog
 
 MAIN_OUTPUT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """What keeps a record that the function fails on from doing harm."""
+
+    letters: DeadLetters
+    emitter: HeldBack
+    log: UndoLog
+
 
 Record = tuple[Key, int, Any, int | None]
 """Key, key group, value and event time in ms; the key is empty for a function without keys."""
@@ -63,6 +76,7 @@ class ProcessOperator:
         broadcast: The broadcast states that were declared.
         watermark: The current watermark, in ms.
         late: The tag that unprocessed late records go to; with None, the function processes them.
+        dead_letters: Takes the records that the function fails on; with None, a failure ends the epoch.
 
     Attributes:
         failed_on: What the function failed on, for a message: key and record, timer, batch or method; else empty.
@@ -85,14 +99,21 @@ class ProcessOperator:
         broadcast: tuple[MapStateDescriptor, ...] = (),
         watermark: int = NO_WATERMARK,
         late: OutputTag | None = None,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         require_fit(function, keyed=keyed is not None, broadcast=bool(broadcast))
         self._function = function
         self._keyed = keyed
         self._operator = operator
-        self._emitter = emitter
+        self._emitter: Emitter = emitter
         self._declared = broadcast
         self._late = late
+        self._guard: _Guard | None = None
+        if dead_letters is not None:
+            self._guard = _Guard(dead_letters, HeldBack(emitter), UndoLog())
+            self._emitter = self._guard.emitter
+            if keyed is not None:
+                keyed.note_changes(self._guard.log)
         self.failed_on = ""
         self._moment = Moment(clock.now_ms, watermark)
         self._runtime = SubtaskContext(keyed, subtask, parallelism)
@@ -139,6 +160,9 @@ class ProcessOperator:
 
     def process(self, records: Iterable[Record]) -> None:
         """Process records, in order."""
+        if self._guard is not None:
+            self._process_guarded(records, self._guard)
+            return
         keyed, moment, context = self._keyed, self._moment, self._element
         assert not isinstance(self._function, BatchProcessFunction)
         process_element, emit_all = self._function.process_element, self._emitter.emit_all
@@ -157,6 +181,40 @@ class ProcessOperator:
                     self._fail(None if keyed is None else key, f"record {shortened(value)}")
                     raise
         finally:
+            if keyed is not None:
+                keyed.forget_current_key()
+
+    def _process_guarded(self, records: Iterable[Record], guard: _Guard) -> None:
+        """Process records, and make a dead letter of each that the function fails on, as if it had not been there."""
+        keyed, moment, context = self._keyed, self._moment, self._element
+        assert not isinstance(self._function, BatchProcessFunction)
+        process_element, emitter, log, letters = self._function.process_element, guard.emitter, guard.log, guard.letters
+        try:
+            for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
+                if keyed is not None:
+                    keyed.set_current_key(key, key_group)
+                moment.timestamp = timestamp
+                log.begin()
+                emitter.hold()
+                try:
+                    returned = process_element(value, context)
+                    if returned is not None:
+                        emitter.emit_all(outputs_of(returned, "process_element"), timestamp)
+                except MemoryError:
+                    # Not the record's fault, and whatever follows would fail as well.
+                    self._fail(None if keyed is None else key, f"record {shortened(value)}")
+                    raise
+                except Exception as error:
+                    emitter.drop()
+                    log.undo()
+                    row = letters.row(error, None if keyed is None else key, value, timestamp)
+                    emitter.emit(letters.tag, row, timestamp)
+                else:
+                    log.end()
+                    emitter.release()
+        finally:
+            emitter.drop()
+            log.end()
             if keyed is not None:
                 keyed.forget_current_key()
 

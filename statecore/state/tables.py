@@ -208,6 +208,12 @@ _COPIES: Mapping[StateKind, Callable[[Any], Any]] = {
 }
 
 
+def copied(kind: StateKind, stored: Any) -> Any:
+    """Return a stored form, isolated from later writes."""
+    copy = _COPIES.get(kind)
+    return stored if copy is None else copy(stored)
+
+
 def copied_rows(kind: StateKind, rows: Mapping[Scope, Any]) -> dict[Scope, Any]:
     """Return the rows of a key group, isolated from later writes."""
     copy = _COPIES.get(kind)

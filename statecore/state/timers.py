@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.errors import StateTypeError
 from statecore.model import StateKind
 from statecore.state.tables import Scope, StateTable, TableSchema, split_scope
+
+if TYPE_CHECKING:
+    from statecore.state.undo import UndoLog
 
 EVENT_TIMERS = "__event_timers"
 PROCESSING_TIMERS = "__processing_timers"
@@ -37,8 +40,14 @@ _Entry = tuple[int, str, Scope]
 
 @dataclass(slots=True)
 class TimerTable(StateTable):
-    """Timers of one time domain."""
+    """Timers of one time domain.
 
+    Attributes:
+        undo_log: Notes each scope before it changes; None for a function whose failure ends the epoch.
+
+    """
+
+    undo_log: UndoLog | None = None
     _heaps: dict[int, list[_Entry]] = field(default_factory=dict)
     _stale: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _heads: list[tuple[int, int]] | None = None
@@ -47,6 +56,8 @@ class TimerTable(StateTable):
     def register(self, key_group: int, scope: Scope, timestamp: int) -> None:
         """Add a timer; adding it again has no effect. StateTypeError unless the timestamp is a 64-bit integer."""
         _check(timestamp)
+        if self.undo_log is not None:
+            self.undo_log.note(self, key_group, scope)
         timestamps: set[int] = self.groups[key_group].setdefault(scope, set())
         if timestamp in timestamps:
             return
@@ -63,6 +74,8 @@ class TimerTable(StateTable):
     def delete(self, key_group: int, scope: Scope, timestamp: int) -> None:
         """Remove a timer, if it is there."""
         _check(timestamp)
+        if self.undo_log is not None:
+            self.undo_log.note(self, key_group, scope)
         if timestamp in self.groups[key_group].get(scope, ()):
             self._remove(key_group, scope, timestamp)
             heap = self._heaps.get(key_group)

@@ -69,6 +69,7 @@ def operator_spec(
         broadcast=() if broadcast is None else broadcast.states,
         broadcast_event_time=None if broadcast is None else _event_time(broadcast.input, schemas),
         late=plan.late,
+        on_error=plan.on_error,
         max_parallelism=max_parallelism,
         sinks=staged_sinks(plan.sinks, store),
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),

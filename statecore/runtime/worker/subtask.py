@@ -44,6 +44,7 @@ from statecore.snapshot.live_rows import count_rows, count_state
 from statecore.snapshot.manifest import FileKind, KeyedFile, StateSchema, TtlRef
 from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
+from statecore.state.dead_letters import DeadLetters
 from statecore.state.operator_state import HeldOperatorState
 
 
@@ -116,6 +117,7 @@ class _Attempt:
             broadcast=spec.broadcast,
             watermark=NO_WATERMARK if epoch.watermark_before_ms is None else epoch.watermark_before_ms,
             late=spec.late,
+            dead_letters=None if spec.on_error is None else DeadLetters(spec.on_error, spec.uid, epoch.epoch),
         )
         self._loaded = self._processed = time.monotonic()
 
