@@ -11,6 +11,9 @@
     savepoints               all          all                    all
     all else                 all          nothing                all
 
+A driver's login that is also a member of ``statecore_job_<job>``, for one job or several, reaches the rows of these
+jobs only. Any other driver reaches all.
+
 None may register a job, or change its store, master, configuration or settings: shells do that as the owner of the
 tables. Nor may one change or remove a line of the audit. ``catalog upgrade`` grants the rights, since only the owner
 can, and since an upgrade may add tables.
@@ -27,10 +30,14 @@ from statecore.catalog.tables import metadata
 
 SUPERVISOR, DRIVER, AIRFLOW = ROLES = ("statecore_supervisor", "statecore_driver", "statecore_airflow")
 
+JOB = "statecore_job_"
+"""The beginning of the name of a job's role."""
+
 _FIGURES = ("epochs", "subtasks", "key_groups", "backlogs")
 _OF_RUNS = ("generations", "requests", "savepoints")
 _STARTED = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
 _CHANGED = (*_STARTED, "artifact", "artifact_sha256", "desired_state", "allow_non_restored_state")
+_EVERYBODY, _OWN_JOBS = "statecore_everybody", "statecore_own_jobs"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 
@@ -42,6 +49,8 @@ def grant_roles(connection: Connection) -> list[str]:
         connection.execute(text(f"REVOKE ALL ON {', '.join([*metadata.tables, VERSION_TABLE])} FROM {role}"))
         for right in _rights(role):
             connection.execute(text(f"GRANT {right} TO {role}"))
+    for statement in _row_security() if DRIVER in roles else ():
+        connection.execute(text(statement))
     return roles
 
 
@@ -59,6 +68,25 @@ def _rights(role: str) -> Iterator[str]:
     yield f"{_ALL} ON {', '.join(sorted(others))}"
     yield f"{_ALL if role == SUPERVISOR else 'SELECT'} ON {', '.join(_FIGURES)}"
     yield f"SELECT, {'UPDATE' if role == SUPERVISOR else _update(('desired_workers',))} ON clusters"
+
+
+def _row_security() -> Iterator[str]:
+    """Yield what lets a driver reach the rows of its own jobs only, and everybody else all."""
+    # Of the session's user: SET ROLE must not leave the job's role behind.
+    own = (
+        f"SELECT substr(rolname, {len(JOB) + 1}) FROM pg_roles "  # noqa: S608 - of constants
+        f"WHERE starts_with(rolname, '{JOB}') AND pg_has_role(session_user, oid, 'MEMBER')"
+    )
+    for table in ("jobs", "audit", *_FIGURES, *_OF_RUNS):
+        column = "name" if table == "jobs" else "job"
+        yield f"DROP POLICY IF EXISTS {_EVERYBODY} ON {table}"
+        yield f"DROP POLICY IF EXISTS {_OWN_JOBS} ON {table}"
+        yield f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"
+        yield f"CREATE POLICY {_EVERYBODY} ON {table} USING (true)"
+        yield (
+            f"CREATE POLICY {_OWN_JOBS} ON {table} AS RESTRICTIVE TO {DRIVER} "
+            f"USING (NOT EXISTS ({own}) OR {column} IN ({own}))"
+        )
 
 
 def _update(columns: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ class Drivers:
         number = claimed.generation
         try:
             command = self._launch(job, claimed)
-            driver = spawn(command, environment=driver_environment(), log_path=Path(claimed.log_path))
+            driver = spawn(command, environment=driver_environment(job.name), log_path=Path(claimed.log_path))
         except Exception as error:
             self._catalog.end_generation(job.name, number, state="failed", error=str(error))
             log.error("job %r: generation %d cannot be started: %s", job.name, number, error)

@@ -18,7 +18,7 @@ from statecore.private_files import make_private_folder, write_private
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 DRIVER_CATALOG_VARIABLE = "STATECORE_DRIVER_CATALOG"
-"""Optional: the catalog's URL with the database role of drivers."""
+"""Optional: the catalog's URL with the database role of drivers; ``{job}`` in it stands for the job's name."""
 
 _DEPLOY_MODE = "spark.submit.deployMode"
 
@@ -54,9 +54,10 @@ class SparkSubmit:
         return submit_command(job, job.name, properties, entry_point, *arguments)
 
 
-def driver_environment() -> dict[str, str]:
-    """Return the environment of a driver: the only program on Spark that gets the catalog's URL."""
-    url = os.environ.get(DRIVER_CATALOG_VARIABLE) or os.environ.get(CATALOG_VARIABLE)
+def driver_environment(job: str) -> dict[str, str]:
+    """Return the environment of a job's driver: the only program on Spark that gets the catalog's URL."""
+    own = os.environ.get(DRIVER_CATALOG_VARIABLE, "").replace("{job}", job)
+    url = own or os.environ.get(CATALOG_VARIABLE)
     return spark_environment() | ({} if url is None else {CATALOG_VARIABLE: url})
 
 

@@ -348,7 +348,7 @@ class World:
         with self.environment():
             logs, clock = self.folder / "logs", self.folder / "clock.so"
             program = [sys.executable, "-m", "tests.chaos.supervise", str(logs), str(clock), str(drivers_ahead_s)]
-            command, environment = with_clock(program, clock, ahead_s), driver_environment()
+            command, environment = with_clock(program, clock, ahead_s), driver_environment(JOB)
             self.supervisor = spawn(command, environment=environment, log_path=logs / "supervisor.log")
         return self.supervisor
 
@@ -363,7 +363,7 @@ class World:
         command = SparkSubmit(DRIVER)(self.catalog.job(JOB), generation)
         log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.fed.records)}.log"
         with self.environment():
-            return spawn(command, environment=driver_environment(), log_path=log)
+            return spawn(command, environment=driver_environment(JOB), log_path=log)
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Return the living processes that belong to the world, with these words in their command lines."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
 from statecore.catalog import Catalog, SourceBacklog
-from statecore.catalog.roles import AIRFLOW, DRIVER, ROLES, SUPERVISOR
+from statecore.catalog.roles import AIRFLOW, DRIVER, JOB, ROLES, SUPERVISOR
 from statecore.errors import CatalogError
-from tests.contracts.catalog.fixtures import ManualClock
+from tests.contracts.catalog.fixtures import ManualClock, register
 from tests.contracts.catalog.metrics import epoch
 from tests.support.postgres import PostgresServer
 
@@ -113,14 +115,75 @@ def test_a_driver_neither_brings_code_nor_starts_jobs_nor_sees_leases(as_role: A
         refused(driver, f"SELECT 1 FROM {table}")
 
 
+def test_a_driver_with_a_role_of_its_job_reaches_no_other(
+    as_role: As, postgres_server: PostgresServer, catalog: Catalog, catalog_url: str, job: str, clock: ManualClock
+) -> None:
+    other = register(catalog, "payments")
+    for each in (job, other):
+        claimed = catalog.claim_generation(each, log_path="/l")
+        catalog.heartbeat(each, claimed.generation, lineage=1, epoch=1)
+        catalog.record_epoch(replace(epoch(1, 200, generation=claimed.generation), job=each))
+        catalog.record_savepoint(f"/{each}", job=each, lineage=1, epoch=1, parallelism=2, reason="")
+        catalog.request(each, "savepoint", {"name": "x"}, f"savepoint of {each}")
+    assert as_role(DRIVER).epochs(other) != []
+    with own_driver(postgres_server, catalog_url, job, clock) as driver:
+        assert driver.job(job).name == job and driver.epochs(job) and driver.savepoints(job)
+        assert driver.heartbeat(job, 1, lineage=1, epoch=2)
+        assert driver.next_request(job) is not None
+        driver.record_backlog(job, 1, [SourceBacklog("in", 1)])
+
+        with pytest.raises(CatalogError, match=other):
+            driver.job(other)
+        for table in ("jobs", "generations", "requests", "savepoints", "epochs", "backlogs"):
+            assert jobs_in(driver, table) == [job], table
+        with driver._database.write() as connection:
+            for change in ("UPDATE generations SET epoch = 9", "DELETE FROM savepoints", "DELETE FROM epochs"):
+                assert connection.exec_driver_sql(f"{change} WHERE job = '{other}'").rowcount == 0
+        for insert in (
+            f"INSERT INTO audit (job, at_ms, who, change) VALUES ('{other}', 1, 'me', '{{}}')",
+            f"INSERT INTO backlogs VALUES ('{other}', 1, 1, '[]')",
+        ):
+            refused(driver, insert, "row-level security")
+        # A role that is less than the login's own does not shed the job's.
+        with driver._database.write() as connection:
+            connection.exec_driver_sql(f"SET LOCAL ROLE {DRIVER}")
+            found = connection.exec_driver_sql("SELECT DISTINCT job FROM generations").scalars().all()
+        assert found == [job]
+    assert catalog.newest_generation(other).epoch == 1  # type: ignore[union-attr]
+
+
+@contextmanager
+def own_driver(server: PostgresServer, catalog_url: str, job: str, clock: ManualClock) -> Iterator[Catalog]:
+    """Open the catalog as a driver of one job."""
+    login = "driver_of_one"
+    with server.connect() as connection:
+        connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(JOB + job)))
+        made = sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x' IN ROLE {}, {}")
+        connection.execute(made.format(*map(sql.Identifier, (login, DRIVER, JOB + job))))
+    url = make_url(catalog_url).set(username=login, password="x").render_as_string(hide_password=False)
+    try:
+        with Catalog(url, clock=clock) as opened:
+            yield opened
+    finally:
+        with server.connect() as connection:
+            for role in (login, JOB + job):
+                connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
 def test_airflow_reports_no_figures(as_role: As) -> None:
     refused(as_role(AIRFLOW), "DELETE FROM epochs")
     refused(as_role(AIRFLOW), "UPDATE clusters SET settings = '{}'")
 
 
-def refused(catalog: Catalog, statement: str) -> None:
+def jobs_in(catalog: Catalog, table: str) -> list[str]:
+    with catalog._database.write() as connection:
+        column = "name" if table == "jobs" else "job"
+        return sorted(connection.exec_driver_sql(f"SELECT DISTINCT {column} FROM {table}").scalars())
+
+
+def refused(catalog: Catalog, statement: str, why: str = "permission denied|must be owner") -> None:
     with (
-        pytest.raises(CatalogError, match=r"permission denied|must be owner"),
+        pytest.raises(CatalogError, match=why),
         catalog._database.write() as connection,
     ):
         connection.exec_driver_sql(statement)
