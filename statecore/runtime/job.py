@@ -338,8 +338,9 @@ class KeyedStream:
             late: Side output, with the columns of the records, for records whose event time is at or behind the
                 watermark. They skip the function. Without it the function gets every record.
             on_error: Side output for records that the function fails on, with any of the columns ``error``, ``uid``,
-                ``key`` and ``record`` (strings; the last two are JSON), ``epoch`` and ``timestamp_ms`` (bigint). State,
-                timers and outputs are then as if the record had not been there. Without it a failure ends the epoch.
+                ``key`` and ``record`` (strings; the last two are JSON), ``epoch`` and ``timestamp_ms`` (bigint). Keyed
+                state, timers and outputs are then as if the record had not been there. Without it a failure ends the
+                epoch.
 
         Returns:
             The main output.
