@@ -41,7 +41,7 @@ from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
-from statecore.state.dead_letters import DeadLetters
+from statecore.state.dead_letters import DeadLetters, check_on_error
 from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT
@@ -191,7 +191,10 @@ class _Harness:
         self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
         snapshots = _checked_snapshots(restore_from, max_parallelism)
         watermark = self._restore(snapshots) if snapshots else NO_WATERMARK
-        self._letters = None if on_error is None else DeadLetters(on_error, type(function).__name__, self._epoch)
+        self._letters = None
+        if on_error is not None:
+            check_on_error(on_error, function)
+            self._letters = DeadLetters(on_error, type(function).__name__, self._epoch)
         self._operator = ProcessOperator(
             function,
             self._keyed,

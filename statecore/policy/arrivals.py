@@ -27,6 +27,7 @@ _PILE_S = 60
 # Fewest newest spans that show a new rate, and by which factor they exceed all that came before.
 _NEW_SPANS = 4
 _NEW_RATE = 1.1
+# The newest span has at least this share of the new rate, or that is over again.
 _LASTS = 0.6
 _EXCEPTIONS = 8  # one of so many spans may be lower
 # A trend: newest spans, and the share of their pairs (less those that go the other way) that must follow it.
@@ -100,7 +101,6 @@ def _newest_level(rates: Rates) -> list[float]:
             return known[first:]
     for first in range(len(known) - _NEW_SPANS, _NEW_SPANS - 1, -1):
         least = _NEW_RATE * most[first - 1]
-        # The newest span shows the end of a spike first.
         lasts = known[-1] > max(least, _LASTS * median_low(known[first:]))
         if lasts and sum(rate <= least for rate in known[first:]) * _EXCEPTIONS <= len(known) - first:
             return known[first:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -117,11 +118,10 @@ def _short(needs: Needs) -> Diagnosis:
     limit = needs.limit()
     if limit is not None:
         return _limited(needs, limit)
-    hopeless = needs.is_hopeless()
-    target = now if hopeless else needs.to_grow()
+    target = needs.to_grow()
     if target > now:
         return _of(needs, Ailment.TOO_SMALL, needs.words(target), parallelism=target)
-    if not hopeless and now >= needs.sizes[-1] and needs.grows_beyond():
+    if now >= needs.sizes[-1] and needs.grows_beyond():
         return _of(
             needs,
             Ailment.AT_LIMIT,
@@ -152,13 +152,13 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     fit, rows, whole_ms = measured.fit, measured.epoch_rows, measured.fit.cost_ms(measured.epoch_rows)
     share = measured.share(now)
     work_ms, stays = fit.row_ms * fit.work * rows, measured.share(2 * now) / share
-    reads_alone = measured.partitions is not None and now >= measured.partitions
     slowest = figures.slowest_sink
     hot = bool(figures.heavy_keys) and measured.heaviest >= _OF_THE_BUSIEST * share
     stuck_ms = {
         Ailment.FIXED_COST: fit.fixed_ms,
         Ailment.SINK_BOUND: fit.row_ms * fit.publish * rows,
-        Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows if reads_alone else 0.0,
+        # Of reading and of a key's work, what any number of subtasks leaves.
+        Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows * min(1.0, now / (measured.partitions or math.inf)),
         Ailment.HOT_KEY: work_ms * min(1.0, measured.heaviest / share) if hot else 0.0,
         Ailment.SKEW: work_ms if stays > _STAYS and not hot else 0.0,
         Ailment.INEFFECTIVE: work_ms * (1 - measured.scaling),

@@ -16,6 +16,8 @@ from statecore.policy.settings import PolicySettings
 _NEARLY, _FEWER = 0.95, 0.8
 # Smallest gain in throughput per gain in size that is worth the cluster: at 0.4, twice the size does 1.4 times as much.
 _EFFICIENT = 0.4
+# Where more arrives than any number of subtasks could process: it buys time, and no more.
+_NEARLY_LINEAR = 0.8
 # Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
 _NEARLY_GONE = 10
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
@@ -139,10 +141,6 @@ class Needs:
         """Return whether twice the present size would be worth it, were it allowed."""
         return self._is_worth(2 * self.now)
 
-    def is_hopeless(self) -> bool:
-        """Return whether more arrives than any number of subtasks could process."""
-        return self.measured.most_rows_per_second() < self._arriving()
-
     def words(self, parallelism: int) -> str:
         """Describe the figures, and the throughput now and at a size."""
         figures, measured = self.figures, self.measured
@@ -181,7 +179,8 @@ class Needs:
     def _is_worth(self, parallelism: int) -> bool:
         rate = self.measured.rows_per_second
         gain, growth = rate(parallelism) / rate(self.now) - 1, parallelism / self.now - 1
-        return gain >= _EFFICIENT * growth
+        keeps_up = self.measured.most_rows_per_second() >= self._arriving()
+        return gain >= (_EFFICIENT if keeps_up else _NEARLY_LINEAR) * growth
 
     def _arriving(self) -> float:
         return self.figures.arriving or 0.0

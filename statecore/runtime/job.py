@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 
 from statecore.errors import ConfigurationError, JobDefinitionError
-from statecore.functions import BatchProcessFunction, UserFunction
+from statecore.functions import UserFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.snapshot.keyed_files import RESERVED
-from statecore.state import dead_letters
+from statecore.state.dead_letters import check_on_error
 from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
 from statecore.storage import FileStore
 
@@ -430,6 +430,8 @@ class ProcessedStream(OutputStream):
 def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
     try:
         require_fit(plan.function, keyed=bool(plan.key_columns), broadcast=plan.broadcast is not None)
+        if plan.on_error is not None:
+            check_on_error(plan.on_error, plan.function)
     except ConfigurationError as error:
         raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
     _check_name("operator uid", plan.uid, [operator.uid for operator in job.operators])
@@ -441,8 +443,6 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
         )
     if plan.late is not None:
         _check_late(plan, plan.late)
-    if plan.on_error is not None:
-        _check_on_error(plan, plan.on_error)
     job.operators.append(plan)
     return ProcessedStream(job, plan)
 
@@ -459,24 +459,6 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
             "or omit late"
         )
     parse_row(late.value_type)
-
-
-def _check_on_error(plan: OperatorPlan, on_error: OutputTag) -> None:
-    if not isinstance(on_error, OutputTag):
-        raise JobDefinitionError(
-            f"found on_error={on_error!r} for operator {plan.uid!r}; expected an OutputTag; give "
-            "OutputTag(name, columns)"
-        )
-    if isinstance(plan.function, BatchProcessFunction):
-        raise JobDefinitionError(
-            f"found on_error={on_error.name!r} for operator {plan.uid!r}, whose function takes batches; expected a "
-            "function over records, because a failure on a batch does not say on which record; catch it in "
-            "process_batch and put the rows out to a side output"
-        )
-    try:
-        dead_letters.check_tag(on_error)
-    except ConfigurationError as error:
-        raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
 
 
 def fetch_artifact(artifact: str, sha256: str | None, files: FileStore, directory: Path) -> Path:

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from statecore.errors import ConfigurationError
+from statecore.functions import BatchProcessFunction
 from statecore.model import OutputTag
 from statecore.state.contexts import Emitter
 from statecore.state.tables import Key
@@ -26,8 +27,16 @@ COLUMNS: Mapping[str, str] = {
 """What a dead letter may have; ``key`` and ``record`` are JSON, ``timestamp_ms`` is the record's event time."""
 
 
-def check_tag(tag: OutputTag) -> None:
-    """Raise ConfigurationError for a tag with other columns than dead letters have."""
+def check_on_error(tag: object, function: object) -> None:
+    """Raise ConfigurationError unless a function may have dead letters, and the tag has columns of theirs."""
+    if not isinstance(tag, OutputTag):
+        raise ConfigurationError(f"found on_error={tag!r}; expected an OutputTag; give OutputTag(name, columns)")
+    if isinstance(function, BatchProcessFunction):
+        raise ConfigurationError(
+            f"found on_error={tag.name!r} for {type(function).__name__}, which takes batches; expected a function over "
+            "records, because a failure on a batch does not say on which record; catch it in process_batch and put the "
+            "rows out to a side output"
+        )
     asked = {field.name: field.type.ddl() for field in tag.fields}
     if not asked.items() <= COLUMNS.items():
         raise ConfigurationError(

@@ -37,7 +37,7 @@ def test_a_job_at_parallelism_1_whose_source_limits_it_stays() -> None:
 def test_a_job_with_much_work_whose_sink_alone_takes_too_long_stays() -> None:
     # 190 µs a row in the sink, where 6,500 rows/s leave 154; and 200 µs of work at two subtasks.
     world = World(fixed_ms=600, row_us=400, sink_us_per_row=190, trigger_ms=2_000, noise=0.1)
-    played = play(Trace([0, 4 * HOUR], [6_500]), world)
+    played = play(Trace([0, HOUR], [6_500]), world)
     assert sizes(played) == []
     assert diagnosed_after_s(played, "sink_bound", 0) <= 300
 
@@ -45,7 +45,7 @@ def test_a_job_with_much_work_whose_sink_alone_takes_too_long_stays() -> None:
 def test_a_key_that_cannot_be_divided_is_named_where_twice_the_subtasks_would_help_a_little() -> None:
     # Two subtasks do a third more than one, and no number of them as much as arrives.
     world = World(parallelism=1, hot_key_share=0.75)
-    played = play(Trace([0, 1800, 3 * HOUR], [3_000, 7_500]), world)
+    played = play(Trace([0, 1800, 1.5 * HOUR], [3_000, 7_500]), world)
     assert sizes(played) == []
     assert diagnosed_after_s(played, "hot_key", 1800) <= 300
 
@@ -57,3 +57,11 @@ def test_a_spike_of_several_times_the_load_for_90_seconds_moves_nothing() -> Non
     times = [0, *(at_s for again in range(1, 4) for at_s in (again * 5_400, again * 5_400 + 90)), 18_000]
     played = play(Trace(times, [20_000, *(80_000, 20_000) * 3]), world)
     assert sizes(played) == []
+
+
+def test_a_job_with_a_hot_key_grows_as_far_as_the_key_divides_though_more_arrives() -> None:
+    # One key has a quarter of the rows: four subtasks do four times as much, and no number of them does more.
+    played = play(Trace([0, 1800, 2 * HOUR], [3_000, 30_000]), World(parallelism=1, hot_key_share=0.25))
+    (only,) = sizes(played)
+    assert only[0] == 1 and 4 <= only[1] <= 5
+    assert played.diagnoses[-1][1] == "hot_key"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore import (
-    AggregateFunction,
     AggregatingStateDescriptor,
+    BatchProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -26,30 +26,17 @@ from statecore import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from statecore.errors import ConfigurationError
+from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.model import UpdateType
-from statecore.state.dead_letters import check_tag
-from statecore.testing import KeyedOperatorHarness, physical
+from statecore.runtime import Job
+from statecore.testing import BatchOperatorHarness, KeyedOperatorHarness, physical
+from tests.unit.state.test_incremental_cleanup import Sum
 
 BAD = OutputTag("bad", "error string, uid string, key string, epoch bigint, timestamp_ms bigint, record string")
 SIDE = OutputTag("side", "n bigint")
 TTL = StateTtlConfig(
     ttl=timedelta(milliseconds=40), update_type=UpdateType.ON_READ_AND_WRITE, cleanup_incremental=(2, True)
 )
-
-
-class Sum(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: int, accumulator: int) -> int:
-        return accumulator + value
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, one: int, other: int) -> int:
-        return one + other
 
 
 def plus(one: int, other: int) -> int:
@@ -143,7 +130,7 @@ def test_state_timers_and_outputs_are_as_if_the_record_had_not_been_there(events
                 harness.set_processing_time(max(event, harness.clock.now_ms()))
             elif harness is guarded or not event.fails:
                 harness.process(event, 1)
-            elif harness is untouched:
+            else:
                 # The clean-up of other keys goes on with every record, whatever becomes of it.
                 harness.keyed_backend.set_current_key((event.k,), harness._place((event.k,))[1])
 
@@ -287,4 +274,21 @@ def test_a_lack_of_memory_is_no_fault_of_the_record() -> None:
 @pytest.mark.parametrize("columns", ["error int", "errors string", "error string, why string"])
 def test_a_tag_with_other_columns_is_refused(columns: str) -> None:
     with pytest.raises(ConfigurationError, match="expected some of the columns error string, uid string"):
-        check_tag(OutputTag("bad", columns))
+        KeyedOperatorHarness(EveryState(), on_error=OutputTag("bad", columns))
+
+
+def test_what_is_no_tag_and_functions_over_batches_are_refused_by_harness_and_job_alike() -> None:
+    class Batches(BatchProcessFunction):
+        def process_batch(self, batch: Any, ctx: Any) -> None:
+            return None
+
+    numbers = Job().source("numbers", read=lambda spark: spark.readStream.parquet("in"))
+    for on_error, function, why in (
+        ("bad", EveryState(), "expected an OutputTag"),
+        (BAD, Batches(), "expected a function over records"),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            harness = BatchOperatorHarness if isinstance(function, Batches) else KeyedOperatorHarness
+            harness(function, on_error=on_error)  # type: ignore[arg-type]
+        with pytest.raises(JobDefinitionError, match=f"operator 'it': found on_error=.*{why}"):
+            numbers.key_by("k").process(function, output="n bigint", uid="it", on_error=on_error)  # type: ignore[arg-type]
