@@ -9,6 +9,8 @@ row's columns. All times are milliseconds since 1970-01-01 UTC.
     KeyedProcessFunction           a keyed stream: keyed state and timers
     BroadcastProcessFunction       a stream without keys, connected to a broadcast stream
     KeyedBroadcastProcessFunction  a keyed stream, connected to a broadcast stream
+    CoProcessFunction              two connected streams without keys
+    KeyedCoProcessFunction         two connected streams with the same key: they share keyed state and timers
     BatchProcessFunction           any stream, as Arrow record batches instead of single records
     CheckpointedFunction           mix-in for any of them: operator state
 
@@ -466,6 +468,37 @@ class KeyedBroadcastProcessFunction(_Function, ABC):
         """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
+class CoProcessFunction(_Function, ABC):
+    """Processes two connected streams without keys; it has no keyed state and no timers."""
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Process one record of the first stream and yield outputs."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Process one record of the second stream and yield outputs."""
+
+
+class KeyedCoProcessFunction(_Function, ABC):
+    """Processes two connected keyed streams, which share keyed state and timers.
+
+    Within an epoch, a key's records of the first stream come before those of the second. Where both streams are ordered
+    by event time, they are merged instead.
+    """
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Process one record of the first stream and yield outputs."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Process one record of the second stream and yield outputs."""
+
+    def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """Yield outputs when a timer fires; the current key is the key that registered it."""
+
+
 class BatchProcessFunction(_Function, ABC):
     """Processes a stream, keyed or not, one Arrow record batch at a time.
 
@@ -494,6 +527,8 @@ UserFunction = (
     | KeyedProcessFunction
     | BroadcastProcessFunction
     | KeyedBroadcastProcessFunction
+    | CoProcessFunction
+    | KeyedCoProcessFunction
     | BatchProcessFunction
 )
 """Every kind of function that ``process`` accepts."""

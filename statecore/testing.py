@@ -44,7 +44,7 @@ from statecore.state.contexts import NO_WATERMARK
 from statecore.state.dead_letters import DeadLetters, check_on_error
 from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.output_schema import cast_to_schema, convert_to_schema
-from statecore.state.process import MAIN_OUTPUT
+from statecore.state.process import MAIN_OUTPUT, ONE_INPUT, TWO_INPUTS
 from statecore.state.tables import Key, split_scope
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "HarnessSnapshot",
     "KeyedOperatorHarness",
     "ManualClock",
+    "TwoInputOperatorHarness",
     "physical",
 ]
 
@@ -161,6 +162,7 @@ class _Options(TypedDict, total=False):
 
 class _Harness:
     _broadcast: tuple[MapStateDescriptor, ...] = ()
+    _two_inputs = False
 
     def __init__(
         self,
@@ -207,6 +209,7 @@ class _Harness:
             watermark=watermark,
             late=late,
             dead_letters=self._letters,
+            two_inputs=self._two_inputs,
         )
         with self._naming():
             self._operator.open(restored=bool(snapshots), allow_non_restored_state=allow_non_restored_state)
@@ -251,9 +254,7 @@ class _Harness:
                 f"found a single record for {type(self._function).__name__}; expected a function over records, since "
                 "this one takes batches; use BatchOperatorHarness and its process_batch"
             )
-        key, key_group = ((), 0) if self._key is None else self._place(self._key(value))
-        with self._naming():
-            self._operator.process([(key, key_group, value, timestamp_ms)])
+        self._push(value, timestamp_ms, self._key, ONE_INPUT)
 
     def watermark(self, timestamp_ms: int) -> None:
         """Advance event time and fire the timers that it reaches."""
@@ -298,6 +299,11 @@ class _Harness:
             if self._operator.failed_on:
                 error.add_note(f"subtask {self._subtask}, epoch {self._epoch}, {self._operator.failed_on}")
             raise
+
+    def _push(self, value: Any, timestamp_ms: int | None, key_of: Callable[[Any], Key] | None, method: str) -> None:
+        key, key_group = ((), 0) if key_of is None else self._place(key_of(value))
+        with self._naming():
+            self._operator.process([(key, key_group, value, timestamp_ms)], method)
 
     def _place(self, key: Key) -> tuple[Key, int]:
         if not isinstance(key, tuple):
@@ -382,6 +388,46 @@ class BroadcastOperatorHarness(_Harness):
         """Push a record of the broadcast stream; every subtask gets it."""
         with self._naming():
             self._operator.process_broadcast(value, timestamp_ms)
+
+
+class TwoInputOperatorHarness(_Harness):
+    """Runs one subtask of a function on two connected streams; ``key=None`` runs a ``CoProcessFunction``.
+
+    Args:
+        function: The function to run.
+        key: Returns the key of a record of the first stream as a tuple; None for streams without keys.
+        key2: Likewise, of the second stream; by default ``key``.
+
+    The other arguments are those of ``KeyedOperatorHarness``; a job takes no ``late`` for two streams.
+
+    Raises:
+        ConfigurationError, MaxParallelismError, StateMigrationError: As for ``KeyedOperatorHarness``.
+
+    """
+
+    _two_inputs = True
+
+    def __init__(
+        self,
+        function: UserFunction,
+        key: Callable[[Any], Key] | None = lambda v: (v.k,),
+        key2: Callable[[Any], Key] | None = None,
+        max_parallelism: int = 128,
+        parallelism: int = 1,
+        subtask: int = 0,
+        restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
+        **options: Unpack[_Options],
+    ) -> None:
+        self._key2 = key if key is None or key2 is None else key2
+        super().__init__(function, key, max_parallelism, parallelism, subtask, restore_from, **options)
+
+    def process1(self, value: Any, timestamp_ms: int | None = None) -> None:
+        """Push a record of the first stream; arguments and errors are those of ``KeyedOperatorHarness.process``."""
+        self._push(value, timestamp_ms, self._key, TWO_INPUTS[0])
+
+    def process2(self, value: Any, timestamp_ms: int | None = None) -> None:
+        """Push a record of the second stream; arguments and errors are those of ``KeyedOperatorHarness.process``."""
+        self._push(value, timestamp_ms, self._key2, TWO_INPUTS[1])
 
 
 class BatchOperatorHarness(_Harness):

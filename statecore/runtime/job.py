@@ -4,7 +4,8 @@
 
     source ─► key_by ─► process(uid) ─► sink
                            │  └─► side_output ─► sink
-    source ─► broadcast ───┘ connect         every output is a stream again: key_by, broadcast, process, sink
+    source ─► broadcast ───┘ connect         every output is a stream again: key_by, union, broadcast, process, sink
+    source ─► key_by ──────┘
 """
 
 from __future__ import annotations
@@ -74,8 +75,30 @@ class Output:
     schema: str
 
 
-Input = Source | Output
-"""Input of an operator."""
+Origin = Source | Output
+"""What a stream comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of an operator.
+
+    Attributes:
+        origins: What its records come from; several for a union.
+        key_columns: Empty without a key.
+        order_by: Columns that each epoch's records are sorted by.
+
+    """
+
+    origins: tuple[Origin, ...]
+    key_columns: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+
+    @property
+    def is_ordered_by_event_time(self) -> bool:
+        """Whether its records are sorted by the event time of its sources."""
+        first = self.order_by[:1]
+        return bool(first) and all(isinstance(each, Source) and first == (each.event_time,) for each in self.origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +119,24 @@ class SinkBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class BroadcastInput:
+class BroadcastInput(Input):
     """The input that every subtask of an operator reads in full.
 
     Attributes:
-        order_by: Columns that each epoch's records are sorted by.
-        states: The broadcast states that the function keeps them in.
+        states: The broadcast states that the function keeps its records in.
 
     """
 
-    input: Input
-    order_by: tuple[str, ...]
-    states: tuple[MapStateDescriptor, ...]
+    states: tuple[MapStateDescriptor, ...] = ()
 
 
 @dataclass(slots=True)
 class OperatorPlan:
-    """One operator: its inputs, key, function and outputs.
+    """One operator: its inputs, function and outputs.
 
     Attributes:
-        key_columns: Empty for an operator without a key.
+        first: Its input, or the first of two.
+        connected: What its input is connected to: a second input, a broadcast one, or None.
         parallelism: Number of its subtasks; None for the job's.
         late: Side output that takes late records of the main input; None passes them to the function.
         on_error: Side output that takes records that the function fails on; None lets a failure end the epoch.
@@ -123,10 +144,8 @@ class OperatorPlan:
     """
 
     uid: str
-    input: Input
-    key_columns: tuple[str, ...]
-    order_by: tuple[str, ...]
-    broadcast: BroadcastInput | None
+    first: Input
+    connected: Input | None
     function: UserFunction
     output: str
     parallelism: int | None = None
@@ -136,8 +155,28 @@ class OperatorPlan:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The main input, and the broadcast one if there is one."""
-        return (self.input,) if self.broadcast is None else (self.input, self.broadcast.input)
+        """The first input, and what it is connected to."""
+        return (self.first,) if self.connected is None else (self.first, self.connected)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """What the records of all inputs come from, input by input."""
+        return tuple(origin for each in self.inputs for origin in each.origins)
+
+    @property
+    def broadcast(self) -> tuple[MapStateDescriptor, ...]:
+        """The broadcast states, none without a broadcast input."""
+        return self.connected.states if isinstance(self.connected, BroadcastInput) else ()
+
+    @property
+    def has_two_inputs(self) -> bool:
+        """Whether two streams are connected, none of them broadcast."""
+        return self.connected is not None and not isinstance(self.connected, BroadcastInput)
+
+    @property
+    def merges_by_event_time(self) -> bool:
+        """Whether the records of two inputs come in one order, that of event time."""
+        return self.has_two_inputs and all(each.is_ordered_by_event_time for each in self.inputs)
 
 
 class Job:
@@ -194,7 +233,7 @@ class Job:
             )
         source = Source(name, read, event_time, max_lateness or timedelta(0))
         self.sources.append(source)
-        return Stream(self, source)
+        return Stream(self, (source,))
 
     def validated(self) -> Job:
         """Return this job if it can run.
@@ -208,7 +247,7 @@ class Job:
                 f"found {len(self.sources)} sources and no operator; expected at least one; "
                 "call process(…) on a stream in build(job)"
             )
-        read = {each.name for operator in self.operators for each in operator.inputs if isinstance(each, Source)}
+        read = {each.name for operator in self.operators for each in operator.origins if isinstance(each, Source)}
         unread = [source.name for source in self.sources if source.name not in read]
         if unread:
             raise JobDefinitionError(
@@ -219,11 +258,29 @@ class Job:
 
 
 class Stream:
-    """Records without a key: a source, or an output of an operator."""
+    """Records without a key: a source, an output of an operator, or a union of such streams."""
 
-    def __init__(self, job: Job, stream_input: Input) -> None:
+    def __init__(self, job: Job, origins: tuple[Origin, ...]) -> None:
         self._job = job
-        self._input = stream_input
+        self._origins = origins
+
+    def union(self, *others: Stream) -> Stream:
+        """Return the records of this stream and of others, in no particular order.
+
+        All have the same columns, by name and type; their order does not matter. The event time of each record is that
+        of the stream that it comes from.
+
+        Raises:
+            JobDefinitionError: Another stream is none, or has a key.
+
+        """
+        for other in others:
+            if not isinstance(other, Stream):
+                raise JobDefinitionError(
+                    f"found union({other!r}); expected streams without a key; give the results of source(…) or "
+                    "process(…), and call key_by() on the union"
+                )
+        return Stream(self._job, (*self._origins, *(origin for other in others for origin in other._origins)))
 
     def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
         """Partition the records by columns.
@@ -249,7 +306,7 @@ class Stream:
                 f"found the key columns {reserved}; expected other names, because state files reserve these; "
                 "rename the columns in the source"
             )
-        return KeyedStream(self._job, self._input, columns, tuple(order_by))
+        return KeyedStream(self._job, Input(self._origins, columns, tuple(order_by)))
 
     def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
         """Send every record to every subtask of the operator that it is connected to.
@@ -272,11 +329,22 @@ class Stream:
             raise JobDefinitionError(
                 f"found broadcast{states!r}; expected at least one MapStateDescriptor; name the broadcast states"
             )
-        return BroadcastStream(self._job, BroadcastInput(self._input, tuple(order_by), states))
+        return BroadcastStream(BroadcastInput(self._origins, (), tuple(order_by), states))
 
-    def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
-        """Connect these records, which have no key, to a broadcast stream."""
-        return ConnectedStream(self._job, self._input, (), (), broadcast)
+    def connect(self, other: Stream | BroadcastStream) -> ConnectedStream:
+        """Connect these records, which have no key, to another stream without a key, or to a broadcast stream.
+
+        Raises:
+            JobDefinitionError: The other stream has a key.
+
+        """
+        if not isinstance(other, Stream | BroadcastStream):
+            raise JobDefinitionError(
+                f"found connect({_described(other)}) on a stream without a key; expected another one without a key, "
+                "or stream.broadcast(…); call key_by() on both streams, or on none"
+            )
+        connected = other.input if isinstance(other, BroadcastStream) else Input(other._origins)
+        return ConnectedStream(self._job, Input(self._origins), connected)
 
     def process(
         self,
@@ -292,30 +360,47 @@ class Stream:
 
         Arguments and errors are those of ``KeyedStream.process``.
         """
-        plan = OperatorPlan(uid, self._input, (), (), None, function, output, parallelism, late, on_error)
+        plan = OperatorPlan(uid, Input(self._origins), None, function, output, parallelism, late, on_error)
         return _processed(self._job, plan)
 
 
 class BroadcastStream:
     """Records that every subtask gets; pass it to ``connect`` of another stream."""
 
-    def __init__(self, job: Job, broadcast: BroadcastInput) -> None:
-        self.job = job
-        self.broadcast = broadcast
+    def __init__(self, broadcast: BroadcastInput) -> None:
+        self.input = broadcast
 
 
 class KeyedStream:
     """Records partitioned by key."""
 
-    def __init__(self, job: Job, stream_input: Input, columns: tuple[str, ...], order_by: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, stream_input: Input) -> None:
         self._job = job
         self._input = stream_input
-        self._columns = columns
-        self._order_by = order_by
 
-    def connect(self, broadcast: BroadcastStream) -> ConnectedStream:
-        """Connect these records to a broadcast stream."""
-        return ConnectedStream(self._job, self._input, self._columns, self._order_by, broadcast)
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStream:
+        """Connect these records to another keyed stream, or to a broadcast stream.
+
+        The keys of two keyed streams have the same types; the names of their columns may differ.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        if not isinstance(other, KeyedStream | BroadcastStream):
+            raise JobDefinitionError(
+                f"found connect({_described(other)}) on a keyed stream; expected another keyed stream, or "
+                "stream.broadcast(…); call key_by() on both streams"
+            )
+        if isinstance(other, BroadcastStream):
+            return ConnectedStream(self._job, self._input, other.input)
+        own, others = self._input.key_columns, other._input.key_columns
+        if len(own) != len(others):
+            raise JobDefinitionError(
+                f"found the keys {own} and {others} of two connected streams; expected as many columns in both, since "
+                "they share one key; name the columns that belong together, in the same order"
+            )
+        return ConnectedStream(self._job, self._input, other._input)
 
     def process(
         self,
@@ -352,24 +437,16 @@ class KeyedStream:
             UnsupportedTypeError: The columns of the output or of ``late`` cannot be parsed.
 
         """
-        order = self._order_by
-        plan = OperatorPlan(uid, self._input, self._columns, order, None, function, output, parallelism, late, on_error)
+        plan = OperatorPlan(uid, self._input, None, function, output, parallelism, late, on_error)
         return _processed(self._job, plan)
 
 
 class ConnectedStream:
-    """Records and the broadcast stream that they are connected to."""
+    """Two connected streams: both with the same key, both without, or the second broadcast."""
 
-    def __init__(
-        self,
-        job: Job,
-        stream_input: Input,
-        columns: tuple[str, ...],
-        order_by: tuple[str, ...],
-        broadcast: BroadcastStream,
-    ) -> None:
+    def __init__(self, job: Job, first: Input, connected: Input) -> None:
         self._job = job
-        self._plan = (stream_input, columns, order_by, broadcast.broadcast)
+        self._inputs = (first, connected)
 
     def process(
         self,
@@ -381,18 +458,22 @@ class ConnectedStream:
         late: OutputTag | None = None,
         on_error: OutputTag | None = None,
     ) -> ProcessedStream:
-        """Run a ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``, on both streams.
+        """Run a function on both streams.
 
-        Arguments and errors are those of ``KeyedStream.process``. Broadcast records are never late.
+        It is a ``KeyedCoProcessFunction``, or without a key a ``CoProcessFunction``; on a broadcast stream, it is a
+        ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``.
+
+        Arguments and errors are those of ``KeyedStream.process``. ``late`` is for a stream with a broadcast one only,
+        whose records are never late: the columns of two other streams differ.
         """
-        return _processed(self._job, OperatorPlan(uid, *self._plan, function, output, parallelism, late, on_error))
+        return _processed(self._job, OperatorPlan(uid, *self._inputs, function, output, parallelism, late, on_error))
 
 
 class OutputStream(Stream):
     """One output of an operator: a stream that a sink can publish."""
 
     def __init__(self, job: Job, plan: OperatorPlan, tag: str, schema: str) -> None:
-        super().__init__(job, Output(plan.uid, tag, schema))
+        super().__init__(job, (Output(plan.uid, tag, schema),))
         self._plan = plan
         self._binding = (tag, schema)
 
@@ -429,7 +510,8 @@ class ProcessedStream(OutputStream):
 
 def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
     try:
-        require_fit(plan.function, keyed=bool(plan.key_columns), broadcast=plan.broadcast is not None)
+        keyed = bool(plan.first.key_columns)
+        require_fit(plan.function, keyed=keyed, broadcast=bool(plan.broadcast), two_inputs=plan.has_two_inputs)
         if plan.on_error is not None:
             check_on_error(plan.on_error, plan.function)
     except ConfigurationError as error:
@@ -452,9 +534,16 @@ def _check_late(plan: OperatorPlan, late: OutputTag) -> None:
         raise JobDefinitionError(
             f"found late={late!r} for operator {plan.uid!r}; expected an OutputTag; give OutputTag(name, columns)"
         )
-    if isinstance(plan.input, Source) and plan.input.event_time is None:
+    if plan.has_two_inputs:
         raise JobDefinitionError(
-            f"found late={late.name!r} for operator {plan.uid!r}, whose source {plan.input.name!r} has no event time; "
+            f"found late={late.name!r} for operator {plan.uid!r} of two inputs; expected one input, whose columns the "
+            "late records have; compare ctx.timestamp() with ctx.current_watermark() in the function, and call "
+            "ctx.output()"
+        )
+    timeless = [each.name for each in plan.first.origins if isinstance(each, Source) and each.event_time is None]
+    if timeless:
+        raise JobDefinitionError(
+            f"found late={late.name!r} for operator {plan.uid!r}, whose source {timeless[0]!r} has no event time; "
             "expected one, because lateness follows event time; name the column in source(…, event_time=…), "
             "or omit late"
         )
@@ -523,3 +612,8 @@ def _check_name(what: str, name: str, taken: Sequence[str]) -> None:
         )
     if name in taken:
         raise JobDefinitionError(f"found the {what} {name!r} twice; expected each name once; rename one")
+
+
+def _described(stream: object) -> str:
+    kinds = {KeyedStream: "a keyed stream", Stream: "a stream without a key", ConnectedStream: "connected streams"}
+    return next((text for kind, text in kinds.items() if isinstance(stream, kind)), repr(stream))

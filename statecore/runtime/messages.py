@@ -25,9 +25,12 @@ ANCHOR = "__statecore_anchor"
 SUBTASK = "__statecore_subtask"
 SLOT = "__statecore_slot"
 KEY_GROUP = "__statecore_key_group"
-# A row holds a record of the main input, a record of the broadcast input, or another operator's commit.
+# A row holds a record of the first input, a record of the second or of the broadcast one, or another operator's commit.
 MAIN = "__statecore_main"
+SECOND = "__statecore_second"
 BROADCAST = "__statecore_broadcast"
+# For records of a union: which of its streams they come from.
+MEMBER = "__statecore_member"
 COMMIT = "__statecore_commit"
 # For rows of another operator: its attempt, whether it emitted them before or after its watermark advanced, and their
 # event time.
@@ -36,8 +39,11 @@ PHASE = "__statecore_phase"
 TIMESTAMP = "__statecore_timestamp_ms"
 SOURCE = "__statecore_source"
 INTERNAL = frozenset(
-    {ANCHOR, SUBTASK, SLOT, KEY_GROUP, MAIN, BROADCAST, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE, "__statecore_out"}
-)
+    {
+        ANCHOR, SUBTASK, SLOT, KEY_GROUP, MAIN, SECOND, BROADCAST, MEMBER, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE,
+        "__statecore_out",
+    }
+)  # fmt: skip
 BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1
 
 
@@ -60,15 +66,31 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of an operator.
+
+    Attributes:
+        column: The column that its records are in: ``MAIN``, ``SECOND`` or ``BROADCAST``.
+        event_times: For each of its streams the column with the event time of a source's records, or None.
+        keys: Its key columns.
+
+    """
+
+    column: str
+    event_times: tuple[str | None, ...]
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """Describes an operator to the workers; the same in every epoch of a generation.
 
     Attributes:
+        inputs: Its one or two inputs.
         reads_operator: Whether an input is another operator's output, which comes with its event time.
-        event_time: Column with the event time of a source's records, or None.
-        key_fields: Empty for an operator without a key.
+        key_fields: The key as state files have it, with the names of the first input; empty without a key.
         broadcast: The broadcast states, none without a broadcast input.
-        broadcast_event_time: As ``event_time``, of the broadcast input.
+        merged: Whether the records of two inputs come in one order, that of event time.
         late: The tag that takes late records instead of the function, or None.
         crossings: Outputs that other operators read.
         allow_non_restored_state: Whether the function may leave restored state unregistered.
@@ -79,11 +101,10 @@ class OperatorSpec:
 
     uid: str
     function: UserFunction
+    inputs: tuple[InputSpec, ...]
     reads_operator: bool
-    event_time: str | None
     key_fields: tuple[FieldRef, ...]
     broadcast: tuple[MapStateDescriptor, ...]
-    broadcast_event_time: str | None
     late: OutputTag | None
     max_parallelism: int
     sinks: tuple[StagedSink, ...]
@@ -91,7 +112,13 @@ class OperatorSpec:
     store_url: str
     allow_non_restored_state: bool
     ordered: bool = False
+    merged: bool = False
     on_error: OutputTag | None = None
+
+    @property
+    def has_two_inputs(self) -> bool:
+        """Whether two streams are connected, none of them broadcast."""
+        return any(each.column == SECOND for each in self.inputs)
 
 
 class SubtaskSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -156,6 +183,21 @@ class KeyShare(NamedTuple):
     share: float
 
 
+class StreamRead(msgspec.Struct, frozen=True, array_like=True):
+    """What a subtask has read from one of its operator's streams.
+
+    Attributes:
+        rows: Records.
+        late_rows: Records of a source whose event time the watermark had already reached.
+        max_event_time_ms: The newest event time among the records of a source; None without one.
+
+    """
+
+    rows: int = 0
+    late_rows: int = 0
+    max_event_time_ms: int | None = None
+
+
 class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of one subtask in an epoch; its last row.
 
@@ -164,17 +206,14 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         attempt: Number that this attempt drew.
         read_from: Attempts of other operators that produced its input rows.
         replaces: Whether ``keyed`` replaces the files of earlier epochs.
-        rows, broadcast_rows: Records of the two inputs.
-        late_rows, late_broadcast_rows: Source records whose event time the watermark had already reached.
-        max_event_time_ms: The newest event time among the records of a source; None without one.
-        max_broadcast_event_time_ms: Likewise, of the broadcast input.
+        read: What it has read from each stream, input by input (``OperatorPlan.origins``).
         next_event_timer_ms, next_processing_timer_ms: The earliest timers that have not fired; None without any.
         operator: All files of the operator state, or None when it did not change.
         key_groups: Key groups that it owns, 0 without a key.
         cached_key_groups: Key groups whose state was already in memory.
         state_rows: Rows of each keyed state; of a map only in an epoch that counts or restores state.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
-        heavy_keys: Keys with at least a twentieth of its rows of the main input, by a sample; none without a key.
+        heavy_keys: Keys with at least a twentieth of its rows that have a key, by a sample; none without a key.
         load_ms, process_ms, write_ms: Duration of the phases.
         read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
         memory_used, memory_limit: The worker's memory, in bytes.
@@ -191,12 +230,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     operator_token: str
     states: tuple[StateSchema, ...]
     outputs: tuple[StagedOutput, ...]
-    rows: int
-    broadcast_rows: int
-    late_rows: int
-    late_broadcast_rows: int
-    max_event_time_ms: int | None
-    max_broadcast_event_time_ms: int | None
+    read: tuple[StreamRead, ...]
     next_event_timer_ms: int | None
     next_processing_timer_ms: int | None
     key_groups: int
@@ -210,6 +244,11 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     write_ms: int
     memory_used: int
     memory_limit: int
+
+    @property
+    def rows(self) -> int:
+        """Records of all its streams."""
+        return sum(each.rows for each in self.read)
 
 
 def crossing_column(spec: OperatorSpec, tag: str) -> str:

@@ -16,7 +16,9 @@ from statecore.functions import (
     BatchProcessFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
+    CoProcessFunction,
     KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessFunction,
     TimeDomain,
@@ -49,6 +51,9 @@ from statecore.state.timers import PROCESSING_TIMERS, TimerTable
 from statecore.state.undo import UndoLog
 
 MAIN_OUTPUT = ""
+ONE_INPUT = "process_element"
+TWO_INPUTS = ("process_element1", "process_element2")
+"""The methods that take the records of one input, or of the first and the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class ProcessOperator:
         watermark: The current watermark, in ms.
         late: The tag that unprocessed late records go to; with None, the function processes them.
         dead_letters: Takes the records that the function fails on; with None, a failure ends the epoch.
+        two_inputs: Whether two streams are connected.
 
     Attributes:
         failed_on: What the function failed on, for a message: key and record, timer, batch or method; else empty.
@@ -100,8 +106,9 @@ class ProcessOperator:
         watermark: int = NO_WATERMARK,
         late: OutputTag | None = None,
         dead_letters: DeadLetters | None = None,
+        two_inputs: bool = False,
     ) -> None:
-        require_fit(function, keyed=keyed is not None, broadcast=bool(broadcast))
+        require_fit(function, keyed=keyed is not None, broadcast=bool(broadcast), two_inputs=two_inputs)
         self._function = function
         self._keyed = keyed
         self._operator = operator
@@ -158,14 +165,19 @@ class ProcessOperator:
         if self._keyed is not None:
             self._keyed.seal()
 
-    def process(self, records: Iterable[Record]) -> None:
-        """Process records, in order."""
+    def process(self, records: Iterable[Record], method: str = ONE_INPUT) -> None:
+        """Process records, in order.
+
+        Args:
+            records: Records of one input.
+            method: The method of the function that takes them.
+
+        """
         if self._guard is not None:
-            self._process_guarded(records, self._guard)
+            self._process_guarded(records, self._guard, method)
             return
         keyed, moment, context = self._keyed, self._moment, self._element
-        assert not isinstance(self._function, BatchProcessFunction)
-        process_element, emit_all = self._function.process_element, self._emitter.emit_all
+        process_element, emit_all = getattr(self._function, method), self._emitter.emit_all
         try:
             for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
                 if keyed is not None:
@@ -175,7 +187,7 @@ class ProcessOperator:
                     returned = process_element(value, context)
                     if returned is not None:
                         if type(returned) is not GeneratorType:
-                            returned = outputs_of(returned, "process_element")
+                            returned = outputs_of(returned, method)
                         emit_all(returned, timestamp)
                 except Exception:
                     self._fail(None if keyed is None else key, f"record {shortened(value)}")
@@ -184,11 +196,15 @@ class ProcessOperator:
             if keyed is not None:
                 keyed.forget_current_key()
 
-    def _process_guarded(self, records: Iterable[Record], guard: _Guard) -> None:
+    def _process_guarded(self, records: Iterable[Record], guard: _Guard, method: str) -> None:
         """Process records, and make a dead letter of each that the function fails on, as if it had not been there."""
         keyed, moment, context = self._keyed, self._moment, self._element
-        assert not isinstance(self._function, BatchProcessFunction)
-        process_element, emitter, log, letters = self._function.process_element, guard.emitter, guard.log, guard.letters
+        process_element, emitter, log, letters = (
+            getattr(self._function, method),
+            guard.emitter,
+            guard.log,
+            guard.letters,
+        )
         try:
             for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
                 if keyed is not None:
@@ -199,7 +215,7 @@ class ProcessOperator:
                 try:
                     returned = process_element(value, context)
                     if returned is not None:
-                        emitter.emit_all(outputs_of(returned, "process_element"), timestamp)
+                        emitter.emit_all(outputs_of(returned, method), timestamp)
                 except MemoryError:
                     # Not the record's fault, and whatever follows would fail as well.
                     self._fail(None if keyed is None else key, f"record {shortened(value)}")
@@ -377,7 +393,7 @@ class ProcessOperator:
     def _fire(self, timers: TimerTable, now_ms: int, domain: TimeDomain) -> None:
         keyed, function = self._keyed, self._function
         assert keyed is not None
-        assert isinstance(function, KeyedProcessFunction | KeyedBroadcastProcessFunction | BatchProcessFunction)
+        assert isinstance(function, _WITH_TIMERS)
         context: Any = TimerContext(self._element, domain)
         try:
             while (timer := timers.pop_due(now_ms)) is not None:
@@ -413,24 +429,28 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
 
 def fires_timers(function: UserFunction) -> bool:
     """Whether a function overrides ``on_timer``."""
-    bases = (KeyedProcessFunction, KeyedBroadcastProcessFunction, BatchProcessFunction)
-    inherited = [base.on_timer for base in bases]
+    inherited = [base.on_timer for base in _WITH_TIMERS]
     return getattr(type(function), "on_timer", inherited[0]) not in inherited
 
 
-def require_fit(function: object, *, keyed: bool, broadcast: bool) -> None:
+_WITH_TIMERS = (KeyedProcessFunction, KeyedBroadcastProcessFunction, KeyedCoProcessFunction, BatchProcessFunction)
+# By what is connected to the stream; each without keys, and keyed.
+_KINDS: Mapping[str, tuple[type, type]] = {
+    "without broadcast state": (ProcessFunction, KeyedProcessFunction),
+    "with broadcast state": (BroadcastProcessFunction, KeyedBroadcastProcessFunction),
+    "connected to another": (CoProcessFunction, KeyedCoProcessFunction),
+}
+
+
+def require_fit(function: object, *, keyed: bool, broadcast: bool, two_inputs: bool = False) -> None:
     """Raise ConfigurationError unless this is a function for that kind of stream."""
-    kinds: dict[tuple[bool, bool], type] = {
-        (False, False): ProcessFunction,
-        (True, False): KeyedProcessFunction,
-        (False, True): BroadcastProcessFunction,
-        (True, True): KeyedBroadcastProcessFunction,
-    }
-    expected = kinds[keyed, broadcast]
-    if not isinstance(function, expected) and (broadcast or not isinstance(function, BatchProcessFunction)):
-        stream = f"a {'keyed ' if keyed else ''}stream {'with' if broadcast else 'without'} broadcast state"
-        batches = "" if broadcast else ", or BatchProcessFunction,"
+    alone, with_broadcast, connected = _KINDS
+    kind = connected if two_inputs else with_broadcast if broadcast else alone
+    expected = _KINDS[kind][keyed]
+    takes_batches = kind == alone
+    if not isinstance(function, expected) and not (takes_batches and isinstance(function, BatchProcessFunction)):
+        batches = ", or BatchProcessFunction," if takes_batches else ""
         raise ConfigurationError(
-            f"found {function!r} for {stream}; expected a {expected.__name__}; subclass it{batches} and give an object "
-            "of it"
+            f"found {function!r} for a {'keyed ' if keyed else ''}stream {kind}; expected a {expected.__name__}; "
+            f"subclass it{batches} and give an object of it"
         )

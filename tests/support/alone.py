@@ -61,9 +61,9 @@ def history(bench: Bench) -> list[Manifest]:
     return [bench.checkpoints.manifest(bench.checkpoints.manifest_path(1, epoch)) for epoch in range(newest.epoch + 1)]
 
 
-def restore(bench: Bench, manifest: Manifest) -> HeapKeyedStateBackend:
-    """Read the state of all subtasks from its files, as a worker does."""
-    operator = manifest.operators[0]
+def restore(bench: Bench, manifest: Manifest, uid: str | None = None) -> HeapKeyedStateBackend:
+    """Read the state of all subtasks of an operator, by default the first, from its files, as a worker does."""
+    operator = next(each for each in manifest.operators if uid in (None, each.uid))
     backend = HeapKeyedStateBackend(128, key_group_range(128, 1, 0), ManualClock())
     for subtask, state in enumerate(operator.subtasks):
         own = key_group_range(128, manifest.parallelism, subtask)

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from statecore.model import DistributionMode, StateKind, key_group_range
-from statecore.runtime.messages import SubtaskCommit
+from statecore.runtime.messages import StreamRead, SubtaskCommit
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import (
     KeyedRows,
@@ -66,8 +66,7 @@ def subtask_commit(uid: str = "totals", subtask: int = 0, **changes: Any) -> Sub
     """Return the commit of a subtask that did nothing, with some fields changed."""
     made = SubtaskCommit(
         uid=uid, subtask=subtask, attempt=0, read_from=(), keyed=(), replaces=False, operator=None,
-        operator_token="", states=(), outputs=(), rows=0, broadcast_rows=0, late_rows=0,
-        late_broadcast_rows=0, max_event_time_ms=None, max_broadcast_event_time_ms=None, next_event_timer_ms=None,
+        operator_token="", states=(), outputs=(), read=(StreamRead(),), next_event_timer_ms=None,
         next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
         heavy_keys=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
     )  # fmt: skip

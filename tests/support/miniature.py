@@ -27,6 +27,7 @@ from statecore.runtime.messages import (
     MAIN,
     SUBTASK,
     EpochSpec,
+    InputSpec,
     OperatorSpec,
     SubtaskCommit,
 )
@@ -120,8 +121,9 @@ class Cluster:
         monkeypatch.setattr(compaction, "_RUN", 2)
         self.newest: Manifest | None = None
         self.spec = OperatorSpec(
-            uid="totals", function=Totals(), reads_operator=False, event_time=None,
-            key_fields=(FieldRef(name="k", type="string"),), broadcast=(), broadcast_event_time=None, late=None,
+            uid="totals", function=Totals(), reads_operator=False,
+            inputs=(InputSpec(MAIN, (None,), ("k",)),),
+            key_fields=(FieldRef(name="k", type="string"),), broadcast=(), late=None,
             max_parallelism=GROUPS, sinks=(), crossings=(), store_url=self.store.files.url,
             allow_non_restored_state=False,
         )  # fmt: skip

@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from statecore.runtime.epoch.anchor import Anchor
-from statecore.runtime.job import Input, OperatorPlan, Output, Source
+from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
 from statecore.runtime.messages import (
     ATTEMPT,
     BROADCAST,
     COMMIT,
     KEY_GROUP,
     MAIN,
+    MEMBER,
     PHASE,
+    SECOND,
     SLOT,
     SOURCE,
     SUBTASK,
@@ -61,10 +63,7 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
     tagged = [_tagged(source.read(spark), index) for index, source in enumerate(sources)]
     if ticks is not None:
         tagged.append(_without_rows(ticks, tagged[0]))
-    union = tagged[0]
-    for each in tagged[1:]:
-        union = union.unionByName(each, allowMissingColumns=True)
-    return union
+    return _stacked(tagged)
 
 
 def _without_rows(ticks: DataFrame, like: DataFrame) -> DataFrame:
@@ -105,7 +104,7 @@ class Dataflow:
         self._anchors = anchors
         self._max_parallelism = max_parallelism
         self._persisted: list[DataFrame] = []
-        uses = Counter(_origin(each) for operator in operators for each in operator.inputs)
+        uses = Counter(_uid(each) for operator in operators for each in operator.origins)
         self._uses = uses
         # An input with two readers is computed once: a second run might produce its rows in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
@@ -135,10 +134,7 @@ class Dataflow:
                 ends.append(done)
             else:
                 self._crossing[operator.uid] = self._computed(done) if consumers > 1 else done
-        union = ends[0]
-        for end in ends[1:]:
-            union = union.unionByName(end)
-        return union
+        return _stacked(ends)
 
     def close(self) -> None:
         """Unpersist inputs with two readers."""
@@ -158,17 +154,27 @@ class Dataflow:
 
     def _input(self, operator: OperatorPlan, specs: Mapping[str, OperatorSpec], passed_on: set[str]) -> DataFrame:
         anchor = self._anchors[operator.uid]
-        rows = self._rows(operator.input, MAIN, specs, passed_on, operator.key_columns, anchor.parallelism)
-        if operator.broadcast is not None:
-            broadcast = self._rows(operator.broadcast.input, BROADCAST, specs, passed_on, (), anchor.parallelism)
-            rows = rows.unionByName(broadcast, allowMissingColumns=True)
+        inputs = [
+            self._union(read, spec.column, specs, passed_on, anchor.parallelism)
+            for read, spec in zip(operator.inputs, specs[operator.uid].inputs, strict=True)
+        ]
+        rows = _stacked(inputs)
         joined = anchor.join(rows.withColumn(SLOT, anchor.slot_of(F.col(SUBTASK))).drop(SUBTASK))
         order = self._order(operator, joined.columns)
         return joined.sortWithinPartitions(*order) if order else joined
 
+    def _union(
+        self, read: Input, into: str, specs: Mapping[str, OperatorSpec], passed_on: set[str], parallelism: int
+    ) -> DataFrame:
+        """Return the rows of an input; where it is a union, with the number of each row's stream."""
+        streams = [self._rows(origin, into, specs, passed_on, read.key_columns, parallelism) for origin in read.origins]
+        if len(streams) == 1:
+            return streams[0]
+        return _stacked([each.withColumn(MEMBER, F.lit(number)) for number, each in enumerate(streams)])
+
     def _rows(
         self,
-        read: Input,
+        read: Origin,
         into: str,
         specs: Mapping[str, OperatorSpec],
         passed_on: set[str],
@@ -223,10 +229,29 @@ class Dataflow:
     @staticmethod
     def _order(operator: OperatorPlan, columns: Sequence[str]) -> list[Column]:
         order = [F.coalesce(F.col(PHASE), F.lit(1))] if PHASE in columns else []
-        if operator.broadcast is not None:
-            order.append(F.col(BROADCAST).isNull())
-            order += [F.col(BROADCAST)[name] for name in operator.broadcast.order_by]
-        return order + [F.col(MAIN)[name] for name in operator.order_by]
+        if operator.merges_by_event_time:
+            first, second = operator.first.order_by[0], operator.inputs[1].order_by[0]
+            return [*order, F.coalesce(F.col(MAIN)[first], F.col(SECOND)[second]), *_by_input(operator)]
+        return order + _by_input(operator)
+
+
+def _by_input(operator: OperatorPlan) -> list[Column]:
+    """Return the order of an operator's inputs, and that of each: broadcast, first, second."""
+    first = [F.col(MAIN)[name] for name in operator.first.order_by]
+    if operator.connected is None:
+        return first
+    column = BROADCAST if operator.broadcast else SECOND
+    connected = [F.col(column)[name] for name in operator.connected.order_by]
+    is_first = F.col(column).isNull()
+    return [is_first, *connected, *first] if operator.broadcast else [~is_first, *first, *connected]
+
+
+def _stacked(rows: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all, with the columns of all; also the fields of structs are matched by name."""
+    union = rows[0]
+    for each in rows[1:]:
+        union = union.unionByName(each, allowMissingColumns=True)
+    return union
 
 
 def _all_subtasks(parallelism: int) -> Column:
@@ -239,6 +264,6 @@ def _any_subtask(schema: str, record: Column, parallelism: int) -> Column:
     return F.pmod(F.xxhash64(text), F.lit(parallelism)).cast("int")
 
 
-def _origin(read: Input) -> str | None:
-    """Return the origin of an input: an operator's uid, or None for the micro-batch with all sources."""
+def _uid(read: Origin) -> str | None:
+    """Return the uid of the operator that a stream comes from, or None for the micro-batch with all sources."""
     return read.uid if isinstance(read, Output) else None

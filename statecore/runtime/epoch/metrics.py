@@ -119,7 +119,7 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
 def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
     return OperatorFigures(
         uid=uid,
-        rows=tuple(commit.rows + commit.broadcast_rows for commit in commits),
+        rows=tuple(commit.rows for commit in commits),
         load_ms=tuple(commit.load_ms for commit in commits),
         process_ms=tuple(commit.process_ms for commit in commits),
         write_ms=tuple(commit.write_ms for commit in commits),

@@ -11,8 +11,18 @@ import msgspec
 from statecore.errors import CommitError, JobDefinitionError, StateConflictError
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.runtime.epoch.publishing import staged_sinks
-from statecore.runtime.job import Input, OperatorPlan, Output, Source
-from statecore.runtime.messages import SUBTASK_ENCODER, Crossing, OperatorSpec, SubtaskCommit, SubtaskSpec
+from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
+from statecore.runtime.messages import (
+    BROADCAST,
+    MAIN,
+    SECOND,
+    SUBTASK_ENCODER,
+    Crossing,
+    InputSpec,
+    OperatorSpec,
+    SubtaskCommit,
+    SubtaskSpec,
+)
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merged, with_merged
 from statecore.snapshot.manifest import FieldRef, FilePart, Manifest, OperatorState, StateSchema, SubtaskState
@@ -42,32 +52,27 @@ def operator_spec(
         allow_non_restored_state: Whether restored state may be left behind.
 
     Raises:
-        JobDefinitionError: A key or event-time column is missing or has a wrong type; or the late output declares other
-            columns than the records have.
+        JobDefinitionError: A key or event-time column is missing or has a wrong type; the streams of a union have
+            other columns, or two inputs other keys; or the late output declares other columns than the records have.
 
     """
-    columns = {field.name: field for field in _fields(plan.input, schemas)}
-    missing = [name for name in (*plan.key_columns, *plan.order_by) if name not in columns]
-    if missing:
-        raise JobDefinitionError(
-            f"found no columns {missing} in the input of operator {plan.uid!r}, which has {sorted(columns)}; expected "
-            "the columns of key_by() among them; name others, or select them in the source"
-        )
-    for name in plan.key_columns:
-        require_key_type(columns[name].type)
+    columns = _columns(plan, plan.first, schemas)
+    keys = _keys(plan, columns, schemas)
     if plan.late is not None:
         _check_late(plan.uid, plan.late, columns.values())
-    broadcast = plan.broadcast
-    inputs = [each for operator in operators for each in operator.inputs]
-    read = {each.tag: each for each in inputs if isinstance(each, Output) and each.uid == plan.uid}
+    origins = [origin for operator in operators for origin in operator.origins]
+    read = {each.tag: each for each in origins if isinstance(each, Output) and each.uid == plan.uid}
+    placed = (MAIN, BROADCAST if plan.broadcast else SECOND)
     return OperatorSpec(
         uid=plan.uid,
         function=plan.function,
-        reads_operator=any(isinstance(each, Output) for each in plan.inputs),
-        event_time=_event_time(plan.input, schemas),
-        key_fields=tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.key_columns),
-        broadcast=() if broadcast is None else broadcast.states,
-        broadcast_event_time=None if broadcast is None else _event_time(broadcast.input, schemas),
+        inputs=tuple(
+            InputSpec(column, tuple(_event_time(origin, schemas) for origin in each.origins), each.key_columns)
+            for each, column in zip(plan.inputs, placed, strict=False)
+        ),
+        reads_operator=any(isinstance(each, Output) for each in plan.origins),
+        key_fields=keys,
+        broadcast=plan.broadcast,
         late=plan.late,
         on_error=plan.on_error,
         max_parallelism=max_parallelism,
@@ -75,19 +80,65 @@ def operator_spec(
         crossings=tuple(Crossing(tag, parse_row(each.schema)) for tag, each in sorted(read.items())),
         store_url=store.files.url,
         allow_non_restored_state=allow_non_restored_state,
-        ordered=bool(plan.order_by),
+        ordered=bool(plan.first.order_by) or (plan.has_two_inputs and any(each.order_by for each in plan.inputs)),
+        merged=plan.merges_by_event_time,
     )
 
 
-def _fields(read: Input, schemas: Schemas) -> tuple[Field, ...]:
+def _columns(plan: OperatorPlan, read: Input, schemas: Schemas) -> dict[str, Field]:
+    """Return the columns of an input, by name; refuse streams of a union whose columns differ, and missing columns."""
+    first, *others = (_fields(origin, schemas) for origin in read.origins)
+    for origin, fields in zip(read.origins[1:], others, strict=True):
+        if _types(fields) != _types(first):
+            raise JobDefinitionError(
+                f"found a union with the columns {_text(first)} of {_name(read.origins[0])} and {_text(fields)} of "
+                f"{_name(origin)} in the input of operator {plan.uid!r}; expected the same names and types; rename and "
+                "cast the columns in the source"
+            )
+    columns = {field.name: field for field in first}
+    missing = [name for name in (*read.key_columns, *read.order_by) if name not in columns]
+    if missing:
+        raise JobDefinitionError(
+            f"found no columns {missing} in the input of operator {plan.uid!r}, which has {sorted(columns)}; expected "
+            "the columns of key_by() among them; name others, or select them in the source"
+        )
+    return columns
+
+
+def _keys(plan: OperatorPlan, columns: Mapping[str, Field], schemas: Schemas) -> tuple[FieldRef, ...]:
+    """Return the key as state files have it; refuse types that cannot be a key, and two inputs whose keys differ."""
+    keys = tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.first.key_columns)
+    for name in plan.first.key_columns:
+        require_key_type(columns[name].type)
+    if plan.connected is not None:
+        others = _columns(plan, plan.connected, schemas)
+        second = tuple(FieldRef(name=name, type=others[name].type.ddl()) for name in plan.connected.key_columns)
+        if plan.has_two_inputs and [each.type for each in second] != [each.type for each in keys]:
+            raise JobDefinitionError(
+                f"found the keys {describe_key(keys)} and {describe_key(second)} of the two inputs of operator "
+                f"{plan.uid!r}; expected the same types, because they share one key; cast a column in its source"
+            )
+    return keys
+
+
+def _types(fields: Sequence[Field]) -> dict[str, str]:
+    return {field.name: field.type.ddl() for field in fields}
+
+
+def _text(fields: Iterable[Field]) -> str:
+    return ", ".join(f"{field.name} {field.type.ddl()}" for field in fields)
+
+
+def _name(origin: Origin) -> str:
+    return f"source {origin.name!r}" if isinstance(origin, Source) else f"operator {origin.uid!r}"
+
+
+def _fields(read: Origin, schemas: Schemas) -> tuple[Field, ...]:
     return schemas[read.name] if isinstance(read, Source) else parse_row(read.schema)
 
 
 def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
-    asked, there = (
-        ", ".join(f"{field.name} {field.type.ddl()}" for field in fields)
-        for fields in (parse_row(late.value_type), columns)
-    )
+    asked, there = _text(parse_row(late.value_type)), _text(columns)
     if asked != there:
         raise JobDefinitionError(
             f"found the late output {late.name!r} of operator {uid!r} with the columns {asked}; expected those of its "
@@ -95,7 +146,7 @@ def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
         )
 
 
-def _event_time(read: Input, schemas: Schemas) -> str | None:
+def _event_time(read: Origin, schemas: Schemas) -> str | None:
     if not isinstance(read, Source) or read.event_time is None:
         return None
     name = read.event_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from statecore.runtime.job import Input, Job, Source
+from statecore.runtime.job import Job, Source
 from statecore.runtime.messages import SubtaskCommit
 from statecore.snapshot.manifest import SourcePositions
 
@@ -32,17 +32,16 @@ class SourcesRead:
         rows: dict[str, int] = {}
         late: dict[str, int] = {}
         for operator in job.operators:
-            found = commits[operator.uid]
-            if isinstance(operator.input, Source):
-                # Another reader of the source has read the same records.
-                rows[operator.input.name] = sum(commit.rows for commit in found)
-                late[operator.input.name] = sum(commit.late_rows for commit in found)
-                self._note(operator.input, [commit.max_event_time_ms for commit in found])
-            if operator.broadcast is not None and isinstance(operator.broadcast.input, Source):
-                # Every subtask has read the whole broadcast input.
-                rows[operator.broadcast.input.name] = found[0].broadcast_rows
-                late[operator.broadcast.input.name] = found[0].late_broadcast_rows
-                self._note(operator.broadcast.input, [commit.max_broadcast_event_time_ms for commit in found])
+            found = [commit.read for commit in commits[operator.uid]]
+            first_broadcast = len(operator.first.origins) if operator.broadcast else len(operator.origins)
+            for number, origin in enumerate(operator.origins):
+                if isinstance(origin, Source):
+                    # Every subtask has read the whole broadcast input.
+                    read = [each[number] for each in (found if number < first_broadcast else found[:1])]
+                    # Another reader of the source has read the same records.
+                    rows[origin.name] = sum(each.rows for each in read)
+                    late[origin.name] = sum(each.late_rows for each in read)
+                    self._note(origin, [each.max_event_time_ms for each in read])
         self.rows = sum(rows.values())
         self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 
@@ -66,8 +65,7 @@ class SourcesRead:
             for source, found in zip(self._sources, positions, strict=True)
         )
 
-    def _note(self, source: Input, times: Sequence[int | None]) -> None:
-        assert isinstance(source, Source)
+    def _note(self, source: Source, times: Sequence[int | None]) -> None:
         seen = [time for time in (self._newest.get(source.name), *times) if time is not None]
         self._newest[source.name] = max(seen, default=None)
 

@@ -1,11 +1,10 @@
-"""The input of a subtask: splits Arrow batches into records, broadcast records and forwarded commits."""
+"""The input of a subtask: splits Arrow batches into the records of its inputs and forwarded commits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise, repeat
-from typing import Any
+from itertools import chain, islice, pairwise, repeat
 
 import numpy as np
 import pyarrow as pa
@@ -13,24 +12,26 @@ import pyarrow.compute as pc
 
 from statecore.model import key_encoder
 from statecore.model.arrow_values import from_arrow
-from statecore.model.key_hash import KeyEncoder
 from statecore.model.values import row_class
 from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ATTEMPT,
-    BROADCAST,
     COMMIT,
     KEY_GROUP,
-    MAIN,
+    MEMBER,
     PHASE,
     TIMESTAMP,
     OperatorSpec,
+    StreamRead,
 )
 from statecore.state.batches import BatchKeys
 from statecore.state.process import Record
 
 # Rows to convert to Python values at a time.
 _CHUNK_ROWS = 8192
+# In place of the number of an input: rows of both, in one order.
+MERGED = -1
+_INPUT = "_input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ class Part:
 
     Attributes:
         phase: Whether they were produced before or after the watermark advanced.
-        broadcast: Whether they belong to the broadcast input.
+        input: The number of the input that they belong to, or ``MERGED``.
         rows: The rows.
 
     """
 
     phase: int
-    broadcast: bool
+    input: int
     rows: pa.RecordBatch
 
 
@@ -58,24 +59,21 @@ class SubtaskInput:
 
     Attributes:
         read_from: Attempts of other operators that this subtask has read from.
-        rows, broadcast_rows: Records so far.
-        late_rows, late_broadcast_rows: Source records whose event time the watermark had reached.
-        max_event_time_ms, max_broadcast_event_time_ms: The newest event time so far among the records of sources.
 
     """
 
     def __init__(self, spec: OperatorSpec, watermark_ms: int | None) -> None:
         self._spec = spec
         self._watermark_ms = watermark_ms
-        self._main: _Rows | None = None
-        self._broadcast: _Rows | None = None
+        self._key_types = [field.type for field in spec.key_fields]
+        self._encode = key_encoder(self._key_types)
+        self._read = [[StreamRead() for _ in each.event_times] for each in spec.inputs]
         self.read_from: set[int] = set()
-        self.rows = 0
-        self.broadcast_rows = 0
-        self.late_rows = 0
-        self.late_broadcast_rows = 0
-        self.max_event_time_ms: int | None = None
-        self.max_broadcast_event_time_ms: int | None = None
+
+    @property
+    def read(self) -> tuple[StreamRead, ...]:
+        """What was read so far from each stream, input by input."""
+        return tuple(chain.from_iterable(self._read))
 
     def commits(self, batch: pa.RecordBatch) -> list[str]:
         """Return the commits of other operators in a batch; note the attempts that produced its rows."""
@@ -86,108 +84,81 @@ class SubtaskInput:
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
         """Yield the records of a batch, without marker rows and commits."""
-        is_main = batch.column(MAIN).is_valid()
-        if BROADCAST not in batch.schema.names and PHASE not in batch.schema.names:
+        columns = [batch.column(each.column) for each in self._spec.inputs]
+        if len(columns) == 1 and PHASE not in batch.schema.names:
             # The common case: one source, and every row is a record, except the marker of a subtask without records.
-            rows = batch if batch.column(MAIN).null_count == 0 else batch.filter(is_main)
+            rows = batch if columns[0].null_count == 0 else batch.filter(columns[0].is_valid())
             if rows.num_rows:
-                yield Part(AFTER_WATERMARK, False, rows)
+                yield Part(AFTER_WATERMARK, 0, rows)
             return
-        is_broadcast = pa.array(np.zeros(batch.num_rows, bool))
-        if BROADCAST in batch.schema.names:
-            is_broadcast = batch.column(BROADCAST).is_valid()
-        rows = batch.append_column("_broadcast", is_broadcast).filter(pc.or_(is_main, is_broadcast))
-        yield from _runs(rows)
+        is_second = columns[-1].is_valid() if len(columns) > 1 else pa.array(np.zeros(batch.num_rows, bool))
+        rows = batch.append_column(_INPUT, is_second.cast(pa.int8()))
+        yield from _runs(rows.filter(pc.or_(columns[0].is_valid(), is_second)), merged=self._spec.merged)
 
     def records(self, part: Part) -> Iterator[Record]:
-        """Yield the records of a part of the main input, grouped by key unless the job requests an order.
+        """Yield the records of a part, grouped by key unless the job requests an order.
 
         Grouped records find their key's state in the CPU's cache: memory access is the main cost of a keyed function.
         """
-        spec = self._spec
-        if spec.key_fields and not spec.ordered:
+        if self._spec.inputs[part.input].keys and not self._spec.ordered:
             rows, by_key, stamps = self.batch(part)
             assert by_key is not None
             return _by_key(rows, by_key, stamps)
-        if self._main is None:
-            spec = self._spec
-            keys = [field.name for field in spec.key_fields]
-            self._main = _Rows(part.rows.column(MAIN).type, spec.event_time, keys)
-            self._encode: KeyEncoder | None = key_encoder([f.type for f in spec.key_fields]) if keys else None
-        records = part.rows.column(MAIN)
-        times, newest = self._main.times(part.rows, records)
-        self.rows += part.rows.num_rows
-        self.late_rows += self._main.late(records, self._watermark_ms)
-        self.max_event_time_ms = _newer(self.max_event_time_ms, newest)
-        keys_of, values = self._main.keys_and_values(records)
-        if self._encode is None:
-            return zip(repeat(()), repeat(-1), values, times)
-        groups = part.rows.column(KEY_GROUP).to_pylist()
-        return zip(map(self._encode, keys_of), groups, values, times, strict=True)
+        return self._in_order(part.rows, part.input)
+
+    def merged_records(self, part: Part) -> Iterator[tuple[int, Iterator[Record]]]:
+        """Yield runs of records of one input, with its number; consume each run before the next."""
+        numbers = part.rows.column(_INPUT).to_numpy()
+        records = [self._in_order(part.rows.filter(pa.array(numbers == each)), each) for each in (0, 1)]
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]):
+            number = int(numbers[start])
+            yield number, islice(records[number], end - start)
 
     def batch(self, part: Part) -> tuple[pa.RecordBatch, BatchKeys | None, pa.Array | None]:
-        """Return the records of a part of the main input as columns, their keys and their event times."""
-        spec, records = self._spec, part.rows.column(MAIN)
-        rows = pa.RecordBatch.from_arrays(records.flatten(), names=[field.name for field in records.type])
-        times = _event_times(part.rows, rows, spec.event_time)
-        self.rows += rows.num_rows
-        if spec.event_time is not None:
-            if self._watermark_ms is not None:
-                self.late_rows += pc.sum(pc.less_equal(times, self._watermark_ms)).as_py() or 0
-            self.max_event_time_ms = _newer(self.max_event_time_ms, pc.max(times).as_py())
-        if not spec.key_fields:
+        """Return the records of a part as columns, their keys and their event times."""
+        rows, times = self._columns(part.rows, part.input)
+        keys = self._spec.inputs[part.input].keys
+        if not keys:
             return rows, None, times
-        key_types = [field.type for field in spec.key_fields]
-        fields = rows.select([field.name for field in spec.key_fields])
-        return rows, BatchKeys.of(fields, key_types, part.rows.column(KEY_GROUP)), times
+        return rows, BatchKeys.of(rows.select(list(keys)), self._key_types, part.rows.column(KEY_GROUP)), times
 
-    def broadcast_records(self, part: Part) -> Iterator[tuple[Any, int | None]]:
-        """Yield the records of a part of the broadcast input, with their event time."""
-        if self._broadcast is None:
-            self._broadcast = _Rows(part.rows.column(BROADCAST).type, self._spec.broadcast_event_time, [])
-        records = part.rows.column(BROADCAST)
-        times, newest = self._broadcast.times(part.rows, records)
-        self.broadcast_rows += part.rows.num_rows
-        self.late_broadcast_rows += self._broadcast.late(records, self._watermark_ms)
-        self.max_broadcast_event_time_ms = _newer(self.max_broadcast_event_time_ms, newest)
-        _, values = self._broadcast.keys_and_values(records)
-        return zip(values, times, strict=False)
+    def _in_order(self, part: pa.RecordBatch, number: int) -> Iterator[Record]:
+        rows, times = self._columns(part, number)
+        columns = dict(zip(rows.schema.names, map(from_arrow, rows.columns), strict=True))
+        values = map(row_class(tuple(columns)), zip(*columns.values(), strict=True))
+        at = repeat(None) if times is None else times.to_pylist()
+        keys = self._spec.inputs[number].keys
+        if not keys:
+            return zip(repeat(()), repeat(-1), values, at)
+        scopes = map(self._encode, zip(*(columns[name] for name in keys), strict=True))
+        return zip(scopes, part.column(KEY_GROUP).to_pylist(), values, at, strict=False)
 
+    def _columns(self, part: pa.RecordBatch, number: int) -> tuple[pa.RecordBatch, pa.Array | None]:
+        """Return the records of one input as columns, and their event times; count them."""
+        spec = self._spec.inputs[number]
+        records = part.column(spec.column)
+        rows = pa.RecordBatch.from_arrays(records.flatten(), names=[field.name for field in records.type])
+        streams = [_event_times(part, rows, name) for name in spec.event_times]
+        if len(streams) == 1:
+            self._count(number, 0, rows.num_rows, streams[0])
+            return rows, streams[0]
+        members = part.column(MEMBER)
+        timed = [pa.nulls(rows.num_rows, pa.int64()) if times is None else times for times in streams]
+        for member, times in enumerate(timed):
+            own = pc.equal(members, member)
+            self._count(number, member, pc.sum(own).as_py() or 0, times.filter(own))
+        return rows, pc.choose(members, *timed)
 
-class _Rows:
-    """Converts the rows of one input to Python values."""
-
-    def __init__(self, row_type: pa.StructType, event_time: str | None, keys: list[str]) -> None:
-        names = [row_type.field(i).name for i in range(row_type.num_fields)]
-        self._make = row_class(tuple(names))
-        self._keys = [names.index(key) for key in keys]
-        self._event_time = None if event_time is None else names.index(event_time)
-
-    def keys_and_values(self, records: pa.StructArray) -> tuple[Iterator[tuple[Any, ...]], Iterator[Any]]:
-        columns = [from_arrow(column) for column in records.flatten()]
-        return zip(*(columns[i] for i in self._keys), strict=True), map(self._make, zip(*columns, strict=True))
-
-    def times(self, rows: pa.RecordBatch, records: pa.StructArray) -> tuple[Iterable[int | None], int | None]:
-        """Return the event time of each row in ms, and the newest one of a source."""
-        if self._event_time is not None:
-            # Rounding down is also right before 1970.
-            times = [None if us is None else us // 1000 for us in self._event_times_us(records).to_pylist()]
-            return times, max((time for time in times if time is not None), default=None)
-        if TIMESTAMP in rows.schema.names:
-            return rows.column(TIMESTAMP).to_pylist(), None
-        return repeat(None, rows.num_rows), None
-
-    def late(self, records: pa.StructArray, watermark_ms: int | None) -> int:
-        """Return how many rows of a source are not after the watermark."""
-        if self._event_time is None or watermark_ms is None:
-            return 0
-        in_time_us = max((watermark_ms + 1) * 1000, -(2**63))
-        return pc.sum(pc.less(self._event_times_us(records), in_time_us)).as_py() or 0
-
-    def _event_times_us(self, records: pa.StructArray) -> pa.Int64Array:
-        assert self._event_time is not None
-        # Arrow counts a timestamp in microseconds.
-        return records.flatten()[self._event_time].cast(pa.int64())
+    def _count(self, number: int, member: int, rows: int, times: pa.Array | None) -> None:
+        before = self._read[number][member]
+        late, newest = 0, None
+        # The event time of another operator's output comes with it; only that of sources makes watermarks.
+        if self._spec.inputs[number].event_times[member] is not None:
+            if self._watermark_ms is not None:
+                late = pc.sum(pc.less_equal(times, self._watermark_ms)).as_py() or 0
+            newest = pc.max(times).as_py()
+        latest = max((time for time in (before.max_event_time_ms, newest) if time is not None), default=None)
+        self._read[number][member] = StreamRead(before.rows + rows, before.late_rows + late, latest)
 
 
 def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> Iterator[Record]:
@@ -215,17 +186,13 @@ def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str 
     return pa.array(column.fill_null(0).to_numpy() // 1000, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _runs(rows: pa.RecordBatch) -> Iterator[Part]:
+def _runs(rows: pa.RecordBatch, *, merged: bool) -> Iterator[Part]:
     if not rows.num_rows:
         return
-    broadcast = rows.column("_broadcast").to_numpy(zero_copy_only=False)
+    inputs = np.full(rows.num_rows, MERGED) if merged else rows.column(_INPUT).to_numpy()
     phases = np.full(rows.num_rows, AFTER_WATERMARK)
     if PHASE in rows.schema.names:
         phases = pc.fill_null(rows.column(PHASE), AFTER_WATERMARK).to_numpy(zero_copy_only=False)
-    starts = [0, *(np.flatnonzero((np.diff(phases) != 0) | (np.diff(broadcast.astype(int)) != 0)) + 1), rows.num_rows]
+    starts = [0, *(np.flatnonzero((np.diff(phases) != 0) | (np.diff(inputs) != 0)) + 1), rows.num_rows]
     for start, end in pairwise(starts):
-        yield Part(int(phases[start]), bool(broadcast[start]), rows.slice(start, end - start))
-
-
-def _newer(one: int | None, other: int | None) -> int | None:
-    return max((time for time in (one, other) if time is not None), default=None)
+        yield Part(int(phases[start]), int(inputs[start]), rows.slice(start, end - start))

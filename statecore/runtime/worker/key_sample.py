@@ -46,14 +46,21 @@ class KeySample:
         self._keys: list[tuple[Any, ...]] = []
         self._seen = 0
 
-    def add(self, records: pa.StructArray) -> None:
-        """Sample more rows, of which none is null."""
+    def add(self, records: pa.StructArray, names: Sequence[str]) -> None:
+        """Sample more rows, without those that are null.
+
+        Args:
+            records: The rows.
+            names: Their key columns.
+
+        """
+        records = records.drop_null()
         more, had = len(records), len(self._keys)
         size = min(SIZE, self._seen + more)
         taken = int(_RANDOM.hypergeometric(more, min(self._seen, _MOST_SEEN), size))
         self._seen += more
         rows = pa.array(_RANDOM.choice(more, taken, replace=False))
-        columns = [from_arrow(records.field(name).take(rows)) for name in self._names]
+        columns = [from_arrow(records.field(name).take(rows)) for name in names]
         keys = list(map(self._encode, zip(*columns, strict=True)))
         replaced = had + taken - size
         for place, key in zip(_RANDOM.choice(had, replaced, replace=False).tolist(), keys, strict=False):

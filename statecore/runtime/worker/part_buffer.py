@@ -46,13 +46,13 @@ class PartBuffer:
         """Yield the buffered parts as one."""
         if self._parts:
             first = self._parts[0]
-            yield Part(first.phase, first.broadcast, pa.concat_batches([part.rows for part in self._parts]))
+            yield Part(first.phase, first.input, pa.concat_batches([part.rows for part in self._parts]))
         self._parts, self._rows, self._bytes = [], 0, 0
 
     def _fits(self, part: Part) -> bool:
         if not self._parts:
             return True
         first = self._parts[0]
-        alike = (part.phase, part.broadcast) == (first.phase, first.broadcast)
+        alike = (part.phase, part.input) == (first.phase, first.input)
         fits = self._rows + part.rows.num_rows <= self._most_rows and self._bytes + part.rows.nbytes <= self._most_bytes
         return alike and fits

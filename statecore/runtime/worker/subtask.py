@@ -25,7 +25,7 @@ from statecore.runtime.messages import (
     AFTER_WATERMARK,
     ANCHOR,
     BEFORE_WATERMARK,
-    MAIN,
+    BROADCAST,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
@@ -33,7 +33,7 @@ from statecore.runtime.messages import (
 from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
-from statecore.runtime.worker.input import Part, SubtaskInput
+from statecore.runtime.worker.input import MERGED, Part, SubtaskInput
 from statecore.runtime.worker.key_sample import KeySample
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
@@ -46,6 +46,7 @@ from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.dead_letters import DeadLetters
 from statecore.state.operator_state import HeldOperatorState
+from statecore.state.process import ONE_INPUT, TWO_INPUTS
 
 
 class EpochClock:
@@ -118,6 +119,7 @@ class _Attempt:
             watermark=NO_WATERMARK if epoch.watermark_before_ms is None else epoch.watermark_before_ms,
             late=spec.late,
             dead_letters=None if spec.on_error is None else DeadLetters(spec.on_error, spec.uid, epoch.epoch),
+            two_inputs=spec.has_two_inputs,
         )
         self._loaded = self._processed = time.monotonic()
 
@@ -199,12 +201,7 @@ class _Attempt:
             operator_token=operator_token,
             states=tuple(_schemas(keyed, held)),
             outputs=tuple(staged),
-            rows=read.rows,
-            broadcast_rows=read.broadcast_rows,
-            late_rows=read.late_rows,
-            late_broadcast_rows=read.late_broadcast_rows,
-            max_event_time_ms=read.max_event_time_ms,
-            max_broadcast_event_time_ms=read.max_broadcast_event_time_ms,
+            read=read.read,
             next_event_timer_ms=self._process.next_event_timer_ms,
             next_processing_timer_ms=self._process.next_processing_timer_ms,
             key_groups=0 if keyed is None else len(keyed.key_groups),
@@ -242,16 +239,26 @@ class _Attempt:
         if part.phase == AFTER_WATERMARK and not self._advanced:
             # All rows that other operators emitted before their watermark advanced have been processed.
             yield from self._advance()
-        if self._sample is not None and not part.broadcast:
-            self._sample.add(part.rows.column(MAIN))
-        if isinstance(self._spec.function, BatchProcessFunction):
-            self._process.process_batch(*self._input.batch(part))
-        elif part.broadcast:
-            for value, timestamp in self._input.broadcast_records(part):
-                self._process.process_broadcast(value, timestamp)
-        else:
-            self._process.process(self._input.records(part))
+        inputs = self._spec.inputs
+        for each in inputs if part.input == MERGED else (inputs[part.input],):
+            if self._sample is not None and each.keys:
+                self._sample.add(part.rows.column(each.column), each.keys)
+        self._hand_over(part)
         yield from self._crossing.batches(part.phase)
+
+    def _hand_over(self, part: Part) -> None:
+        """Give the records of a part to the function."""
+        spec, process, read = self._spec, self._process, self._input
+        if isinstance(spec.function, BatchProcessFunction):
+            process.process_batch(*read.batch(part))
+        elif part.input == MERGED:
+            for number, records in read.merged_records(part):
+                process.process(records, TWO_INPUTS[number])
+        elif spec.inputs[part.input].column == BROADCAST:
+            for _, _, value, timestamp in read.records(part):
+                process.process_broadcast(value, timestamp)
+        else:
+            process.process(read.records(part), TWO_INPUTS[part.input] if spec.has_two_inputs else ONE_INPUT)
 
     def _advance(self) -> Iterator[pa.RecordBatch]:
         """Advance the watermark and fire timers.

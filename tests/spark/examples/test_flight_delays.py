@@ -138,8 +138,8 @@ def test_build_wires_one_source_one_operator_and_two_sinks(tmp_path: Any) -> Non
     job = Job({"input": str(tmp_path / "input"), "output": str(tmp_path / "output")})
     flight_delays.build(job)
     (operator,) = job.validated().operators
-    assert (operator.uid, operator.key_columns) == ("flight_delays", ("tailnum",))
-    assert operator.order_by == ("sched_dep", "carrier", "flight", "origin")
+    assert (operator.uid, operator.first.key_columns) == ("flight_delays", ("tailnum",))
+    assert operator.first.order_by == ("sched_dep", "carrier", "flight", "origin")
     assert [(binding.name, binding.tag) for binding in operator.sinks] == [
         ("alerts", ""),
         ("rejects", "rejects"),

@@ -34,7 +34,11 @@ def test_the_job_file_has_about_30_lines_and_describes_a_job(tmp_path: Path) -> 
     job = load_job(artifact, {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")})
 
     (operator,) = job.operators
-    assert (operator.uid, operator.key_columns, operator.order_by) == ("order_totals", ("customer",), ("ordered_at",))
+    assert (operator.uid, operator.first.key_columns, operator.first.order_by) == (
+        "order_totals",
+        ("customer",),
+        ("ordered_at",),
+    )
     assert [sink.name for sink in operator.sinks] == ["totals"]
 
 

@@ -160,9 +160,10 @@ def test_build_wires_one_source_with_event_time_one_operator_and_two_sinks() -> 
     job = Job({"input": "in", "output": "out"})
     campaign_report.build(job)
     (operator,) = job.validated().operators
-    assert (operator.uid, operator.key_columns) == ("campaign_report", ("campaign",))
-    assert isinstance(operator.input, Source)
-    assert (operator.input.event_time, operator.input.max_lateness) == ("viewed_at", timedelta(minutes=10))
+    assert (operator.uid, operator.first.key_columns) == ("campaign_report", ("campaign",))
+    (source,) = operator.origins
+    assert isinstance(source, Source)
+    assert (source.event_time, source.max_lateness) == ("viewed_at", timedelta(minutes=10))
     assert [(binding.name, binding.tag) for binding in operator.sinks] == [("reports", ""), ("late", "late")]
 
 

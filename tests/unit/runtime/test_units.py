@@ -356,7 +356,12 @@ class TestJob:
         stream.side_output(OutputTag("late", "k string")).sink("late", ParquetSink(tmp_path))
 
         (plan,) = made.validated().operators
-        assert (plan.uid, plan.key_columns, plan.order_by, plan.output) == ("op", ("k", "l"), ("t",), "n int")
+        assert (plan.uid, plan.first.key_columns, plan.first.order_by, plan.output) == (
+            "op",
+            ("k", "l"),
+            ("t",),
+            "n int",
+        )
         assert [(b.name, b.tag, b.schema) for b in plan.sinks] == [
             ("numbers", "", "n int"),
             ("late", "late", "k string"),

@@ -14,7 +14,7 @@ from statecore.catalog import Catalog, HeavyKeyFigure, SystemClock
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
-from statecore.runtime.messages import KeyShare, SubtaskCommit
+from statecore.runtime.messages import KeyShare, StreamRead, SubtaskCommit
 from statecore.testing import ManualClock
 from tests.support.handmade import manifest, subtask_commit
 
@@ -79,8 +79,10 @@ def test_the_share_of_a_key_is_that_of_its_rows_in_its_subtasks_time(catalog: Ca
     # The rows of the second subtask take longer: its key has most of the work, and not most of the rows.
     found = heavy_keys(
         catalog,
-        subtask_commit(rows=900, process_ms=80, read_ms=20, heavy_keys=(KeyShare("a", 0.9), KeyShare("b", 0.06))),
-        subtask_commit(subtask=1, rows=100, process_ms=300, heavy_keys=(KeyShare("c", 0.5),)),
+        subtask_commit(
+            read=(StreamRead(900),), process_ms=80, read_ms=20, heavy_keys=(KeyShare("a", 0.9), KeyShare("b", 0.06))
+        ),
+        subtask_commit(subtask=1, read=(StreamRead(100),), process_ms=300, heavy_keys=(KeyShare("c", 0.5),)),
     )
     assert found == (HeavyKeyFigure("c", 0.375), HeavyKeyFigure("a", 0.225), HeavyKeyFigure("b", 0.015))
 
@@ -88,8 +90,8 @@ def test_the_share_of_a_key_is_that_of_its_rows_in_its_subtasks_time(catalog: Ca
 def test_subtasks_too_quick_to_be_timed_count_by_their_rows_and_the_heaviest_keys_are_kept(catalog: Catalog) -> None:
     found = heavy_keys(
         catalog,
-        subtask_commit(rows=10, heavy_keys=tuple(KeyShare(str(n), 0.1) for n in range(10))),
-        subtask_commit(subtask=1, rows=30, heavy_keys=(KeyShare("c", 0.5),)),
+        subtask_commit(read=(StreamRead(10),), heavy_keys=tuple(KeyShare(str(n), 0.1) for n in range(10))),
+        subtask_commit(subtask=1, read=(StreamRead(30),), heavy_keys=(KeyShare("c", 0.5),)),
         subtask_commit(subtask=2),
     )
     assert len(found) == 8 and found[0] == HeavyKeyFigure("c", 0.375) and found[1].share == 0.025

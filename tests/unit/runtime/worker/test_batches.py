@@ -40,6 +40,7 @@ from statecore.runtime.messages import (
     TIMESTAMP,
     Crossing,
     EpochSpec,
+    InputSpec,
     OperatorSpec,
     StagedSink,
     SubtaskCommit,
@@ -100,10 +101,10 @@ class Worker:
         store = open_store(str(self.folder / "out"))
         sinks = (StagedSink("main", "", parse_row(output), store), StagedSink("tenth", TENTH.name, TENTH.fields, store))
         operator = OperatorSpec(
-            uid="totals", function=function, event_time=None,
-            broadcast_event_time=None, max_parallelism=GROUPS, sinks=sinks, crossings=crossings,
+            uid="totals", function=function, max_parallelism=GROUPS, sinks=sinks, crossings=crossings,
             store_url=str(self.folder / "store"), allow_non_restored_state=False, late=None,
-            **{"reads_operator": False, "broadcast": (), "key_fields": (FieldRef(name="k", type="string"),), **spec},
+            **{"reads_operator": False, "broadcast": (), "key_fields": (FieldRef(name="k", type="string"),),
+               "inputs": (InputSpec(MAIN, (None,), ("k",)),), **spec},
         )  # fmt: skip
         epoch = EpochSpec(
             lineage=1, epoch=0, now_ms=0, watermark_ms=watermark_ms, watermark_before_ms=None, previous=None,
@@ -190,7 +191,8 @@ def test_rows_without_a_key_and_rows_of_the_broadcast_input_tell_no_keys(worker:
             yield value.k, value.n
 
     output = "k string, n bigint"
-    _, commit = worker.run(Plain(), [from_spark(ROWS)], output=output, key_fields=())
+    keyless = (InputSpec(MAIN, (None,)),)
+    _, commit = worker.run(Plain(), [from_spark(ROWS)], output=output, key_fields=(), inputs=keyless)
     assert (commit.rows, commit.heavy_keys) == (30, ())
     keyed, rules = from_spark([("a", 1), ("b", 2)]), from_spark(ROWS)
     batch = pa.RecordBatch.from_pydict(
@@ -201,9 +203,11 @@ def test_rows_without_a_key_and_rows_of_the_broadcast_input_tell_no_keys(worker:
         }
     )
     _, commit = worker.run(
-        Rules(), [batch], output=output, broadcast=(MapStateDescriptor("rules", "string", "bigint"),)
-    )
-    assert (commit.rows, commit.broadcast_rows, sorted(commit.heavy_keys)) == (2, 30, [("a", 0.5), ("b", 0.5)])
+        Rules(), [batch], output=output, broadcast=(MapStateDescriptor("rules", "string", "bigint"),),
+        inputs=(InputSpec(MAIN, (None,), ("k",)), InputSpec(BROADCAST, (None,))),
+    )  # fmt: skip
+    assert [read.rows for read in commit.read] == [2, 30]
+    assert sorted(commit.heavy_keys) == [("a", 0.5), ("b", 0.5)]
 
 
 def test_a_large_epoch_is_cut_and_keeps_its_sums(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,94 @@
+"""Unions and connected streams give what their functions give alone, over a restart at another parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter, namedtuple
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statecore.testing import TwoInputOperatorHarness, physical
+from tests.support.alone import history, restore
+from tests.support.bench import Bench
+from tests.support.jobs import two_inputs
+from tests.support.waiting import wait
+
+Row = namedtuple("Row", ["k", "n", "at"])
+DoubledRow = namedtuple("DoubledRow", ["id", "m"])
+COLUMNS = {"one": ["k", "n", "at"], "other": ["at", "n", "k"]}
+
+
+def rows(*numbers: int) -> list[Row]:
+    return [Row(f"k{n % 7}", n, n * 1000) for n in numbers]
+
+
+class Alone:
+    """The functions of two inputs without an engine."""
+
+    def __init__(self) -> None:
+        self.pairs = TwoInputOperatorHarness(two_inputs.Pairs(), key=lambda v: (v.k,), key2=lambda v: (v.id,))
+        self.in_order = TwoInputOperatorHarness(two_inputs.InOrder())
+
+    def epoch(self, one: list[Row], other: list[Row], watermark_ms: int | None) -> None:
+        if watermark_ms is not None:
+            self.pairs.watermark(watermark_ms)
+        for row in sorted(one, key=lambda row: row.n):
+            self.pairs.process1(row, timestamp_ms=row.at)
+        for row in sorted([*one, *other], key=lambda row: row.n):
+            self.pairs.process2(DoubledRow(row.k, row.n * 2), timestamp_ms=row.at)
+        # The first stream comes first where times are equal.
+        for time in sorted({row.at for row in (*one, *other)}):
+            for row in sorted(row for row in one if row.at == time):
+                self.in_order.process1(row)
+            for row in sorted(row for row in other if row.at == time):
+                self.in_order.process2(row)
+
+
+def offer(bench: Bench, name: str, fed: list[Row]) -> None:
+    at = pa.array([datetime.fromtimestamp(row.at // 1000, UTC) for row in fed], pa.timestamp("us", "UTC"))
+    columns = {"k": [row.k for row in fed], "n": pa.array([row.n for row in fed], pa.int64()), "at": at}
+    bench.feed_table(pa.table(columns).select(COLUMNS[name]), folder=name)
+
+
+def test_every_union_and_connection_gives_what_its_function_gives_alone(spark: Any, bench: Bench) -> None:
+    for name in COLUMNS:
+        (bench.input.parent / name).mkdir()
+    bench.register(artifact=Path(two_inputs.__file__), settings={"folder": str(bench.input.parent)})
+    # Spark takes one file of each source at a time, so each pair is one epoch.
+    epochs = [
+        (rows(*range(100, 130)), rows(*range(90, 120))),
+        (rows(*range(110, 150)), rows(*range(110, 140, 2))),
+        (rows(*range(140, 170)), rows(*range(130, 190))),
+        (rows(*range(180, 200)), rows(*range(180, 195))),
+    ]
+    first, then = epochs[:2], epochs[2:]
+    for parallelism, fed in ((3, first), (2, then)):
+        for one, other in fed:
+            offer(bench, "one", one)
+            offer(bench, "other", other)
+        expected = sum(len(one) + len(other) for one, other in epochs[: 4 if fed is then else 2])
+        with bench.running(parallelism):
+            wait(lambda: bench.rows_done() >= expected or bench.generation().state == "failed", "the records")  # noqa: B023
+            assert bench.rows_done() == expected, bench.generation().error
+
+    alone, before, ahead = Alone(), None, iter(epochs)
+    for manifest in history(bench):
+        # Timers have fired in epochs of their own, too.
+        alone.epoch(*(next(ahead) if manifest.rows else ([], [])), before)
+        before = manifest.watermark_ms
+    assert next(ahead, None) is None and before == 193_999
+    every = [row for one, other in epochs for row in (*one, *other)]
+    assert bench.published("doubled", ("id", "m", "at_ms")) == Counter((row.k, row.n * 2, row.at) for row in every)
+    assert bench.published("both", ("stream", "n")) == Counter(
+        (name, row.n) for one, other in epochs for name, fed in (("a", one), ("b", other)) for row in fed
+    )
+    assert bench.published("in-order", ("k", "before", "what")) == Counter(alone.in_order.output)
+    assert bench.published("pairs", ("k", "held", "m", "what")) == Counter(alone.pairs.output)
+    assert Counter(output[3] for output in alone.pairs.output)["due"] > 20
+    restored = restore(bench, bench.newest(), uid="pairs")
+    for name in ("held", "__event_timers"):
+        assert physical(restored, name) == physical(alone.pairs.keyed_backend, name), name
+    late = [record.late_rows for record in bench.catalog.epochs(bench.newest().job, limit=20)]
+    assert any(each["one"] for each in late) and any(each["other"] for each in late)

@@ -1,0 +1,90 @@
+"""Two sources, united and connected in every way."""
+
+from __future__ import annotations
+
+from statecore import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    ListStateDescriptor,
+    ProcessFunction,
+    ValueStateDescriptor,
+)
+from statecore.runtime import Job, ParquetSink
+
+HELD = ValueStateDescriptor("held", "bigint")
+SEEN = ListStateDescriptor("seen", "string")
+
+
+class Doubled(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value.k, value.n * 2, ctx.timestamp()
+
+
+class Pairs(KeyedCoProcessFunction):
+    """Holds the newest number of the first stream for 5 s; the second stream gets it, and adds to it."""
+
+    def open(self, ctx):
+        self.held = ctx.get_state(HELD)
+
+    def process_element1(self, value, ctx):
+        self.held.update(value.n)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 5_000)
+
+    def process_element2(self, value, ctx):
+        held = self.held.value()
+        yield value.id, held, value.m, "pair"
+        if held is not None:
+            self.held.update(held + 1)
+
+    def on_timer(self, timestamp_ms, ctx):
+        yield ctx.get_current_key()[0], self.held.value(), timestamp_ms, "due"
+        self.held.clear()
+
+
+class InOrder(KeyedCoProcessFunction):
+    """Tells the order of both streams: each record, and the one before it."""
+
+    def open(self, ctx):
+        self.seen = ctx.get_list_state(SEEN)
+
+    def process_element1(self, value, ctx):
+        yield from self.note(f"a{value.n}", value.k)
+
+    def process_element2(self, value, ctx):
+        yield from self.note(f"b{value.n}", value.k)
+
+    def note(self, what, key):
+        before = list(self.seen.get())
+        self.seen.update([what])
+        yield key, before[0] if before else None, what
+
+
+class Both(CoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield "a", value.n
+
+    def process_element2(self, value, ctx):
+        yield "b", value.n
+
+
+def build(job: Job) -> None:
+    folder, output = job.settings["folder"], job.settings["output"]
+
+    def stream(name, columns):
+        def read(spark):
+            return spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(f"{folder}/{name}")
+
+        return job.source(name, read=read, event_time="at")
+
+    one = stream("one", "k string, n bigint, at timestamp")
+    other = stream("other", "at timestamp, n bigint, k string")
+    doubled = one.union(other).process(Doubled(), output="id string, m bigint, at_ms bigint", uid="doubled")
+    pairs = one.key_by("k").connect(doubled.key_by("id", order_by=("m",))).process(
+        Pairs(), output="k string, held bigint, m bigint, what string", uid="pairs"
+    )  # fmt: skip
+    in_order = one.key_by("k", order_by=("at", "n")).connect(other.key_by("k", order_by=("at", "n"))).process(
+        InOrder(), output="k string, before string, what string", uid="in-order"
+    )  # fmt: skip
+    both = one.connect(other).process(Both(), output="stream string, n bigint", uid="both")
+    for name, result in (("doubled", doubled), ("pairs", pairs), ("in-order", in_order), ("both", both)):
+        result.sink(name, ParquetSink(f"{output}/{name}"))

@@ -1,0 +1,151 @@
+"""Unions and connections: what a job file may say, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore import (
+    BatchProcessFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+)
+from statecore.errors import JobDefinitionError
+from statecore.model import Field, parse_row
+from statecore.runtime import Job
+from statecore.runtime.epoch.operator import operator_spec
+from statecore.runtime.messages import MAIN, SECOND, InputSpec, OperatorSpec
+from statecore.snapshot.checkpoints import CheckpointStore
+
+
+class Nothing(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        return
+
+
+class Both(CoProcessFunction):
+    def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield (value,)
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield (value,)
+
+
+class KeyedBoth(Both, KeyedCoProcessFunction):
+    pass
+
+
+class Keyed(Nothing, KeyedProcessFunction):
+    pass
+
+
+class Batches(BatchProcessFunction):
+    def process_batch(self, batch: Any, ctx: Any) -> None:
+        return
+
+
+def read(spark: Any) -> Any:
+    raise AssertionError("a job only describes")
+
+
+def spec_of(job: Job, folder: Path, **columns: str) -> OperatorSpec:
+    schemas: dict[str, tuple[Field, ...]] = {name: parse_row(ddl) for name, ddl in columns.items()}
+    return operator_spec(
+        job.operators[0], job.operators, schemas, CheckpointStore.at(str(folder)), 128, allow_non_restored_state=False
+    )
+
+
+def test_two_keyed_streams_share_a_key_of_other_column_names(tmp_path: Path) -> None:
+    job = Job()
+    orders = job.source("orders", read, event_time="at").key_by("id")
+    paid = job.source("paid", read).key_by("order_id")
+    orders.connect(paid).process(KeyedBoth(), output="n int", uid="both")
+    spec = spec_of(job, tmp_path, orders="id bigint, at timestamp", paid="order_id bigint, n int")
+    assert spec.inputs == (InputSpec(MAIN, ("at",), ("id",)), InputSpec(SECOND, (None,), ("order_id",)))
+    assert [(field.name, field.type) for field in spec.key_fields] == [("id", "bigint")]
+    assert (spec.has_two_inputs, spec.ordered, spec.merged) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("order", "other", "merged"),
+    [(("at",), ("t",), True), (("at", "n"), ("t",), True), (("n", "at"), ("t",), False), (("at",), (), False)],
+)
+def test_two_streams_are_merged_where_both_are_ordered_by_event_time(
+    tmp_path: Path, order: tuple[str, ...], other: tuple[str, ...], merged: bool
+) -> None:
+    job = Job()
+    one = job.source("one", read, event_time="at").key_by("k", order_by=order)
+    two = job.source("two", read, event_time="t").key_by("k", order_by=other)
+    one.connect(two).process(KeyedBoth(), output="n int", uid="both")
+    spec = spec_of(job, tmp_path, one="k int, n int, at timestamp", two="k int, t timestamp")
+    assert (spec.ordered, spec.merged) == (True, merged)
+
+
+def test_keys_of_other_types_are_refused_with_both(tmp_path: Path) -> None:
+    job = Job()
+    job.source("one", read).key_by("id").connect(job.source("two", read).key_by("other")).process(
+        KeyedBoth(), output="n int", uid="both"
+    )
+    with pytest.raises(JobDefinitionError, match=r"keys \(id bigint\) and \(other string\) of the two inputs .*; cast"):
+        spec_of(job, tmp_path, one="id bigint", two="other string")
+    with pytest.raises(JobDefinitionError, match=r"no columns \['other'\] in the input of operator 'both'"):
+        spec_of(job, tmp_path, one="id bigint", two="id bigint")
+
+
+def test_a_union_has_the_same_columns_in_any_order(tmp_path: Path) -> None:
+    job = Job()
+    one, two = job.source("one", read, event_time="at"), job.source("two", read)
+    one.union(two).key_by("k").process(Keyed(), output="n int", uid="sums")
+    spec = spec_of(job, tmp_path, one="k string, at timestamp", two="at timestamp, k string")
+    assert spec.inputs == (InputSpec(MAIN, ("at", None), ("k",)),)
+    with pytest.raises(
+        JobDefinitionError,
+        match=r"k string, at timestamp of source 'one' and k int, at timestamp of source 'two' .* same names and types",
+    ):
+        spec_of(job, tmp_path, one="k string, at timestamp", two="k int, at timestamp")
+
+
+def test_every_source_of_a_union_counts_as_read() -> None:
+    job = Job()
+    one, two = job.source("one", read), job.source("two", read)
+    one.union(two).union().process(Nothing(), output="n int", uid="all")
+    assert [origin.name for origin in job.validated().operators[0].origins] == ["one", "two"]  # type: ignore[union-attr]
+
+
+def test_streams_that_do_not_fit_are_refused_by_name() -> None:
+    job: Any = Job()
+    plain, keyed = job.source("plain", read), job.source("keyed", read).key_by("k")
+    broadcast = job.source("rules", read).broadcast(MapStateDescriptor("rules", "string", "int"))
+    for attempt, found in (
+        (lambda: plain.union(keyed), r"union\(.*KeyedStream.*\); expected streams without a key"),
+        (lambda: plain.connect(keyed), r"connect\(a keyed stream\) on a stream without a key; .*call key_by\(\)"),
+        (lambda: keyed.connect(plain), r"connect\(a stream without a key\) on a keyed stream"),
+        (lambda: keyed.connect(keyed.connect(broadcast)), r"connect\(connected streams\)"),
+        (lambda: keyed.connect(None), r"connect\(None\)"),
+        (lambda: keyed.connect(job.source("two", read).key_by("a", "b")), r"keys \('k',\) and \('a', 'b'\)"),
+        (lambda: keyed.connect(keyed).process(Keyed(), output="n int", uid="x"), r"keyed stream connected to another"),
+        (lambda: keyed.connect(keyed).process(Batches(), output="n int", uid="x"), r"expected a KeyedCoProcess"),
+        (lambda: plain.connect(plain).process(KeyedBoth().__class__, output="n int", uid="x"), r"CoProcessFunction"),
+        (
+            lambda: keyed.connect(keyed).process(
+                KeyedBoth(), output="n int", uid="x", late=OutputTag("late", "k string")
+            ),
+            r"late='late' for operator 'x' of two inputs",
+        ),
+    ):
+        with pytest.raises(JobDefinitionError, match=found):
+            attempt()
+
+
+def test_late_needs_event_time_of_every_stream_of_a_union() -> None:
+    job = Job()
+    union = job.source("timed", read, event_time="at").union(job.source("timeless", read))
+    with pytest.raises(JobDefinitionError, match="whose source 'timeless' has no event time"):
+        union.process(Nothing(), output="n int", uid="x", late=OutputTag("late", "k string"))
