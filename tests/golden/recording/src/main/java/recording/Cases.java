@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /** The cases of one file: a JSON object per line. */
 final class Cases {
@@ -35,6 +36,13 @@ final class Cases {
     void write(Path file) throws IOException {
         Files.writeString(file, String.join("\n", lines) + "\n");
         System.out.println(file.getFileName() + ": " + lines.size() + " cases");
+    }
+
+    /** Guards the promise that a restore changes nothing: the watermark sent again must find no timer due. */
+    static void requireSame(Object before, Object after) {
+        if (!Objects.equals(before, after)) {
+            throw new IllegalStateException("found " + after + " after a restore; expected " + before);
+        }
     }
 
     /** An ordered map of alternating names and values; entries with an empty list or null are left out. */

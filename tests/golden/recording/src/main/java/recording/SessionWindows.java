@@ -21,6 +21,9 @@ final class SessionWindows {
         for (int seed = 1; seed <= 220; seed++) {
             recorder.random(seed);
         }
+        for (int seed = 1; seed <= 30; seed++) {
+            recorder.bridges(seed);
+        }
         recorder.cases.write(file);
     }
 
@@ -229,20 +232,44 @@ final class SessionWindows {
         add("random", gap, lateness, contents, run -> {
             long now = random.nextInt(5);
             int length = 8 + random.nextInt(16);
+            int stride = 4 + random.nextInt(14);
             for (int i = 0; i < length; i++) {
                 int kind = random.nextInt(20);
                 if (kind == 0) {
                     run.restore();
                 } else if (kind < 6) {
-                    run.watermark(Math.max(run.watermark(), now - 6 + random.nextInt(9)));
+                    run.watermark(Math.max(run.watermark(), now - 2 * stride + random.nextInt(3 * stride)));
                 } else {
-                    now += random.nextInt(6);
-                    long timestamp = random.nextInt(3) > 0 ? now : now - random.nextInt(25);
-                    Long own = dynamic ? Long.valueOf(1 + random.nextInt(12)) : null;
+                    now += random.nextInt(stride);
+                    long timestamp = random.nextInt(3) > 0 ? now : now - random.nextInt(3 * stride);
+                    long longest = random.nextInt(5) == 0 ? 50 : 9;
+                    Long own = dynamic ? Long.valueOf(1 + random.nextLong(longest)) : null;
                     run.element(keys[random.nextInt(keys.length)], timestamp, own);
                 }
             }
             run.watermark(now + 100);
+        });
+    }
+
+    /** Many small sessions first, then elements that join several of them. */
+    private void bridges(int seed) throws Exception {
+        Random random = new Random(seed);
+        long lateness = random.nextInt(3) * 20L;
+        String contents = random.nextBoolean() ? "sum" : "list";
+        add("random_bridges", 0, lateness, contents, run -> {
+            for (int i = 0; i < 8; i++) {
+                run.element("a", random.nextInt(100), 1L + random.nextInt(8));
+            }
+            for (int i = 0; i < 6; i++) {
+                if (random.nextBoolean()) {
+                    run.watermark(Math.max(run.watermark(), 10L * i + random.nextInt(20)));
+                }
+                if (random.nextInt(6) == 0) {
+                    run.restore();
+                }
+                run.element("a", random.nextInt(90), 10L + random.nextInt(30));
+            }
+            run.watermark(300);
         });
     }
 }

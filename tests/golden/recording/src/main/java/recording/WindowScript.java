@@ -43,6 +43,7 @@ final class WindowScript implements AutoCloseable {
     private final List<Map<String, Object>> steps = new ArrayList<>();
     private KeyedOneInputStreamOperatorTestHarness<String, Tuple3<String, Long, Long>, List<Object>> harness;
     private long watermark = Long.MIN_VALUE;
+    private long processingTime;
     private long value;
 
     /** {@code contents} is "sum" or "list"; {@code keep} is the size of a count evictor, 0 for none. */
@@ -57,6 +58,7 @@ final class WindowScript implements AutoCloseable {
         this.settings = settings;
         harness = harness();
         harness.open();
+        harness.setProcessingTime(processingTime);
     }
 
     List<Map<String, Object>> steps() {
@@ -80,17 +82,25 @@ final class WindowScript implements AutoCloseable {
         note(Cases.map("op", "watermark", "ts", timestamp), true);
     }
 
-    /** A new operator goes on with the snapshot of the old one; it then gets the watermark again. */
+    void advance(long milliseconds) throws Exception {
+        processingTime += milliseconds;
+        harness.setProcessingTime(processingTime);
+        note(Cases.map("op", "processing_time", "ts", processingTime), true);
+    }
+
+    /** A new operator goes on with the snapshot of the old one; it then gets clock and watermark again. */
     void restore() throws Exception {
         OperatorSubtaskState snapshot = harness.snapshot(1, 1);
         harness.close();
         harness = harness();
         harness.initializeState(snapshot);
         harness.open();
+        harness.setProcessingTime(processingTime);
         if (watermark != Long.MIN_VALUE) {
             harness.processWatermark(watermark);
         }
         note(Cases.map("op", "restore"), true);
+        Cases.requireSame(null, steps.get(steps.size() - 1).get("out"));
     }
 
     @Override
@@ -186,7 +196,10 @@ final class WindowScript implements AutoCloseable {
 
         @Override
         public void process(
-                String key, Context context, Iterable<Tuple3<String, Long, Long>> elements, Collector<List<Object>> out) {
+                String key,
+                Context context,
+                Iterable<Tuple3<String, Long, Long>> elements,
+                Collector<List<Object>> out) {
             List<Object> values = new ArrayList<>();
             elements.forEach(element -> values.add(element.f1));
             Object contents = single ? values.get(0) : values;
