@@ -50,6 +50,7 @@ class Source:
         read: Creates the streaming DataFrame from a session.
         event_time: Column with the records' event time, or None.
         max_lateness: How far the watermark stays behind the newest event time.
+        idle_after: Time without records after which the watermark of the job goes on without it; None for never.
 
     """
 
@@ -57,6 +58,7 @@ class Source:
     read: Callable[[SparkSession], DataFrame]
     event_time: str | None = None
     max_lateness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ class Job:
         read: Callable[[SparkSession], DataFrame],
         event_time: str | None = None,
         max_lateness: timedelta | None = None,
+        idle_after: timedelta | None = None,
     ) -> Stream:
         """Add a source.
 
@@ -217,12 +220,15 @@ class Job:
                 ``maxFilesPerTrigger``.
             event_time: Column of type timestamp with the records' event time. A null there means none.
             max_lateness: How far the watermark stays behind the newest event time; zero by default.
+            idle_after: Time without records after which the watermark of the job goes on without this source. Without
+                it, a source that has no records holds back the event time of all. Records that come later may be late.
 
         Returns:
             The source's records.
 
         Raises:
-            JobDefinitionError: The name is taken or unusable, or the lateness is negative or comes without event time.
+            JobDefinitionError: The name is taken or unusable, the lateness is negative, ``idle_after`` is not positive,
+                or one of the two comes without event time.
 
         """
         _check_name("source", name, [source.name for source in self.sources])
@@ -231,7 +237,12 @@ class Job:
                 f"found max_lateness={max_lateness!r} and event_time={event_time!r} for source {name!r}; expected a "
                 "timedelta that is not negative, and an event-time column; name the column, or omit max_lateness"
             )
-        source = Source(name, read, event_time, max_lateness or timedelta(0))
+        if idle_after is not None and (event_time is None or idle_after <= timedelta(0)):
+            raise JobDefinitionError(
+                f"found idle_after={idle_after!r} and event_time={event_time!r} for source {name!r}; expected a "
+                "positive timedelta, and an event-time column; name the column, or omit idle_after"
+            )
+        source = Source(name, read, event_time, max_lateness or timedelta(0), idle_after)
         self.sources.append(source)
         return Stream(self, (source,))
 

@@ -266,7 +266,8 @@ class ProcessOperator:
             )
         self._moment.timestamp = timestamp
         try:
-            self._emit_all(function.process_broadcast_element(value, self._broadcast), "process_broadcast_element")
+            returned = function.process_broadcast_element(value, self._broadcast)
+            self._emit_all(returned, "process_broadcast_element", timestamp)
         except Exception:
             self._fail(None, f"broadcast record {shortened(value)}")
             raise
@@ -385,10 +386,10 @@ class ProcessOperator:
                 while timers.pop_due(now_ms) is not None:
                     continue
 
-    def _emit_all(self, returned: Iterable[Any] | None, method: str) -> None:
+    def _emit_all(self, returned: Iterable[Any] | None, method: str, timestamp: int | None) -> None:
         if returned is not None:
             outputs = returned if type(returned) is GeneratorType else outputs_of(returned, method)
-            self._emitter.emit_all(outputs, self._moment.timestamp)
+            self._emitter.emit_all(outputs, timestamp)
 
     def _fire(self, timers: TimerTable, now_ms: int, domain: TimeDomain) -> None:
         keyed, function = self._keyed, self._function
@@ -402,7 +403,9 @@ class ProcessOperator:
                 keyed.set_current_key(key, timer.key_group)
                 self._moment.timestamp = timer.timestamp
                 try:
-                    self._emit_all(function.on_timer(timer.timestamp, context), "on_timer")
+                    # The clock's time is not event time: as in Flink, these outputs have none.
+                    event_time = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
+                    self._emit_all(function.on_timer(timer.timestamp, context), "on_timer", event_time)
                 except Exception:
                     self._fail(key, f"{domain} timer {timer.timestamp}")
                     raise

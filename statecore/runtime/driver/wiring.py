@@ -104,6 +104,4 @@ def _ticks(resumed: Resumed, spark: SparkSession, stack: ExitStack) -> Ticks | N
         return None
     ticks = Ticks(spark)
     stack.callback(ticks.close)
-    if resumed.point.manifest is not None:
-        ticks.committed(resumed.point.manifest)
     return ticks

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from statecore.model.key_groups import check_parallelism
 from statecore.runtime.epoch.anchor import Anchor
 from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.epoch.dataflow import Dataflow
+from statecore.runtime.epoch.idleness import Idleness
 from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.load_ahead import load_ahead
@@ -166,6 +167,7 @@ class EpochRunner:
         self._recorder = recorder
         self._upkeep = upkeep
         self._ticks = ticks
+        self._idleness = Idleness(plan.sources, _now_ms())
         self._sources = sources
         self._inputs = inputs
         self._on_first_commit = on_first_commit
@@ -177,6 +179,7 @@ class EpochRunner:
         self._sampling = Sampling()
         self.failure: BaseException | None = None
         self._redistribute(parallelism)
+        self._schedule_ticks()
 
     def __call__(self, df: DataFrame, epoch: int) -> None:
         """Process one micro-batch; repeated calls process it only once."""
@@ -284,7 +287,8 @@ class EpochRunner:
             raise
         ran = time.monotonic()
         read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
-        manifest = self._manifest(epoch, now_ms, specs, commits, read)
+        idle = self._idleness.note(read.rows_of, now_ms)
+        manifest = self._manifest(epoch, now_ms, specs, commits, read, idle)
         encoded = encode_manifest(manifest)
         with self._gate.committing():
             self._store.commit(manifest, encoded)
@@ -311,8 +315,12 @@ class EpochRunner:
         path = self._store.manifest_path(manifest.lineage, manifest.epoch)
         self._head, self._previous = _Head(manifest, path, subtask_parts(encoded)), manifest
         self._first_commit_due, self._restores, self._foreign = False, False, None
-        if self._ticks is not None:
-            self._ticks.committed(manifest)
+        self._schedule_ticks()
+
+    def _schedule_ticks(self) -> None:
+        manifest = self._head.manifest
+        if self._ticks is not None and manifest is not None:
+            self._ticks.committed(manifest, self._idleness.next_ms(manifest.batch_timestamp_ms))
 
     def _run(
         self, df: DataFrame, epoch: int, now_ms: int
@@ -387,6 +395,7 @@ class EpochRunner:
         specs: Mapping[str, OperatorSpec],
         commits: Mapping[str, Sequence[SubtaskCommit]],
         read: SourcesRead,
+        idle: Collection[str],
     ) -> Manifest:
         # From this epoch on, the job needs no file of a foreign store.
         known = self._previous if self._foreign is None else None
@@ -417,8 +426,8 @@ class EpochRunner:
             parallelism=self._parallelism,
             max_parallelism=self._max_parallelism,
             batch_timestamp_ms=now_ms,
-            committed_ms=int(time.time() * 1000),
-            watermark_ms=read.watermark_ms(None if previous is None else previous.watermark_ms),
+            committed_ms=_now_ms(),
+            watermark_ms=read.watermark_ms(None if previous is None else previous.watermark_ms, idle),
             watermark_before_ms=None if previous is None else previous.watermark_ms,
             next_event_timer_ms=_earliest(commit.next_event_timer_ms for commit in every),
             next_processing_timer_ms=_earliest(commit.next_processing_timer_ms for commit in every),
@@ -445,6 +454,10 @@ class _Head:
 
 def _fields(df: DataFrame) -> tuple[Field, ...]:
     return tuple(Field(field.name, parse_type(field.dataType.simpleString())) for field in df.schema.fields)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _earliest(timers_ms: Iterable[int | None]) -> int | None:

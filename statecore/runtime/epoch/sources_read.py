@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
+from statecore.model.watermarks import StreamTime, combined_watermark
 from statecore.runtime.job import Job, Source
 from statecore.runtime.messages import SubtaskCommit
 from statecore.snapshot.manifest import SourcePositions
@@ -15,6 +16,7 @@ class SourcesRead:
 
     Attributes:
         rows: Records of all sources.
+        rows_of: Records of each source.
         late_rows: Per source with event time, the number of records that the watermark had passed.
 
     Args:
@@ -29,7 +31,7 @@ class SourcesRead:
     ) -> None:
         self._sources = job.sources
         self._newest = {source.name: source.max_event_time_ms for source in before}
-        rows: dict[str, int] = {}
+        self.rows_of: dict[str, int] = {}
         late: dict[str, int] = {}
         for operator in job.operators:
             found = [commit.read for commit in commits[operator.uid]]
@@ -39,24 +41,24 @@ class SourcesRead:
                     # Every subtask has read the whole broadcast input.
                     read = [each[number] for each in (found if number < first_broadcast else found[:1])]
                     # Another reader of the source has read the same records.
-                    rows[origin.name] = sum(each.rows for each in read)
+                    self.rows_of[origin.name] = sum(each.rows for each in read)
                     late[origin.name] = sum(each.late_rows for each in read)
                     self._note(origin, [each.max_event_time_ms for each in read])
-        self.rows = sum(rows.values())
+        self.rows = sum(self.rows_of.values())
         self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 
-    def watermark_ms(self, before: int | None) -> int | None:
+    def watermark_ms(self, before: int | None, idle: Collection[str]) -> int | None:
         """Return the watermark after the epoch: that of the source that is furthest behind.
 
-        It never moves back, and there is none until every source with event time has produced a record with one.
         Sources without event time do not hold it back.
+
+        Args:
+            before: The watermark before the epoch.
+            idle: The sources that are idle.
+
         """
         timed = [source for source in self._sources if source.event_time is not None]
-        stands = [self._stands(source) for source in timed]
-        if not stands or None in stands:
-            return before
-        reached = min(stand for stand in stands if stand is not None)
-        return reached if before is None else max(before, reached)
+        return combined_watermark(before, [StreamTime(self._stands(each), each.name in idle) for each in timed])
 
     def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
         """Return the manifest's record of the sources; positions are in the order of the sources."""

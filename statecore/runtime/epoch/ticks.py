@@ -4,6 +4,7 @@ Spark runs no epoch while its sources have no new data. So a query whose functio
 source, a stream in the driver's memory without rows; a new batch in it makes Spark run an epoch::
 
     committed epoch ─► earliest timers in its manifest ─► due, at once or after a wait ─► tick ─► next epoch
+                       a source that will be idle ───────┘
 
 Ticks belong to a generation: no manifest contains them or their position (``runtime.epoch.progress``).
 """
@@ -46,14 +47,21 @@ class Ticks:
         self._tick = jvm.PythonUtils.toSeq([])
         self._lock = threading.Lock()
         self._newest: Manifest | None = None
+        self._next_idle_ms: int | None = None
         self._wait: threading.Timer | None = None
         self._closed = False
         self.rows = DataFrame(self._stream.toDF(), spark).where(F.lit(False))
 
-    def committed(self, manifest: Manifest) -> None:
-        """Trigger an epoch once a timer of this epoch's manifest is due; those of earlier epochs are obsolete."""
+    def committed(self, manifest: Manifest, next_idle_ms: int | None = None) -> None:
+        """Trigger an epoch once a timer of this epoch's manifest is due; those of earlier epochs are obsolete.
+
+        Args:
+            manifest: The epoch.
+            next_idle_ms: When a source will be idle, after which event time may go on; None if none will.
+
+        """
         with self._lock:
-            self._newest = manifest
+            self._newest, self._next_idle_ms = manifest, next_idle_ms
             self._schedule()
 
     def close(self) -> None:
@@ -68,7 +76,9 @@ class Ticks:
 
     def _schedule(self) -> None:
         self._cancel_wait()
-        wait_s = None if self._newest is None or self._closed else seconds_until_due(self._newest, time.time())
+        wait_s = None
+        if self._newest is not None and not self._closed:
+            wait_s = seconds_until_due(self._newest, time.time(), self._next_idle_ms)
         if wait_s == 0:
             self._stream.addData(self._tick)
         elif wait_s is not None:
@@ -82,12 +92,13 @@ class Ticks:
             self._wait = None
 
 
-def seconds_until_due(manifest: Manifest, now_s: float) -> float | None:
-    """Return the seconds until a timer in the manifest is due; None without one."""
+def seconds_until_due(manifest: Manifest, now_s: float, next_idle_ms: int | None = None) -> float | None:
+    """Return the seconds until a timer in the manifest is due, or a source is idle that may hold one back."""
     event_ms, watermark_ms = manifest.next_event_timer_ms, manifest.watermark_ms
     if event_ms is not None and watermark_ms is not None and event_ms <= watermark_ms:
         return 0.0
-    due_ms = manifest.next_processing_timer_ms
+    waits = [manifest.next_processing_timer_ms, None if event_ms is None else next_idle_ms]
+    due_ms = min((each for each in waits if each is not None), default=None)
     if due_ms is None:
         return None
     # The next epoch's time is at least this one's, also when the clock is behind.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
@@ -16,14 +15,10 @@ from statecore.model.key_groups import (
     key_group_range,
     subtask_for_key_group,
 )
-from tests.support.paths import GOLDEN
+from tests.support.golden import golden
 
 
-def golden(name: str) -> list[dict]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
-
-
-@pytest.mark.parametrize("case", golden("key_group_ranges.jsonl"), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", golden("key_group_ranges"), ids=lambda case: case["id"])
 def test_ranges_and_owners_are_flinks(case):
     groups, parallelism = case["max_parallelism"], case["parallelism"]
     ranges = [key_group_range(groups, parallelism, i) for i in range(parallelism)]
@@ -33,7 +28,7 @@ def test_ranges_and_owners_are_flinks(case):
 
 
 def test_default_max_parallelism_is_flinks():
-    for case in golden("default_max_parallelism.jsonl"):
+    for case in golden("default_max_parallelism"):
         if case["raises"]:
             with pytest.raises(InvalidParallelismError):
                 default_max_parallelism(case["parallelism"])

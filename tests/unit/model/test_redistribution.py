@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -14,13 +13,9 @@ from statecore.errors import InvalidParallelismError, MaxParallelismError, Redis
 from statecore.model.handles import DistributionMode, KeyedStateHandle, OperatorStateHandle, StatePartitions
 from statecore.model.key_groups import KeyGroupRange, key_group_range
 from statecore.model.redistribution import redistribute_keyed_state, redistribute_operator_state
-from tests.support.paths import GOLDEN
+from tests.support.golden import golden
 
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT, DistributionMode.UNION, DistributionMode.BROADCAST
-
-
-def golden(name: str) -> list[dict]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
 
 
 def operator_handle(path, **states) -> OperatorStateHandle:
@@ -40,7 +35,7 @@ def elements(result, name) -> list[list[tuple]]:
     return [[(h.path, o) for h in handles if name in h.states for o in h.states[name].offsets] for handles in result]
 
 
-@pytest.mark.parametrize("case", golden("operator_redistribution.jsonl"), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", golden("operator_redistribution"), ids=lambda case: case["id"])
 def test_operator_state_goes_where_flink_sends_it(case):
     previous = [
         [
@@ -79,7 +74,7 @@ def assert_split_is_fair(previous, result):
         assert max(loads, default=0) - min(loads, default=0) <= 1
 
 
-@pytest.mark.parametrize("case", golden("keyed_redistribution.jsonl"), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", golden("keyed_redistribution"), ids=lambda case: case["id"])
 def test_keyed_state_goes_where_flink_sends_it(case):
     previous = [[KeyedStateHandle(p, KeyGroupRange(a, b)) for p, a, b in share] for share in case["previous"]]
     result = redistribute_keyed_state(previous, case["max_parallelism"], case["new_parallelism"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -16,9 +15,9 @@ from statecore import (
     StateTtlConfig,
 )
 from statecore.errors import StateError
-from tests.support.paths import GOLDEN
+from tests.support.golden import golden
 
-CASES = [json.loads(line) for line in (GOLDEN / "operator_backend.jsonl").read_text().splitlines()]
+CASES = golden("operator_backend")
 MODES = {
     DistributionMode.SPLIT: "SPLIT_DISTRIBUTE",
     DistributionMode.UNION: "UNION",

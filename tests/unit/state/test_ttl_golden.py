@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -25,9 +24,9 @@ from statecore import (
 from statecore.errors import StatecoreError
 from statecore.state.heap import KeyedSnapshot
 from statecore.testing import ManualClock, physical
-from tests.support.paths import GOLDEN
+from tests.support.golden import golden
 
-SCRIPTS = [json.loads(line) for line in (GOLDEN / "ttl.jsonl").read_text().splitlines()]
+SCRIPTS = golden("ttl")
 GROUPS = 128
 UPDATES = {
     "Disabled": UpdateType.DISABLED,
