@@ -18,6 +18,7 @@ from statecore.functions import (
     TimeDomain,
     ValueState,
 )
+from statecore.joins import ProcessJoinFunction
 from statecore.model import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -72,6 +73,7 @@ __all__ = [
     "OperatorStateHandle",
     "OutputTag",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReducingState",
     "ReducingStateDescriptor",

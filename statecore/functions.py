@@ -412,7 +412,7 @@ class CheckpointedFunction(ABC):
         """Copy the function's own fields into state; called once per epoch, after the last record and timer."""
 
 
-class _Function:
+class Function:
     """Life cycle of every function: ``open``, the records and timers of one epoch, ``close``."""
 
     def open(self, ctx: RuntimeContext) -> None:
@@ -422,7 +422,7 @@ class _Function:
         """Release what ``open`` acquired; called last, also after a failure."""
 
 
-class ProcessFunction(_Function, ABC):
+class ProcessFunction(Function, ABC):
     """Processes a stream without keys; it has no keyed state and no timers."""
 
     @abstractmethod
@@ -430,7 +430,7 @@ class ProcessFunction(_Function, ABC):
         """Process one record and yield outputs: tuples with the columns of the output schema, in their order."""
 
 
-class KeyedProcessFunction(_Function, ABC):
+class KeyedProcessFunction(Function, ABC):
     """Processes a keyed stream, with keyed state and timers."""
 
     @abstractmethod
@@ -441,7 +441,7 @@ class KeyedProcessFunction(_Function, ABC):
         """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
-class BroadcastProcessFunction(_Function, ABC):
+class BroadcastProcessFunction(Function, ABC):
     """Processes a stream without keys and a broadcast stream, which share broadcast state."""
 
     @abstractmethod
@@ -453,7 +453,7 @@ class BroadcastProcessFunction(_Function, ABC):
         """Process one record of the broadcast stream and yield outputs; broadcast state is writable here."""
 
 
-class KeyedBroadcastProcessFunction(_Function, ABC):
+class KeyedBroadcastProcessFunction(Function, ABC):
     """Processes a keyed stream and a broadcast stream, which share broadcast state."""
 
     @abstractmethod
@@ -468,7 +468,7 @@ class KeyedBroadcastProcessFunction(_Function, ABC):
         """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
-class CoProcessFunction(_Function, ABC):
+class CoProcessFunction(Function, ABC):
     """Processes two connected streams without keys; it has no keyed state and no timers."""
 
     @abstractmethod
@@ -480,7 +480,7 @@ class CoProcessFunction(_Function, ABC):
         """Process one record of the second stream and yield outputs."""
 
 
-class KeyedCoProcessFunction(_Function, ABC):
+class KeyedCoProcessFunction(Function, ABC):
     """Processes two connected keyed streams, which share keyed state and timers.
 
     Within an epoch, a key's records of the first stream come before those of the second. Where both streams are ordered
@@ -499,7 +499,7 @@ class KeyedCoProcessFunction(_Function, ABC):
         """Yield outputs when a timer fires; the current key is the key that registered it."""
 
 
-class BatchProcessFunction(_Function, ABC):
+class BatchProcessFunction(Function, ABC):
     """Processes a stream, keyed or not, one Arrow record batch at a time.
 
     A subtask gets all records of an epoch in one batch; only an epoch of many million rows is split.

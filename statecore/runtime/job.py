@@ -24,6 +24,7 @@ from pyspark import cloudpickle
 
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.functions import UserFunction
+from statecore.joins import Interval, IntervalJoinFunction, ProcessJoinFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
@@ -413,6 +414,27 @@ class KeyedStream:
             )
         return ConnectedStream(self._job, self._input, other._input)
 
+    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+        """Join these records, on the left, with those of another keyed stream that are near in event time.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns; or a source of one of
+                the two streams has no event time.
+
+        """
+        connected = self.connect(other)
+        timeless = [
+            origin.name
+            for origin in (*self._input.origins, *other._input.origins)
+            if isinstance(origin, Source) and origin.event_time is None
+        ]
+        if timeless:
+            raise JobDefinitionError(
+                f"found the source {timeless[0]!r} without event time in an interval join; expected event time on both "
+                "sides; name the column in source(…, event_time=…)"
+            )
+        return IntervalJoin(connected)
+
     def process(
         self,
         function: UserFunction,
@@ -478,6 +500,75 @@ class ConnectedStream:
         whose records are never late: the columns of two other streams differ.
         """
         return _processed(self._job, OperatorPlan(uid, *self._inputs, function, output, parallelism, late, on_error))
+
+
+class IntervalJoin:
+    """Two keyed streams to join; ``between`` gives the interval."""
+
+    def __init__(self, connected: ConnectedStream) -> None:
+        self._connected = connected
+
+    def between(
+        self, lower: timedelta, upper: timedelta, *, lower_exclusive: bool = False, upper_exclusive: bool = False
+    ) -> IntervalJoined:
+        """Join records that lie within an interval from each other: ``left + lower <= right <= left + upper``.
+
+        Args:
+            lower: The lower bound; negative for right records before the left one.
+            upper: The upper bound.
+            lower_exclusive: Whether the lower bound itself is outside.
+            upper_exclusive: Whether the upper bound itself is outside.
+
+        Raises:
+            ConfigurationError: A bound is not a timedelta of whole milliseconds, or ``upper`` is below ``lower``.
+
+        """
+        return IntervalJoined(self._connected, Interval(lower, upper, lower_exclusive, upper_exclusive))
+
+
+class IntervalJoined:
+    """The pairs of an interval join."""
+
+    def __init__(self, connected: ConnectedStream, interval: Interval) -> None:
+        self._connected = connected
+        self._interval = interval
+
+    def process(
+        self,
+        function: ProcessJoinFunction,
+        output: str,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        left_late: OutputTag | None = None,
+        right_late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
+    ) -> ProcessedStream:
+        """Run a ``ProcessJoinFunction`` on every pair.
+
+        Args:
+            function: An instance. It is shipped to the workers.
+            output: Columns of the main output, as Spark DDL.
+            uid: The operator's stable identity in savepoints. Its state is ``left`` and ``right``, the records that
+                may still be joined.
+            parallelism: As in ``KeyedStream.process``.
+            left_late: Side output, with the columns of the left stream, for its records behind the watermark, which
+                are not joined.
+            right_late: Likewise, of the right stream.
+            on_error: As in ``KeyedStream.process``.
+
+        Returns:
+            The main output; the event time of a row is the later one of its pair.
+
+        Raises:
+            JobDefinitionError, UnsupportedTypeError: As for ``KeyedStream.process``.
+
+        """
+        try:
+            join = IntervalJoinFunction(function, self._interval, left_late=left_late, right_late=right_late)
+        except ConfigurationError as error:
+            raise JobDefinitionError(f"operator {uid!r}: {error}") from None
+        return self._connected.process(join, output, uid, parallelism=parallelism, on_error=on_error)
 
 
 class OutputStream(Stream):

@@ -254,6 +254,11 @@ class KeyedTimers(NoTimerService):
         """Forget a processing-time timer."""
         self.processing.delete(*_current_scope(self._backend), timestamp_ms)
 
+    def earliest_event_time_timer(self) -> int | None:
+        """Return the earliest event-time timer of the current key; for functions of this library."""
+        key_group, scope = _current_scope(self._backend)
+        return min(self.event.groups[key_group].get(scope, ()), default=None)
+
 
 class ElementContext(NoBroadcastState):
     """Given to ``process_element``; the backend is None without keys, the states without broadcast state."""
@@ -289,6 +294,14 @@ class ElementContext(NoBroadcastState):
     def output(self, tag: OutputTag, value: Any) -> None:
         """Send a value to a side output."""
         self._emitter.emit(_checked(tag), value, self._moment.timestamp)
+
+    def set_timestamp(self, timestamp_ms: int) -> None:
+        """Give the following outputs another event time; for functions of this library."""
+        self._moment.timestamp = timestamp_ms
+
+    def emit(self, values: Iterable[Any]) -> None:
+        """Emit rows of the main output at once, with the event time set; for functions of this library."""
+        self._emitter.emit_all(values, self._moment.timestamp)
 
     def timer_service(self) -> TimerService:
         """Return the timer service."""

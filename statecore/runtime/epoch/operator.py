@@ -9,6 +9,7 @@ from itertools import chain
 import msgspec
 
 from statecore.errors import CommitError, JobDefinitionError, StateConflictError
+from statecore.joins import IntervalJoinFunction
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
@@ -60,12 +61,15 @@ def operator_spec(
     keys = _keys(plan, columns, schemas)
     if plan.late is not None:
         _check_late(plan.uid, plan.late, columns.values())
+    function = plan.function
+    if isinstance(function, IntervalJoinFunction):
+        function = _bound(function, plan, schemas)
     origins = [origin for operator in operators for origin in operator.origins]
     read = {each.tag: each for each in origins if isinstance(each, Output) and each.uid == plan.uid}
     placed = (MAIN, BROADCAST if plan.broadcast else SECOND)
     return OperatorSpec(
         uid=plan.uid,
-        function=plan.function,
+        function=function,
         inputs=tuple(
             InputSpec(column, tuple(_event_time(origin, schemas) for origin in each.origins), each.key_columns)
             for each, column in zip(plan.inputs, placed, strict=False)
@@ -83,6 +87,16 @@ def operator_spec(
         ordered=bool(plan.first.order_by) or (plan.has_two_inputs and any(each.order_by for each in plan.inputs)),
         merged=plan.merges_by_event_time,
     )
+
+
+def _bound(join: IntervalJoinFunction, plan: OperatorPlan, schemas: Schemas) -> IntervalJoinFunction:
+    """Return a join for the columns of its inputs."""
+    columns = [_columns(plan, each, schemas).values() for each in plan.inputs]
+    for tag, fields in zip(join.late, columns, strict=True):
+        if tag is not None:
+            _check_late(plan.uid, tag, fields)
+    left, right = map(_text, columns)
+    return join.of_columns(left, right)
 
 
 def _columns(plan: OperatorPlan, read: Input, schemas: Schemas) -> dict[str, Field]:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter, namedtuple
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from statecore.joins import Interval, IntervalJoinFunction
 from statecore.testing import TwoInputOperatorHarness, physical
-from tests.support.alone import history, restore
+from tests.support.alone import history, live, restore
 from tests.support.bench import Bench
 from tests.support.jobs import two_inputs
 from tests.support.waiting import wait
 
 Row = namedtuple("Row", ["k", "n", "at"])
+Other = namedtuple("Other", ["at", "n", "k"])
 DoubledRow = namedtuple("DoubledRow", ["id", "m"])
 COLUMNS = {"one": ["k", "n", "at"], "other": ["at", "n", "k"]}
 
 
 def rows(*numbers: int) -> list[Row]:
     return [Row(f"k{n % 7}", n, n * 1000) for n in numbers]
+
+
+def dated(at: int) -> datetime:
+    return datetime.fromtimestamp(at // 1000, UTC)
 
 
 class Alone:
@@ -31,9 +37,22 @@ class Alone:
         self.pairs = TwoInputOperatorHarness(two_inputs.Pairs(), key=lambda v: (v.k,), key2=lambda v: (v.id,))
         self.in_order = TwoInputOperatorHarness(two_inputs.InOrder())
 
+        interval = Interval(timedelta(seconds=-14), timedelta(seconds=7))
+        self.near = TwoInputOperatorHarness(
+            IntervalJoinFunction(
+                two_inputs.Near(), interval, two_inputs.LATE.value_type, two_inputs.LATE_OTHER.value_type,
+                left_late=two_inputs.LATE, right_late=two_inputs.LATE_OTHER,
+            )
+        )  # fmt: skip
+
     def epoch(self, one: list[Row], other: list[Row], watermark_ms: int | None) -> None:
         if watermark_ms is not None:
             self.pairs.watermark(watermark_ms)
+            self.near.watermark(watermark_ms)
+        for row in one:
+            self.near.process1(row._replace(at=dated(row.at)), timestamp_ms=row.at)
+        for row in other:
+            self.near.process2(Other(dated(row.at), row.n, row.k), timestamp_ms=row.at)
         for row in sorted(one, key=lambda row: row.n):
             self.pairs.process1(row, timestamp_ms=row.at)
         for row in sorted([*one, *other], key=lambda row: row.n):
@@ -47,7 +66,7 @@ class Alone:
 
 
 def offer(bench: Bench, name: str, fed: list[Row]) -> None:
-    at = pa.array([datetime.fromtimestamp(row.at // 1000, UTC) for row in fed], pa.timestamp("us", "UTC"))
+    at = pa.array([dated(row.at) for row in fed], pa.timestamp("us", "UTC"))
     columns = {"k": [row.k for row in fed], "n": pa.array([row.n for row in fed], pa.int64()), "at": at}
     bench.feed_table(pa.table(columns).select(COLUMNS[name]), folder=name)
 
@@ -87,6 +106,13 @@ def test_every_union_and_connection_gives_what_its_function_gives_alone(spark: A
     assert bench.published("in-order", ("k", "before", "what")) == Counter(alone.in_order.output)
     assert bench.published("pairs", ("k", "held", "m", "what")) == Counter(alone.pairs.output)
     assert Counter(output[3] for output in alone.pairs.output)["due"] > 20
+    assert bench.published("near", ("n", "m", "at_ms")) == Counter(alone.near.output)
+    for tag in (two_inputs.LATE, two_inputs.LATE_OTHER):
+        late = alone.near.side_output(tag)
+        assert late and bench.published(tag.name, ("n",)) == Counter((row.n,) for row in late)
+    kept = restore(bench, bench.newest(), uid="near")
+    for name in ("left", "right"):
+        assert live(physical(kept, name)) == live(physical(alone.near.keyed_backend, name)), name
     restored = restore(bench, bench.newest(), uid="pairs")
     for name in ("held", "__event_timers"):
         assert physical(restored, name) == physical(alone.pairs.keyed_backend, name), name

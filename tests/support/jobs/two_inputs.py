@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from statecore import (
     CoProcessFunction,
     KeyedCoProcessFunction,
     ListStateDescriptor,
+    OutputTag,
     ProcessFunction,
+    ProcessJoinFunction,
     ValueStateDescriptor,
 )
 from statecore.runtime import Job, ParquetSink
 
 HELD = ValueStateDescriptor("held", "bigint")
+LATE = OutputTag("late", "k string, n bigint, at timestamp")
+LATE_OTHER = OutputTag("late-other", "at timestamp, n bigint, k string")
 SEEN = ListStateDescriptor("seen", "string")
 
 
@@ -59,6 +65,11 @@ class InOrder(KeyedCoProcessFunction):
         yield key, before[0] if before else None, what
 
 
+class Near(ProcessJoinFunction):
+    def process_element(self, left, right, ctx):
+        yield left.n, right.n, ctx.timestamp()
+
+
 class Both(CoProcessFunction):
     def process_element1(self, value, ctx):
         yield "a", value.n
@@ -86,5 +97,12 @@ def build(job: Job) -> None:
         InOrder(), output="k string, before string, what string", uid="in-order"
     )  # fmt: skip
     both = one.connect(other).process(Both(), output="stream string, n bigint", uid="both")
-    for name, result in (("doubled", doubled), ("pairs", pairs), ("in-order", in_order), ("both", both)):
+    join = one.key_by("k").interval_join(other.key_by("k")).between(timedelta(seconds=-14), timedelta(seconds=7))
+    near = join.process(
+        Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER
+    )
+    near.side_output(LATE).sink("late", ParquetSink(f"{output}/late"))
+    near.side_output(LATE_OTHER).sink("late-other", ParquetSink(f"{output}/late-other"))
+    results = {"doubled": doubled, "pairs": pairs, "in-order": in_order, "both": both, "near": near}
+    for name, result in results.items():
         result.sink(name, ParquetSink(f"{output}/{name}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from statecore import (
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
+    ProcessJoinFunction,
 )
-from statecore.errors import JobDefinitionError
+from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.joins import IntervalJoinFunction
 from statecore.model import Field, parse_row
 from statecore.runtime import Job
 from statecore.runtime.epoch.operator import operator_spec
@@ -149,3 +152,41 @@ def test_late_needs_event_time_of_every_stream_of_a_union() -> None:
     union = job.source("timed", read, event_time="at").union(job.source("timeless", read))
     with pytest.raises(JobDefinitionError, match="whose source 'timeless' has no event time"):
         union.process(Nothing(), output="n int", uid="x", late=OutputTag("late", "k string"))
+
+
+class Pairs(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> None:
+        return
+
+
+def test_an_interval_join_knows_the_columns_of_its_streams(tmp_path: Path) -> None:
+    job = Job()
+    one = job.source("one", read, event_time="at").key_by("id")
+    two = job.source("two", read, event_time="t").key_by("other")
+    joined = one.interval_join(two).between(timedelta(0), timedelta(hours=1))
+    joined.process(Pairs(), output="n int", uid="near", left_late=OutputTag("late", "id bigint, at timestamp"))
+    columns = {"one": "id bigint, at timestamp", "two": "t timestamp, other bigint"}
+    function = spec_of(job, tmp_path, **columns).function
+    assert isinstance(function, IntervalJoinFunction)
+    assert function.columns == ("id bigint, at timestamp", "t timestamp, other bigint")
+    with pytest.raises(JobDefinitionError, match="found the late output 'late' of operator 'near'"):
+        spec_of(job, tmp_path, **{**columns, "one": "id bigint, n int, at timestamp"})
+
+
+def test_an_interval_join_that_cannot_be_is_refused() -> None:
+    job: Any = Job()
+    timed = job.source("timed", read, event_time="at").key_by("k")
+    hour = timedelta(hours=1)
+    for attempt, found in (
+        (lambda: timed.interval_join(job.source("timeless", read).key_by("k")), "source 'timeless' without event time"),
+        (lambda: timed.interval_join(job.source("plain", read, event_time="at")), "call key_by"),
+        (lambda: timed.interval_join(timed).between(hour, -hour), "lower bound that is not above"),
+        (lambda: timed.interval_join(timed).between(1, hour), "found lower=1 for an interval join"),
+        (lambda: timed.interval_join(timed).between(-hour, timedelta(microseconds=5)), "whole milliseconds"),
+        (
+            lambda: timed.interval_join(timed).between(-hour, hour).process(KeyedBoth(), output="n int", uid="x"),
+            "operator 'x': found .* expected a ProcessJoinFunction",
+        ),
+    ):
+        with pytest.raises((JobDefinitionError, ConfigurationError), match=found):
+            attempt()

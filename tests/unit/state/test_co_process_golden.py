@@ -131,7 +131,8 @@ class Replay:
         raises = False
         match step["op"]:
             case "element":
-                key, group = ((), 0)
+                key: tuple[Any, ...] = ()
+                group = 0
                 if self.keyed:
                     key, group = (step["key"],), key_group_for((step["key"],), ["string"], GROUPS)
                 record = (key, group, Element(step["key"], step["command"], step["number"]), step["ts"])

@@ -65,5 +65,5 @@ def test_an_epoch_is_due_when_an_idle_source_may_hold_back_a_timer(
 
 @pytest.mark.parametrize("wrong", [{"event_time": "at", "idle_after": timedelta(0)}, {"idle_after": timedelta(1)}])
 def test_idleness_needs_event_time_and_a_time(wrong: dict[str, Any]) -> None:
-    with pytest.raises(JobDefinitionError, match="idle_after=.* for source 'in'; expected a positive timedelta"):
+    with pytest.raises(JobDefinitionError, match=r"idle_after=.* for source 'in'; expected a positive timedelta"):
         Job().source("in", read, **wrong)
