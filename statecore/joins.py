@@ -13,9 +13,9 @@ Both buffers are keyed state, so joins survive savepoints and rescales like all 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from statecore.errors import ConfigurationError, StateError
 from statecore.functions import Function, KeyedCoProcessFunction, OnTimerContext, ProcessContext, RuntimeContext
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.model.types import StructType
+from statecore.model.values import ValueType, value_type
 from statecore.state.contexts import ElementContext, KeyedTimers
 from statecore.state.process import outputs_of
 
@@ -110,7 +111,11 @@ class Interval:
         return self.upper // timedelta(milliseconds=1) - self.upper_exclusive
 
 
-@dataclass(slots=True)
+_Match = tuple[int, list[Any]]
+"""Event time and records of the other stream that match a record."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Side:
     """One of the two streams.
 
@@ -118,6 +123,7 @@ class _Side:
         lower_ms, upper_ms: Where records of the other side may lie, seen from a record of this one.
         kept_ms: How long after its event time a record may still be joined.
         late: The side output for its late records.
+        rows: The stored form of its records.
         buffer: Its records, by event time.
 
     """
@@ -126,22 +132,39 @@ class _Side:
     upper_ms: int
     kept_ms: int
     late: OutputTag | None
+    rows: ValueType | None = None
     buffer: Any = None
 
-    def matching(self, timestamp_ms: int, other: _Side) -> list[int]:
-        """Return the event times of records of the other side that match one of this side."""
+    def opened(self, name: str, columns: str, ctx: RuntimeContext) -> _Side:
+        """Return this side with its buffer, in an epoch."""
+        row = StructType(parse_row(columns)).ddl()
+        buffer = ctx.get_map_state(MapStateDescriptor(name, "bigint", f"array<{row}>"))
+        return replace(self, rows=value_type(row), buffer=buffer)
+
+    def keep(self, value: Any, timestamp_ms: int) -> None:
+        """Add a record to the buffer."""
+        assert self.rows is not None
+        stored = self.rows.conform(value)
+        others = self.buffer.held().get(timestamp_ms)
+        self.buffer.hold(timestamp_ms, [stored] if others is None else [*others, stored])
+
+    @property
+    def copied(self) -> Callable[[Any], Any] | None:
+        """Copies a record of the buffer, which the function may change; None if nothing in it can be changed."""
+        assert self.rows is not None
+        return self.rows.copy
+
+    def matches(self, timestamp_ms: int, other: _Side) -> list[_Match]:
+        """Return the records of the other side that match one of this side, by event time."""
         first, last = timestamp_ms + self.lower_ms, timestamp_ms + self.upper_ms
-        return [time for time in other.buffer.keys() if first <= time <= last]  # noqa: SIM118
+        return [(time, rows) for time, rows in other.buffer.held().items() if first <= time <= last]
 
-    def due_ms(self) -> int | None:
-        """Return when the oldest record that is kept can go."""
-        return min((time + self.kept_ms for time in self.buffer.keys()), default=None)  # noqa: SIM118
-
-    def drop_due(self, watermark_ms: int) -> None:
-        """Remove the records that no other can match any more."""
-        for time in self.buffer.keys():  # noqa: SIM118
-            if time + self.kept_ms <= watermark_ms:
-                self.buffer.remove(time)
+    def drop_due(self, watermark_ms: int) -> int | None:
+        """Remove the records that no other can match any more; return when the next one can go."""
+        newest = watermark_ms - self.kept_ms
+        self.buffer.drop([time for time in self.buffer.held() if time <= newest])
+        oldest = min(self.buffer.held(), default=None)
+        return None if oldest is None else oldest + self.kept_ms
 
 
 class IntervalJoinFunction(KeyedCoProcessFunction):
@@ -193,10 +216,8 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
 
     def open(self, ctx: RuntimeContext) -> None:
         """Get the buffers."""
-        self._left, self._right = copy(self._left), copy(self._right)
-        for name, side, columns in zip(("left", "right"), (self._left, self._right), self.columns, strict=True):
-            rows = f"array<{StructType(parse_row(columns)).ddl()}>"
-            side.buffer = ctx.get_map_state(MapStateDescriptor(name, "bigint", rows))
+        left, right = self.columns
+        self._left, self._right = self._left.opened("left", left, ctx), self._right.opened("right", right, ctx)
         self._function.open(ctx)
 
     def process_element1(self, value: Any, ctx: ProcessContext) -> None:
@@ -209,14 +230,10 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> None:
         """Remove the records of a key that no other can match any more."""
-        watermark = ctx.current_watermark()
-        dues = []
-        for side in (self._left, self._right):
-            side.drop_due(watermark)
-            dues.append(side.due_ms())
-        left = [due for due in dues if due is not None]
-        if left:
-            ctx.timer_service().register_event_time_timer(min(left))
+        dues = [side.drop_due(ctx.current_watermark()) for side in (self._left, self._right)]
+        first = min((due for due in dues if due is not None), default=None)
+        if first is not None:
+            ctx.timer_service().register_event_time_timer(first)
 
     def close(self) -> None:
         """Close the function that gets the pairs."""
@@ -233,25 +250,38 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
             if own.late is not None:
                 ctx.output(own.late, value)
             return
-        own.buffer.put(time, [*(own.buffer.get(time) or ()), value])
+        own.keep(value, time)
         timers = ctx.timer_service()
         assert isinstance(timers, KeyedTimers)
         # One timer per key is enough: when it fires, the next one is registered.
         earliest, due = timers.earliest_event_time_timer(), time + own.kept_ms
         if earliest is None or due < earliest:
             timers.register_event_time_timer(due)
-        for match in own.matching(time, other):
-            for found in other.buffer.get(match):
-                if own is self._left:
-                    self._emit(value, time, found, match, ctx)
-                else:
-                    self._emit(found, match, value, time, ctx)
+        found = own.matches(time, other)
+        if found:
+            self._emit(value, time, found, own, ctx)
 
-    def _emit(self, left: Any, left_ms: int, right: Any, right_ms: int, ctx: ProcessContext) -> None:
+    def _emit(self, value: Any, time: int, found: list[_Match], own: _Side, ctx: ProcessContext) -> None:
+        """Emit the pairs of a record; outputs have the later event time of their pair."""
         assert isinstance(ctx, ElementContext)
-        join = self._context
-        if join is None:
-            join = self._context = JoinContext(ctx)
-        join.left_ms, join.right_ms = left_ms, right_ms
-        ctx.set_timestamp(join.timestamp())
-        ctx.emit(outputs_of(self._function.process_element(left, right, join), "process_element"))
+        if self._context is None:
+            self._context = JoinContext(ctx)
+        earlier = [match for match in found if match[0] <= time]
+        if earlier:
+            ctx.emit(self._pairs(value, time, earlier, own, self._context))
+        for match in found:
+            if match[0] > time:
+                ctx.set_timestamp(match[0])
+                ctx.emit(self._pairs(value, time, [match], own, self._context))
+
+    def _pairs(self, value: Any, time: int, found: list[_Match], own: _Side, join: JoinContext) -> Iterator[Any]:
+        """Yield what the function makes of the pairs of a record."""
+        process, is_left = self._function.process_element, own is self._left
+        copied = (self._right if is_left else self._left).copied
+        for match, rows in found:
+            join.left_ms, join.right_ms = (time, match) if is_left else (match, time)
+            for stored in rows:
+                other = stored if copied is None else copied(stored)
+                returned = process(value, other, join) if is_left else process(other, value, join)
+                if returned is not None:
+                    yield from outputs_of(returned, "process_element")

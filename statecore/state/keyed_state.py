@@ -256,13 +256,26 @@ class HeapMapState(HeapState):
             )
         self._put({self._user_key(key): self._stored_form(value) for key, value in entries.items()})
 
+    def held(self) -> Mapping[Any, Any]:
+        """Return the entries of the current key as they are stored, for the library: not copies."""
+        return self._entries()
+
+    def hold(self, user_key: Any, stored: Any) -> None:
+        """Set the value of a user key, both in their stored form, for the library: without a check."""
+        self._put({user_key: stored})
+
     def remove(self, key: Any) -> None:
         """Remove a user key, if it is there."""
-        entries, user_key = self._entries(), self._user_key(key)
-        if user_key in entries:
-            del entries[user_key]
-            self._entry_removed(user_key)
-            self._drop_if_empty(entries)
+        self.drop([self._user_key(key)])
+
+    def drop(self, user_keys: Iterable[Any]) -> None:
+        """Remove user keys in their stored form, those that are there."""
+        entries = self._entries()
+        for user_key in user_keys:
+            if user_key in entries:
+                del entries[user_key]
+                self._entry_removed(user_key)
+        self._drop_if_empty(entries)
 
     def contains(self, key: Any) -> bool:
         """Tell whether a user key is there."""
