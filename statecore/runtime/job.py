@@ -14,7 +14,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -28,6 +28,7 @@ from statecore.joins import Interval, IntervalJoinFunction, ProcessJoinFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
+from statecore.runtime.transforms import ByFunction, Filter, Select, Transformation, WithColumn
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.dead_letters import check_on_error
@@ -35,7 +36,7 @@ from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
 from statecore.storage import FileStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 JOB_MODULE = "statecore_job_"
 """Prefix of the module names of job files; the file's name follows."""
@@ -52,6 +53,7 @@ class Source:
         event_time: Column with the records' event time, or None.
         max_lateness: How far the watermark stays behind the newest event time.
         idle_after: Time without records after which the watermark of the job goes on without it; None for never.
+        transformations: What this reader of it does with the records first, in order.
 
     """
 
@@ -60,6 +62,7 @@ class Source:
     event_time: str | None = None
     max_lateness: timedelta = timedelta(0)
     idle_after: timedelta | None = None
+    transformations: tuple[Transformation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,14 @@ class Output:
         uid: The operator.
         tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
         schema: Schema of its rows, as Spark DDL.
+        transformations: What this reader of it does with the rows first, in order.
 
     """
 
     uid: str
     tag: str
     schema: str
+    transformations: tuple[Transformation, ...] = ()
 
 
 Origin = Source | Output
@@ -294,6 +299,52 @@ class Stream:
                 )
         return Stream(self._job, (*self._origins, *(origin for other in others for origin in other._origins)))
 
+    def filter(self, condition: str | Callable[[DataFrame], Column]) -> Stream:
+        """Keep the records that meet a condition.
+
+        Args:
+            condition: SQL, as in ``"amount > 0"``, or a function that makes a column of a DataFrame.
+
+        """
+        return self._transformed(Filter(condition))
+
+    def select(self, *columns: str) -> Stream:
+        """Replace the columns.
+
+        Args:
+            columns: Names or SQL, as in ``"upper(country) AS country"``.
+
+        """
+        return self._transformed(Select(columns))
+
+    def with_column(self, name: str, expression: str | Callable[[DataFrame], Column]) -> Stream:
+        """Add or replace a column.
+
+        Args:
+            name: The column.
+            expression: SQL, as in ``"price * quantity"``, or a function that makes a column of a DataFrame.
+
+        """
+        return self._transformed(WithColumn(name, expression))
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
+        """Transform the DataFrame of each epoch: any stateless Spark SQL, joins with tables included.
+
+        The function is called in every epoch, so a table that it reads is as it is then. After another operator, rows
+        have further columns, ``__statecore_…``, which the result must keep: select by ``stream.select`` instead. There,
+        the rows are also computed before, and held until the epoch's end; the other transformations cost less.
+
+        Args:
+            function: Returns a DataFrame that depends on single records and on tables. What is stateful, or would
+                differ when an epoch is replayed, ends the driver with an error.
+
+        """
+        return self._transformed(ByFunction(function))
+
+    def _transformed(self, transformation: Transformation) -> Stream:
+        origins = (replace(each, transformations=(*each.transformations, transformation)) for each in self._origins)
+        return Stream(self._job, tuple(origins))
+
     def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
         """Partition the records by columns.
 
@@ -374,6 +425,18 @@ class Stream:
         """
         plan = OperatorPlan(uid, Input(self._origins), None, function, output, parallelism, late, on_error)
         return _processed(self._job, plan)
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """Refuse: only what an operator puts out can be published.
+
+        Raises:
+            JobDefinitionError: Always.
+
+        """
+        raise JobDefinitionError(
+            f"found the sink {name!r} on a source, a union or a transformed stream; expected it on an output of an "
+            "operator; call process(…) last, and sink(…) on what it returns"
+        )
 
 
 class BroadcastStream:

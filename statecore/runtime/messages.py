@@ -38,10 +38,12 @@ ATTEMPT = "__statecore_attempt"
 PHASE = "__statecore_phase"
 TIMESTAMP = "__statecore_timestamp_ms"
 SOURCE = "__statecore_source"
+# While rows of another operator are transformed: whether a row is a record.
+RECORD = "__statecore_record"
 INTERNAL = frozenset(
     {
         ANCHOR, SUBTASK, SLOT, KEY_GROUP, MAIN, SECOND, BROADCAST, MEMBER, COMMIT, ATTEMPT, PHASE, TIMESTAMP, SOURCE,
-        "__statecore_out",
+        RECORD,         "__statecore_out",
     }
 )  # fmt: skip
 BEFORE_WATERMARK, AFTER_WATERMARK = 0, 1

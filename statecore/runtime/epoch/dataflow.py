@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from statecore.model import Field
 from statecore.runtime.epoch.anchor import Anchor
+from statecore.runtime.epoch.observed import Observed
+from statecore.runtime.epoch.plan_check import require_one_source
+from statecore.runtime.epoch.transforming import transformed_columns, transformed_output, transformed_source
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
 from statecore.runtime.messages import (
     ATTEMPT,
@@ -34,6 +38,7 @@ from statecore.runtime.messages import (
     SUBTASK,
     TIMESTAMP,
     OperatorSpec,
+    StreamRead,
     crossing_column,
 )
 from statecore.runtime.placement import column, key_group_of, subtask_of
@@ -56,11 +61,18 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
         sources: The job's sources.
         ticks: A stream without rows that is read last, or None.
 
+    Raises:
+        JobDefinitionError: A source reads no stream or several, or keeps state of Spark's own.
+
     """
-    if len(sources) == 1:
-        df = sources[0].read(spark)
+    frames = []
+    for source in sources:
+        frames.append(source.read(spark))
+        require_one_source(frames[-1], source.name)
+    if len(frames) == 1:
+        (df,) = frames
         return df if ticks is None else df.union(_without_rows(ticks, df))
-    tagged = [_tagged(source.read(spark), index) for index, source in enumerate(sources)]
+    tagged = [_tagged(df, index) for index, df in enumerate(frames)]
     if ticks is not None:
         tagged.append(_without_rows(ticks, tagged[0]))
     return _stacked(tagged)
@@ -88,6 +100,7 @@ class Dataflow:
         operators: The job's operators, each after those that it reads from.
         anchors: Per operator uid the layout of its subtasks.
         max_parallelism: Number of key groups.
+        columns: The columns of streams, as far as they are known; filled here, for the following epochs.
 
     """
 
@@ -98,9 +111,11 @@ class Dataflow:
         operators: Sequence[OperatorPlan],
         anchors: Mapping[str, Anchor],
         max_parallelism: int,
+        columns: dict[Origin, tuple[Field, ...]],
     ) -> None:
         self._operators = operators
         self._sources = [source.name for source in sources]
+        self._columns = columns
         self._anchors = anchors
         self._max_parallelism = max_parallelism
         self._persisted: list[DataFrame] = []
@@ -109,8 +124,35 @@ class Dataflow:
         # An input with two readers is computed once: a second run might produce its rows in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
         self._crossing: dict[str, DataFrame] = {}
+        transformed = {
+            each.name: each for operator in operators for each in operator.origins
+            if isinstance(each, Source) and each.transformations
+        }  # fmt: skip
+        self._observed = {name: Observed(self._records(source), source) for name, source in transformed.items()}
 
-    def records(self, source: Source) -> DataFrame:
+    def columns_of(self, origin: Origin) -> tuple[Field, ...]:
+        """Return the columns of a stream.
+
+        Raises:
+            JobDefinitionError: Its transformations are refused.
+
+        """
+        if origin not in self._columns:
+            self._columns[origin] = transformed_columns(lambda: self._sample(origin), origin)
+        return self._columns[origin]
+
+    def observed(self) -> dict[str, StreamRead]:
+        """Return what the epoch has read of the sources that are transformed, once it has run."""
+        return {name: observed.read() for name, observed in self._observed.items()}
+
+    def _sample(self, origin: Origin) -> DataFrame:
+        """Return rows with the columns of a stream before its transformations."""
+        if isinstance(origin, Source):
+            return self._records(origin)
+        carried = f"{ATTEMPT} bigint, {PHASE} int, {TIMESTAMP} bigint"
+        return self._df.sparkSession.createDataFrame([], f"{origin.schema}, {carried}")
+
+    def _records(self, source: Source) -> DataFrame:
         """Return a source's records of the epoch."""
         if len(self._sources) == 1:
             return self._df
@@ -183,7 +225,8 @@ class Dataflow:
     ) -> DataFrame:
         """Return rows with the record in the column ``into``, and the target subtask of each."""
         if isinstance(read, Source):
-            df = self.records(read)
+            observed = self._observed.get(read.name)
+            df = transformed_source(self._records(read) if observed is None else observed.rows, read)
             record = F.struct(*(column(name) for name in df.columns))
             if into == BROADCAST:
                 return df.select(record.alias(into), F.explode(_all_subtasks(parallelism)).alias(SUBTASK))
@@ -211,6 +254,7 @@ class Dataflow:
         is_commit = F.col(COMMIT).isNotNull()
         # A subtask's own commit carries its attempt. Every reader gets it: another attempt might give it no rows.
         df = df.where(F.col(name).isNotNull() | (is_commit if carries else F.col(ATTEMPT).isNotNull() & is_commit))
+        df = transformed_output(df, name, read, self._computed)
         columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
         if not carries:
             columns[1] = F.lit(None).cast("string").alias(COMMIT)

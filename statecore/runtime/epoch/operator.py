@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -29,14 +30,14 @@ from statecore.snapshot.compaction import Merged, with_merged
 from statecore.snapshot.manifest import FieldRef, FilePart, Manifest, OperatorState, StateSchema, SubtaskState
 from statecore.snapshot.restore import describe_key
 
-Schemas = Mapping[str, tuple[Field, ...]]
-"""Per source the columns of its records."""
+ColumnsOf = Callable[[Origin], tuple[Field, ...]]
+"""Returns the columns of the records of a stream."""
 
 
 def operator_spec(
     plan: OperatorPlan,
     operators: Sequence[OperatorPlan],
-    schemas: Schemas,
+    columns_of: ColumnsOf,
     store: CheckpointStore,
     max_parallelism: int,
     *,
@@ -47,7 +48,7 @@ def operator_spec(
     Args:
         plan: The operator.
         operators: All operators of the job.
-        schemas: The schemas of the sources.
+        columns_of: Returns the columns of streams.
         store: The job's store.
         max_parallelism: Number of key groups.
         allow_non_restored_state: Whether restored state may be left behind.
@@ -57,13 +58,13 @@ def operator_spec(
             other columns, or two inputs other keys; or the late output declares other columns than the records have.
 
     """
-    columns = _columns(plan, plan.first, schemas)
-    keys = _keys(plan, columns, schemas)
+    columns = _columns(plan, plan.first, columns_of)
+    keys = _keys(plan, columns, columns_of)
     if plan.late is not None:
         _check_late(plan.uid, plan.late, columns.values())
     function = plan.function
     if isinstance(function, IntervalJoinFunction):
-        function = _bound(function, plan, schemas)
+        function = _bound(function, plan, columns_of)
     origins = [origin for operator in operators for origin in operator.origins]
     read = {each.tag: each for each in origins if isinstance(each, Output) and each.uid == plan.uid}
     placed = (MAIN, BROADCAST if plan.broadcast else SECOND)
@@ -71,7 +72,7 @@ def operator_spec(
         uid=plan.uid,
         function=function,
         inputs=tuple(
-            InputSpec(column, tuple(_event_time(origin, schemas) for origin in each.origins), each.key_columns)
+            InputSpec(column, tuple(_event_time(origin, columns_of) for origin in each.origins), each.key_columns)
             for each, column in zip(plan.inputs, placed, strict=False)
         ),
         reads_operator=any(isinstance(each, Output) for each in plan.origins),
@@ -89,9 +90,9 @@ def operator_spec(
     )
 
 
-def _bound(join: IntervalJoinFunction, plan: OperatorPlan, schemas: Schemas) -> IntervalJoinFunction:
+def _bound(join: IntervalJoinFunction, plan: OperatorPlan, columns_of: ColumnsOf) -> IntervalJoinFunction:
     """Return a join for the columns of its inputs."""
-    columns = [_columns(plan, each, schemas).values() for each in plan.inputs]
+    columns = [_columns(plan, each, columns_of).values() for each in plan.inputs]
     for tag, fields in zip(join.late, columns, strict=True):
         if tag is not None:
             _check_late(plan.uid, tag, fields)
@@ -99,9 +100,9 @@ def _bound(join: IntervalJoinFunction, plan: OperatorPlan, schemas: Schemas) -> 
     return join.of_columns(left, right)
 
 
-def _columns(plan: OperatorPlan, read: Input, schemas: Schemas) -> dict[str, Field]:
+def _columns(plan: OperatorPlan, read: Input, columns_of: ColumnsOf) -> dict[str, Field]:
     """Return the columns of an input, by name; refuse streams of a union whose columns differ, and missing columns."""
-    first, *others = (_fields(origin, schemas) for origin in read.origins)
+    first, *others = (columns_of(origin) for origin in read.origins)
     for origin, fields in zip(read.origins[1:], others, strict=True):
         if _types(fields) != _types(first):
             raise JobDefinitionError(
@@ -119,13 +120,13 @@ def _columns(plan: OperatorPlan, read: Input, schemas: Schemas) -> dict[str, Fie
     return columns
 
 
-def _keys(plan: OperatorPlan, columns: Mapping[str, Field], schemas: Schemas) -> tuple[FieldRef, ...]:
+def _keys(plan: OperatorPlan, columns: Mapping[str, Field], columns_of: ColumnsOf) -> tuple[FieldRef, ...]:
     """Return the key as state files have it; refuse types that cannot be a key, and two inputs whose keys differ."""
     keys = tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.first.key_columns)
     for name in plan.first.key_columns:
         require_key_type(columns[name].type)
     if plan.connected is not None:
-        others = _columns(plan, plan.connected, schemas)
+        others = _columns(plan, plan.connected, columns_of)
         second = tuple(FieldRef(name=name, type=others[name].type.ddl()) for name in plan.connected.key_columns)
         if plan.has_two_inputs and [each.type for each in second] != [each.type for each in keys]:
             raise JobDefinitionError(
@@ -147,10 +148,6 @@ def _name(origin: Origin) -> str:
     return f"source {origin.name!r}" if isinstance(origin, Source) else f"operator {origin.uid!r}"
 
 
-def _fields(read: Origin, schemas: Schemas) -> tuple[Field, ...]:
-    return schemas[read.name] if isinstance(read, Source) else parse_row(read.schema)
-
-
 def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
     asked, there = _text(parse_row(late.value_type)), _text(columns)
     if asked != there:
@@ -160,17 +157,18 @@ def _check_late(uid: str, late: OutputTag, columns: Iterable[Field]) -> None:
         )
 
 
-def _event_time(read: Origin, schemas: Schemas) -> str | None:
+def _event_time(read: Origin, columns_of: ColumnsOf) -> str | None:
     if not isinstance(read, Source) or read.event_time is None:
         return None
     name = read.event_time
-    found = next((field.type.ddl() for field in schemas[read.name] if field.name == name), None)
-    if found not in ("timestamp", "timestamp_ntz"):
-        column_found = "no column" if found is None else f"a column of type {found}"
-        raise JobDefinitionError(
-            f"found {column_found} {name!r} in source {read.name!r}; expected a timestamp, "
-            "because it is the declared event time; cast it, or name another column"
-        )
+    for each, where in ((replace(read, transformations=()), ""), (read, "what was made of ")):
+        found = next((field.type.ddl() for field in columns_of(each) if field.name == name), None)
+        if found not in ("timestamp", "timestamp_ntz"):
+            column_found = "no column" if found is None else f"a column of type {found}"
+            raise JobDefinitionError(
+                f"found {column_found} {name!r} in {where}source {read.name!r}; expected a timestamp, "
+                "because it is the declared event time; keep it, cast it, or name another column"
+            )
     return name
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from statecore.errors import CommitConflictError, CommitForbiddenError
-from statecore.model import Field, parse_type
+from statecore.model import Field
 from statecore.model.key_groups import check_parallelism
 from statecore.runtime.epoch.anchor import Anchor
 from statecore.runtime.epoch.commits import checked_commits
@@ -33,7 +33,7 @@ from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.load_ahead import load_ahead
 from statecore.runtime.epoch.operator import (
-    Schemas,
+    ColumnsOf,
     check_key,
     next_operator,
     operator_spec,
@@ -47,8 +47,8 @@ from statecore.runtime.epoch.sampling import Sampling
 from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.epoch.ticks import Ticks
 from statecore.runtime.faults import FaultPoint, fault_point
-from statecore.runtime.job import Job, OperatorPlan
-from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit
+from statecore.runtime.job import Job, OperatorPlan, Origin
+from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, StreamRead, SubtaskCommit
 from statecore.runtime.worker.crossing import crossing_ddl
 from statecore.runtime.worker.subtask import subtask_runner
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -174,6 +174,7 @@ class EpochRunner:
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
         self._specs: dict[str, OperatorSpec] = {}
+        self._columns: dict[Origin, tuple[Field, ...]] = {}
         self._layouts = Layouts(max_parallelism, self._own)
         self.boundary = threading.Lock()
         self._sampling = Sampling()
@@ -281,12 +282,13 @@ class EpochRunner:
         now_ms = self._times.of(epoch, self._head.manifest)
         self._inputs.check(epoch)
         try:
-            specs, commits = self._run(df, epoch, now_ms)
+            specs, commits, observed = self._run(df, epoch, now_ms)
         except Exception as error:
             self._inputs.failed(epoch, error)
             raise
         ran = time.monotonic()
-        read = SourcesRead(self._plan, commits, () if self._previous is None else self._previous.sources)
+        before = () if self._previous is None else self._previous.sources
+        read = SourcesRead(self._plan, commits, before, observed)
         idle = self._idleness.note(read.rows_of, now_ms)
         manifest = self._manifest(epoch, now_ms, specs, commits, read, idle)
         encoded = encode_manifest(manifest)
@@ -324,15 +326,20 @@ class EpochRunner:
 
     def _run(
         self, df: DataFrame, epoch: int, now_ms: int
-    ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]]]:
-        """Run all operators; return per uid the operator's spec and its subtasks' commits in order."""
+    ) -> tuple[dict[str, OperatorSpec], dict[str, list[SubtaskCommit]], dict[str, StreamRead]]:
+        """Run all operators.
+
+        Returns:
+            Per uid the operator's spec, and its subtasks' commits in order; and what was read of each source that is
+            transformed.
+
+        """
         plan = self._plan
         anchors = self._layouts.all(df.sparkSession, self._parallelism)
         counts_state = self._sampling.due()
-        flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism)
+        flow = Dataflow(df, plan.sources, plan.operators, anchors, self._max_parallelism, self._columns)
         try:
-            schemas = {source.name: _fields(flow.records(source)) for source in plan.sources}
-            specs = {operator.uid: self._spec(operator, schemas) for operator in plan.operators}
+            specs = {operator.uid: self._spec(operator, flow.columns_of) for operator in plan.operators}
 
             def run(operator: OperatorPlan, rows: DataFrame) -> DataFrame:
                 spec = specs[operator.uid]
@@ -346,16 +353,17 @@ class EpochRunner:
                 return rows.mapInArrow(subtask_runner(spec, epoch_spec), crossing_ddl(spec))
 
             rows = flow.commits(run, specs).collect()
+            observed = flow.observed()
         finally:
             flow.close()
         commits = [COMMIT_DECODER.decode(row[COMMIT]) for row in rows]
-        return specs, checked_commits(commits, {uid: self._parallelism_of(uid) for uid in specs}, epoch)
+        return specs, checked_commits(commits, {uid: self._parallelism_of(uid) for uid in specs}, epoch), observed
 
-    def _spec(self, operator: OperatorPlan, schemas: Schemas) -> OperatorSpec:
+    def _spec(self, operator: OperatorPlan, columns_of: ColumnsOf) -> OperatorSpec:
         spec = operator_spec(
             operator,
             self._plan.operators,
-            schemas,
+            columns_of,
             self._store,
             self._max_parallelism,
             allow_non_restored_state=self._allow_non_restored_state,
@@ -450,10 +458,6 @@ class _Head:
     manifest: Manifest | None
     path: str | None
     parts: Mapping[str, Sequence[FilePart]]
-
-
-def _fields(df: DataFrame) -> tuple[Field, ...]:
-    return tuple(Field(field.name, parse_type(field.dataType.simpleString())) for field in df.schema.fields)
 
 
 def _now_ms() -> int:

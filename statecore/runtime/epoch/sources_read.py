@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from statecore.model.watermarks import StreamTime, combined_watermark
 from statecore.runtime.job import Job, Source
-from statecore.runtime.messages import SubtaskCommit
+from statecore.runtime.messages import StreamRead, SubtaskCommit
 from statecore.snapshot.manifest import SourcePositions
 
 
@@ -23,11 +23,16 @@ class SourcesRead:
         job: The job.
         commits: Per operator uid its subtasks' commits.
         before: The sources after the previous epoch.
+        observed: What was read of the sources that are transformed before operators read them.
 
     """
 
     def __init__(
-        self, job: Job, commits: Mapping[str, Sequence[SubtaskCommit]], before: Sequence[SourcePositions]
+        self,
+        job: Job,
+        commits: Mapping[str, Sequence[SubtaskCommit]],
+        before: Sequence[SourcePositions],
+        observed: Mapping[str, StreamRead],
     ) -> None:
         self._sources = job.sources
         self._newest = {source.name: source.max_event_time_ms for source in before}
@@ -44,6 +49,10 @@ class SourcesRead:
                     self.rows_of[origin.name] = sum(each.rows for each in read)
                     late[origin.name] = sum(each.late_rows for each in read)
                     self._note(origin, [each.max_event_time_ms for each in read])
+        sources = {source.name: source for source in job.sources}
+        for name, each in observed.items():
+            self.rows_of[name] = each.rows
+            self._note(sources[name], [each.max_event_time_ms])
         self.rows = sum(self.rows_of.values())
         self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 

@@ -59,10 +59,11 @@ def read(spark: Any) -> Any:
 
 
 def spec_of(job: Job, folder: Path, **columns: str) -> OperatorSpec:
-    schemas: dict[str, tuple[Field, ...]] = {name: parse_row(ddl) for name, ddl in columns.items()}
-    return operator_spec(
-        job.operators[0], job.operators, schemas, CheckpointStore.at(str(folder)), 128, allow_non_restored_state=False
-    )
+    def columns_of(origin: Any) -> tuple[Field, ...]:
+        return parse_row(columns[origin.name])
+
+    store = CheckpointStore.at(str(folder))
+    return operator_spec(job.operators[0], job.operators, columns_of, store, 128, allow_non_restored_state=False)
 
 
 def test_two_keyed_streams_share_a_key_of_other_column_names(tmp_path: Path) -> None:
@@ -131,6 +132,7 @@ def test_streams_that_do_not_fit_are_refused_by_name() -> None:
         (lambda: plain.connect(keyed), r"connect\(a keyed stream\) on a stream without a key; .*call key_by\(\)"),
         (lambda: keyed.connect(plain), r"connect\(a stream without a key\) on a keyed stream"),
         (lambda: keyed.connect(keyed.connect(broadcast)), r"connect\(connected streams\)"),
+        (lambda: plain.filter("n > 0").sink("out", None), r"sink 'out' on a source, .* expected it on an output"),
         (lambda: keyed.connect(None), r"connect\(None\)"),
         (lambda: keyed.connect(job.source("two", read).key_by("a", "b")), r"keys \('k',\) and \('a', 'b'\)"),
         (lambda: keyed.connect(keyed).process(Keyed(), output="n int", uid="x"), r"keyed stream connected to another"),

@@ -32,9 +32,9 @@ def described(late: Any, event_time: str | None = "at") -> Job:
 
 def specified(late: OutputTag, folder: Path) -> Any:
     (plan,) = described(late).operators
-    schemas = {"in": parse_row("k string, at timestamp, m map<string,int>")}
+    columns = parse_row("k string, at timestamp, m map<string,int>")
     store = CheckpointStore.at(str(folder))
-    return operator_spec(plan, [plan], schemas, store, 128, allow_non_restored_state=False)
+    return operator_spec(plan, [plan], lambda _: columns, store, 128, allow_non_restored_state=False)
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

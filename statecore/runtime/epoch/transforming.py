@@ -1,0 +1,120 @@
+"""Applies the transformations of streams to the rows of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from statecore.errors import JobDefinitionError
+from statecore.model import Field, parse_row
+from statecore.model.types import parse_type
+from statecore.runtime.epoch.plan_check import require_stateless
+from statecore.runtime.job import Origin, Source
+from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, RECORD, SUBTASK, TIMESTAMP
+from statecore.runtime.placement import column
+from statecore.runtime.transforms import RowByRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Hold = Callable[["DataFrame"], "DataFrame"]
+"""Computes rows now and holds them until the epoch's end."""
+
+# What a record of another operator brings; a user's function sees these columns.
+_OF_RECORDS = (ATTEMPT, PHASE, TIMESTAMP)
+_CARRIED = (RECORD, SUBTASK, COMMIT, *_OF_RECORDS)
+
+
+def transformed_source(records: DataFrame, source: Source) -> DataFrame:
+    """Return what a reader of a source makes of its records."""
+    for each in source.transformations:
+        records = each.apply(records, ()) if isinstance(each, RowByRow) else each.function(records)
+    return records
+
+
+def transformed_output(rows: DataFrame, record: str, origin: Origin, hold: Hold) -> DataFrame:
+    """Return what a reader of another operator's output makes of its rows.
+
+    Args:
+        rows: Rows of the operator: records, each in the column ``record``, and commits.
+        record: The column.
+        origin: The output.
+        hold: Needed where a function of the user's gets the records alone: what is no record takes another way, and
+            both must stem from one attempt of the operator.
+
+    """
+    if not origin.transformations:
+        return rows
+    flat = rows.select(F.col(record).isNotNull().alias(RECORD), *(F.col(each) for each in _CARRIED[1:]), f"{record}.*")
+    for each in origin.transformations:
+        if isinstance(each, RowByRow):
+            flat = each.apply(flat, _CARRIED)
+        else:
+            held = hold(flat)
+            records = _kept(each.function(held.where(RECORD).drop(RECORD, SUBTASK, COMMIT)), origin)
+            others = held.where(~F.col(RECORD)).select(*_CARRIED)
+            flat = records.withColumn(RECORD, F.lit(True)).unionByName(others, allowMissingColumns=True)
+    fields = F.struct(*(column(name) for name in flat.columns if name not in _CARRIED))
+    return flat.select(F.when(F.col(RECORD), fields).alias(record), *(F.col(each) for each in _CARRIED[1:]))
+
+
+def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tuple[Field, ...]:
+    """Return the columns of a stream.
+
+    Args:
+        records: Returns rows without transformations, of any epoch; for an operator's output, also without any row.
+        origin: The stream.
+
+    Raises:
+        JobDefinitionError: Spark refuses a transformation, or it depends on more than single records and tables.
+
+    """
+    if not isinstance(origin, Source) and not origin.transformations:
+        return parse_row(origin.schema)
+    found = records()
+    if origin.transformations:
+        place = f"source {origin.name!r}" if isinstance(origin, Source) else f"the output of operator {origin.uid!r}"
+        try:
+            made = _probed(found, origin)
+        except AnalysisException as error:
+            raise JobDefinitionError(
+                f"found a transformation of {place} that Spark refuses: {str(error).splitlines()[0]}; expected one of "
+                f"the columns {_names(found)}; correct it in the job file"
+            ) from None
+        require_stateless(made, found, place)
+        found = made
+    return tuple(
+        Field(field.name, parse_type(field.dataType.simpleString()))
+        for field in found.schema.fields
+        if field.name not in _OF_RECORDS
+    )
+
+
+def _probed(records: DataFrame, origin: Origin) -> DataFrame:
+    for each in origin.transformations:
+        if isinstance(each, RowByRow):
+            carried: Sequence[str] = () if isinstance(origin, Source) else _OF_RECORDS
+            records = each.apply(records, carried)
+        else:
+            records = each.function(records)
+            if not isinstance(origin, Source):
+                records = _kept(records, origin)
+    return records
+
+
+def _kept(made: DataFrame, origin: Origin) -> DataFrame:
+    missing = [name for name in _OF_RECORDS if name not in made.columns]
+    if missing:
+        raise JobDefinitionError(
+            f"found no columns {missing} after transform() of the output of an operator; expected them to stay, since "
+            "they tell when and by whom a row was made; select columns by stream.select(…), and use df.select('*', …) "
+            "within transform()"
+        )
+    return made
+
+
+def _names(df: DataFrame) -> list[str]:
+    return [name for name in df.columns if name not in _OF_RECORDS]

@@ -1,0 +1,83 @@
+"""Transformations of a stream in the JVM, on the DataFrame of each epoch.
+
+Rows of another operator carry columns that the engine needs, ``__statecore_…``, and some of them are no records but
+commits of subtasks. Transformations row by row let these pass. A function of the user's gets the records alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from statecore.runtime.messages import RECORD
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class RowByRow(ABC):
+    """A transformation whose result for a row does not depend on other rows, nor on tables."""
+
+    @abstractmethod
+    def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
+        """Return the transformed rows.
+
+        Args:
+            df: Rows of an epoch.
+            carried: Columns to keep. With ``RECORD`` among them, rows where it is false pass.
+
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(RowByRow):
+    """Keeps the records that meet a condition."""
+
+    condition: str | Callable[[DataFrame], Column]
+
+    def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
+        """Return the rows that meet the condition."""
+        condition = _column(self.condition, df)
+        return df.where(condition | ~F.col(RECORD) if RECORD in carried else condition)
+
+
+@dataclass(frozen=True, slots=True)
+class Select(RowByRow):
+    """Replaces the columns."""
+
+    columns: tuple[str, ...]
+
+    def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
+        """Return rows of the selected columns."""
+        return df.select(*(F.expr(each) for each in self.columns), *carried)
+
+
+@dataclass(frozen=True, slots=True)
+class WithColumn(RowByRow):
+    """Adds or replaces one column."""
+
+    name: str
+    expression: str | Callable[[DataFrame], Column]
+
+    def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
+        """Return rows with the column."""
+        return df.withColumn(self.name, _column(self.expression, df))
+
+
+@dataclass(frozen=True, slots=True)
+class ByFunction:
+    """Calls a function of the user's on the DataFrame of each epoch."""
+
+    function: Callable[[DataFrame], DataFrame]
+
+
+Transformation = RowByRow | ByFunction
+"""A transformation of a stream."""
+
+
+def _column(expression: str | Callable[[DataFrame], Column], df: DataFrame) -> Column:
+    return F.expr(expression) if isinstance(expression, str) else expression(df)
