@@ -218,8 +218,8 @@ def _day(draw: Random, world: World) -> Shape:
     """Return a day in eight hours, with a peak in the morning and one in the evening."""
     high = _can(world, world.max_parallelism) * draw.uniform(0.4, 0.75)
     low = high / draw.uniform(3, 8)
-    points = (low, 0.8 * low, low, 0.6 * high, 0.9 * high, high, 0.8 * high, 0.95 * high, 0.7 * high, 0.4 * high)
-    points = (*points, 1.3 * low, low, low)
+    peaks = (0.6 * high, 0.9 * high, high, 0.8 * high, 0.95 * high, 0.7 * high, 0.4 * high)
+    points = (low, 0.8 * low, low, *peaks, 1.3 * low, low, low)
     around = noise(8 * HOUR, 1, 0.08)
 
     def rate(at_s: float) -> float:
