@@ -18,6 +18,8 @@ _NEARLY, _FEWER = 0.95, 0.8
 _EFFICIENT = 0.4
 # Where more arrives than any number of subtasks could process: it buys time, and no more.
 _NEARLY_LINEAR = 0.8
+# The cost of a row may be higher than measured by so many standard errors.
+_DOUBT = 2.0
 # Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
 _NEARLY_GONE = 10
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
@@ -70,8 +72,8 @@ class Needs:
             # With fixed and row cost not separated, back-to-back epochs seem to process just what arrives. Only a
             # backlog shows that they do not.
             return False
-        # A poor measurement widens the hysteresis.
-        margin = 1 + self.settings.hysteresis + 2 * self.measured.fit.row_error
+        # A poor measurement widens the hysteresis; errors that have nothing to do with each other add in quadrature.
+        margin = 1 + math.hypot(self.settings.hysteresis, _DOUBT * self.measured.fit.row_error)
         rate = self.measured.rows_per_second(self.now)
         return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
 

@@ -24,7 +24,8 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         target_utilisation: Share of the job's throughput that arrivals should use; the rest is headroom for peaks.
         catch_up_s: Time in which a backlog should drain.
         max_lag_s: Event-time lag beyond which a job with a backlog scales out; None for no limit.
-        hysteresis: Margin, as a fraction, by which a need must exceed the present throughput.
+        hysteresis: Margin, as a fraction, by which a need must exceed the present throughput; a poor
+            measurement widens it.
         scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than
             twice its throughput, a quarter where more than six times.
         scale_in_after_s: Time for which a smaller size must have been enough.
