@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.policies.arrivals import HOUR
-from benchmarks.policies.shapes import SHAPES, Shape
+from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, PEERS, Outcomes
 from statecore.policy.simulator import Outcome
 
@@ -20,7 +20,7 @@ _LINES = {"aws": "tab:green", "ds2": "tab:purple", "flink": "tab:orange", OURS: 
 _LATE_HEIGHT = 0.04
 
 
-def write_picture(outcomes: Outcomes, path: Path) -> None:
+def write_picture(shapes: Mapping[str, Shape], outcomes: Outcomes, path: Path) -> None:
     """Write a PNG."""
     import matplotlib as mpl
 
@@ -34,7 +34,7 @@ def write_picture(outcomes: Outcomes, path: Path) -> None:
         rows, _COLUMNS, figsize=(3.4 * _COLUMNS, 2.3 * rows + 0.8), layout="constrained", squeeze=False
     )
     for axes, (name, policies) in zip(grid.flat, outcomes.items(), strict=False):
-        _draw(axes, SHAPES[name], policies)
+        _draw(axes, shapes[name], policies)
     for axes in grid.flat[len(outcomes) :]:
         axes.set_axis_off()
     for axes in grid[:, 0]:

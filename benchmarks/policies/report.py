@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.policies.goals import Goal
-from benchmarks.policies.shapes import SHAPES
+from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, POLICIES, Outcomes
 
 Judged = Mapping[str, Sequence[Goal]]
@@ -43,26 +44,33 @@ def table(outcomes: Outcomes, judged: Judged) -> Table:
     return drawn
 
 
-def misses(judged: Judged) -> Iterator[str]:
+def misses(shapes: Mapping[str, Shape], judged: Judged) -> Iterator[str]:
     """Yield a line for each goal that does not hold."""
     for shape, found in judged.items():
         for goal in found:
             if not goal.holds:
-                yield f"{shape} ({SHAPES[shape].what}): {goal.name}: found {goal.found}; expected {goal.expected}"
+                yield f"{shape} ({shapes[shape].what}): {goal.name}: found {goal.found}; expected {goal.expected}"
 
 
-def write_json(outcomes: Outcomes, judged: Judged, path: Path) -> None:
+def kinds(judged: Judged) -> str:
+    """Return how many goals of each kind hold, in one line."""
+    every = [goal for found in judged.values() for goal in found]
+    held = Counter(goal.name for goal in every if goal.holds)
+    return ", ".join(f"{name} {held[name]} of {count}" for name, count in Counter(goal.name for goal in every).items())
+
+
+def write_json(shapes: Mapping[str, Shape], outcomes: Outcomes, judged: Judged, path: Path) -> None:
     """Write all figures, by shape: what it is, its goals, and the outcome of each policy."""
-    shapes = {
+    figures = {
         shape: {
-            "what": SHAPES[shape].what,
+            "what": shapes[shape].what,
             "goals": [asdict(goal) for goal in judged[shape]],
             "policies": {name: policies[name].to_json() for name in POLICIES if name in policies},
         }
         for shape, policies in outcomes.items()
     }
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(shapes, indent=2) + "\n")
+    path.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def _verdict(found: Sequence[Goal]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from benchmarks.policies.shapes import SHAPES
+from benchmarks.policies.shapes import Shape
 from statecore.policy.simulator import Outcome, player, simulate
 
 OURS = "statecore"
@@ -18,12 +18,12 @@ Outcomes = dict[str, dict[str, Outcome]]
 """By shape, then by policy."""
 
 
-def simulated(shapes: Sequence[str], policies: Sequence[str], workers: int) -> Iterator[tuple[str, str, Outcome]]:
-    """Yield shape, policy and outcome of each pair, as they end."""
+def simulated(shapes: Sequence[Shape], policies: Sequence[str], workers: int) -> Iterator[tuple[str, str, Outcome]]:
+    """Yield the shape's name, policy and outcome of each pair, as they end."""
     # Spawned, because a fork would copy the thread that draws the progress.
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         # By policy, ours first: it takes longest, and the last ones should be short.
-        pairs = {pool.submit(_simulated, shape, policy): (shape, policy) for policy in policies for shape in shapes}
+        pairs = {pool.submit(_simulated, shape, name): (shape.name, name) for name in policies for shape in shapes}
         try:
             for done in as_completed(pairs):
                 yield *pairs[done], done.result()
@@ -31,6 +31,5 @@ def simulated(shapes: Sequence[str], policies: Sequence[str], workers: int) -> I
             pool.shutdown(cancel_futures=True)
 
 
-def _simulated(shape: str, policy: str) -> Outcome:
-    found = SHAPES[shape]
-    return simulate(found.trace, found.world, player(policy, found.world))
+def _simulated(shape: Shape, policy: str) -> Outcome:
+    return simulate(shape.trace, shape.world, player(policy, shape.world))

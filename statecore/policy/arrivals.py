@@ -34,6 +34,8 @@ _EXCEPTIONS = 8  # one of so many spans may be lower
 _TRENDS = ((8, 0.95), (40, 0.6))
 _TREND_SPANS = 12
 _LONG_SPANS = 8
+# What arrived in every two minutes of so many spans, five minutes, is no spike.
+_LASTING_SPANS = 20
 
 Arrived = Sequence[tuple[int, float]]
 """(time in ms, rows arrived until then, read or waiting), in order of time."""
@@ -61,7 +63,8 @@ def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None,
     The rate is the median over spans of the last ten minutes. It ignores a pile that arrives at once after an outage,
     which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
     exceeded all before for a minute is the new one, and so is one below all before for two. Where the rate rises or
-    falls steadily, it is that of the trend.
+    falls steadily, it is that of the trend; where it rises too unsteadily for that, the median would be late by half of
+    the ten minutes, so the rate is at least what arrived in every two minutes of the last five.
 
     After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
     best estimate.
@@ -81,11 +84,14 @@ def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
     if not len(rates):
         return Arriving()
     spans = min(len(rates), _LONG_SPANS)
-    most = float(np.convolve(rates[-2 * _LONG_SPANS :], np.full(spans, 1 / spans), mode="valid").max())
+    # Mean rates over two minutes, one from each span on.
+    means = np.convolve(rates, np.full(spans, 1 / spans), mode="valid")
+    most = float(means[-_LONG_SPANS - 1 :].max())
     level = _newest_level(rates)
     slope = _slope(level)
     if not slope:
-        return Arriving(median_low(level), 0.0, most)
+        lasting = means[_LONG_SPANS - 1 - _LASTING_SPANS :].min() if len(rates) >= _LASTING_SPANS else 0.0
+        return Arriving(max(median_low(level), float(lasting)), 0.0, most)
     # The median of the newest spans is the rate in their middle.
     newest = level[-_LONG_SPANS:]
     rate = max(0.0, median_low(newest) + slope * (len(newest) - 1) / 2)

@@ -18,6 +18,8 @@ _NEARLY, _FEWER = 0.95, 0.8
 _EFFICIENT = 0.4
 # Where more arrives than any number of subtasks could process: it buys time, and no more.
 _NEARLY_LINEAR = 0.8
+# The cost of a row may be higher than measured by so many standard errors.
+_DOUBT = 2.0
 # Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
 _NEARLY_GONE = 10
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
@@ -32,6 +34,9 @@ _SOON_S = 300.0
 # smaller size may be late.
 _RARELY = 0.04
 _PATTERN, _ABOUT_AS_LATE_S = 2, 15.0
+# Where rows may not be late, a scale-out drains the backlog this many times faster than it has to: they are late until
+# then. Still faster costs more than it saves, because a larger size is kept for a while after.
+_DRAINS_FASTER = 1.5
 # By this factor a pile may take longer than the catch-up time before a rescale is worth it.
 _NOT_MUCH_LONGER = 1.5
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
@@ -70,8 +75,8 @@ class Needs:
             # With fixed and row cost not separated, back-to-back epochs seem to process just what arrives. Only a
             # backlog shows that they do not.
             return False
-        # A poor measurement widens the hysteresis.
-        margin = 1 + self.settings.hysteresis + 2 * self.measured.fit.row_error
+        # A poor measurement widens the hysteresis; errors that have nothing to do with each other add in quadrature.
+        margin = 1 + math.hypot(self.settings.hysteresis, _DOUBT * self.measured.fit.row_error)
         rate = self.measured.rows_per_second(self.now)
         return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
 
@@ -80,14 +85,18 @@ class Needs:
         spells, arrived = self._late(self.now), self.figures.arrived
         return len(spells) >= _PATTERN and 1000 * sum(spells) >= _RARELY * (arrived[-1][0] - arrived[0][0])
 
-    def needed(self, ahead_s: float = 0.0) -> float:
-        """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while."""
-        settings = self.settings
-        arriving = self._arriving_in(ahead_s)
-        pause_s = min((self.figures.downtime_ms or 0) / 1000, settings.catch_up_s / 2)
-        left_s = settings.catch_up_s - pause_s
+    def needed(self, ahead_s: float = 0.0, *, faster: float = 1.0) -> float:
+        """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while.
+
+        Args:
+            ahead_s: That while.
+            faster: By this factor the backlog drains faster than it has to.
+
+        """
+        arriving, drain_s = self._arriving_in(ahead_s), self.settings.catch_up_s / faster
+        pause_s = min((self.figures.downtime_ms or 0) / 1000, drain_s / 2)
         piling = max(0.0, arriving - self.measured.rows_per_second(self.now)) * min(ahead_s, _LEAD_S)
-        drain = arriving + (self._waiting_then() + piling + arriving * pause_s) / left_s
+        drain = arriving + (self._waiting_then() + piling + arriving * pause_s) / (drain_s - pause_s)
         return max(self._steady(ahead_s), drain)
 
     def limit(self) -> int | None:
@@ -110,7 +119,9 @@ class Needs:
 
     def to_grow(self) -> int:
         """Return the larger size that a short job needs, or the one that helps most; the present one when none does."""
-        rate, needed = self.measured.rows_per_second, self.needed(_LEAD_S + self.settings.cooldown_s)
+        rate = self.measured.rows_per_second
+        faster = 1.0 if self.settings.max_lag_s is None else _DRAINS_FASTER
+        needed = self.needed(_LEAD_S + self.settings.cooldown_s, faster=faster)
         worth = [size for size in self.sizes if size > self.now and self._is_worth(size)]
         if not worth:
             return self.now

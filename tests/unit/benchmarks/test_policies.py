@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.policies.goals import goals
+from benchmarks.policies.goals import Goal, goals
 from benchmarks.policies.picture import write_picture
-from benchmarks.policies.report import misses, table, write_json
+from benchmarks.policies.random_shapes import random_shapes
+from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Expected, Shape
 from benchmarks.policies.simulations import OURS, PEERS
 from statecore.policy import Ailment
@@ -93,11 +94,24 @@ def test_without_all_peers_there_is_no_comparison() -> None:
 
 
 def test_every_shape_fits_its_world() -> None:
-    for shape in SHAPES.values():
+    for shape in (*SHAPES.values(), *random_shapes(100, 1).values()):
         hours = shape.trace.end_s / 3600
         assert 4 <= hours <= 12, shape.name
         assert shape.world.parallelism <= shape.world.max_parallelism, shape.name
         assert shape.trace.arrived(shape.trace.end_s) > 0, shape.name
+
+
+def test_random_shapes_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    found = random_shapes(20, 1)
+    assert len({name.rpartition("_")[0] for name in found}) == 20
+    assert random_shapes(40, 1).items() >= found.items()
+    others = random_shapes(20, 2)
+    assert all(found[name].trace != others[name].trace for name in found)
+
+
+def test_the_goals_that_hold_are_counted_by_kind() -> None:
+    judged = {"a": [Goal("SLO", True, "", ""), Goal("rescales", True, "", "")], "b": [Goal("SLO", False, "", "")]}
+    assert kinds(judged) == "SLO 1 of 2, rescales 1 of 1"
 
 
 def test_the_report_has_all_figures_and_names_what_is_missed(tmp_path: Path) -> None:
@@ -107,10 +121,10 @@ def test_the_report_has_all_figures_and_names_what_is_missed(tmp_path: Path) -> 
     console = Console(width=120, record=True)
     console.print(table(outcomes, judged))
     assert "MISSED: SLO" in console.export_text()
-    assert "found 7.0 min; expected at most 6.0 min" in " ".join(misses(judged))
-    write_json(outcomes, judged, tmp_path / "policies.json")
+    assert "found 7.0 min; expected at most 6.0 min" in " ".join(misses(SHAPES, judged))
+    write_json(SHAPES, outcomes, judged, tmp_path / "policies.json")
     written = json.loads((tmp_path / "policies.json").read_text())["ramp"]
     assert [goal["holds"] for goal in written["goals"]] == [False, True]
     assert written["policies"]["ds2"]["core_hours"] == 10
-    write_picture(outcomes, tmp_path / "policies.png")
+    write_picture(SHAPES, outcomes, tmp_path / "policies.png")
     assert (tmp_path / "policies.png").read_bytes().startswith(b"\x89PNG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from statecore.policy import (
     diagnose,
     policy_settings,
 )
+from statecore.policy.capacity import throughput
+from statecore.policy.needs import Needs
 from tests.support.examples import examples
 from tests.unit.policy.test_cost import SIZES, epochs
 
@@ -152,6 +155,29 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
     # If no source reports a backlog, the lag beyond its limit counts.
     unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
     assert decide(unknown, wanted, NOTHING).parallelism > 8
+
+
+def test_where_rows_may_not_be_late_a_backlog_drains_in_two_thirds_of_the_catch_up_time() -> None:
+    piled = figures(4, waiting=24_000_000)
+    # In 600 s, 40,000 rows/s beside the 10,000 that arrive; in 400 s, 60,000.
+    assert decide(piled, NO_WAIT, NOTHING).parallelism == 7
+    assert decide(piled, msgspec.structs.replace(NO_WAIT, max_lag_s=60), NOTHING).parallelism == 9
+    # It is no reason to rescale: 3 million drain in time at the present size, and not in two thirds of it.
+    soon = figures(2, waiting=3_000_000)
+    assert decide(soon, msgspec.structs.replace(NO_WAIT, max_lag_s=60), NOTHING).action == "stay"
+
+
+def test_a_poor_measurement_widens_the_hysteresis_and_a_good_one_hardly() -> None:
+    found = figures(4, arriving=31_000.0)
+    measured = throughput(found)
+    assert measured is not None
+    assert 1.1 < Needs(found, NO_WAIT, measured).needed() / measured.rows_per_second(4) < 1.2
+
+    def is_short(row_error: float) -> bool:
+        fit = replace(measured.fit, row_error=row_error)
+        return Needs(found, NO_WAIT, replace(measured, fit=fit)).is_short()
+
+    assert [is_short(error) for error in (0.0, 0.04, 0.1)] == [True, True, False]
 
 
 def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time() -> None:

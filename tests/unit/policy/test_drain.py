@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
@@ -64,3 +65,19 @@ def test_a_pile_after_an_outage_is_no_arrival_and_what_came_before_still_comes()
 def test_before_the_first_quarter_of_a_minute_nothing_is_known_of_arrivals() -> None:
     assert arriving([], (), None, 0).rate is None
     assert arriving([(0, 0.0), (14_000, 50_000.0)], (), 0, 14_000).rate is None
+
+
+def _arrived(*rates: float) -> list[tuple[int, float]]:
+    """Return what arrived, with a rate for each span of 15 s."""
+    rows = accumulate((15 * rate for rate in rates), initial=0.0)
+    return [(15 * SECOND_MS * span, total) for span, total in enumerate(rows)]
+
+
+def test_a_rate_that_rises_unsteadily_is_at_least_what_lasted_for_five_minutes() -> None:
+    before, unsteady = [100.0] * 20, [90.0, 170.0] * 10
+    assert arriving(_arrived(*before, *unsteady), (), 0, 600 * SECOND_MS).rate == pytest.approx(130)
+    # A spike is over before that, and a fall counts at once.
+    spike = [500.0] * 6 + [100.0] * 3
+    assert arriving(_arrived(*before, *before[9:], *spike), (), 0, 600 * SECOND_MS).rate == pytest.approx(100)
+    fallen = [170.0, 90.0] * 6 + [50.0] * 8
+    assert arriving(_arrived(*before, *fallen), (), 0, 600 * SECOND_MS).rate == pytest.approx(50)
