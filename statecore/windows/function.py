@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from statecore.errors import ConfigurationError, StateError
@@ -43,6 +44,8 @@ from statecore.windows.spans import whole_ms
 from statecore.windows.triggers import EventTimeTrigger, Trigger, require_trigger
 
 _AT_END = EventTimeTrigger()
+# Without the Python frame of the constructor.
+_window = partial(tuple.__new__, Window)
 # As in Flink, a window is never cleared at the end of time.
 _NEVER = MAX_TIMESTAMP_MS
 
@@ -240,11 +243,11 @@ class WindowFunction(KeyedProcessFunction):
         return fired
 
     def _add_to_session(self, value: Any, timestamp: int, sessions: Sessions, ctx: ProcessContext) -> Iterable[Any]:
-        opened, watermark = sessions.opened_by(value, timestamp), ctx.current_watermark()
-        session = sessions.join_newest(opened, watermark)
+        end, watermark = timestamp + sessions.gap_of(value), ctx.current_watermark()
+        session = sessions.join_newest(timestamp, end, watermark)
         if session is not None:
-            return self._add(value, session.window, session.namespace, ctx, watch=False)
-        session, parts = sessions.merged(opened)
+            return self._add(value, _window(session[:2]), _window(session[2:]), ctx, watch=False)
+        session, parts = sessions.merged(timestamp, end)
         # As in Flink the merged window decides: a record joins a session that is still there, however late it is.
         if not self._is_live(session.window, watermark):
             self._leave_out(value, timestamp, ctx)
