@@ -255,7 +255,9 @@ class WindowFunction(KeyedProcessFunction):
         sessions.replace(parts, session)
         if len(parts) > 1:
             self._merge_state(session.namespace, [part.namespace for part in parts[1:]])
-        return self._add(value, session.window, session.namespace, ctx, watch=True)
+        # A session that has not ended yet has a timer, for an end that it had at some time.
+        watch = not parts or parts[0].window.max_timestamp <= watermark
+        return self._add(value, session.window, session.namespace, ctx, watch=watch)
 
     def _merge_state(self, target: Window, sources: list[Window]) -> None:
         states = [self._contents] if self._early is None else [self._contents, self._early.state]
