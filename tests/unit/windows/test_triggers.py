@@ -104,6 +104,16 @@ class TestContinuousEventTime:
         assert tested.output[2:] == [(0, 25, 7)] * 2
         assert nothing_left(tested)
 
+    def test_a_session_without_a_plan_takes_over_that_of_another(self) -> None:
+        tested = harness(ContinuousEventTimeTrigger(5 * MS), SESSIONS, lateness_ms=100)
+        tested.watermark(19)
+        tested.process(Event("a", 1), 0)
+        tested.process(Event("a", 2), 18)
+        tested.process(Event("a", 4), 9)
+        assert tested.output == [(0, 10, 1)]
+        tested.watermark(20)
+        assert tested.output[1:] == [(0, 28, 7)]
+
     def test_a_session_that_grows_beyond_a_plan_at_its_end_fires_there_all_the_same(self) -> None:
         tested = harness(ContinuousEventTimeTrigger(100 * MS), SESSIONS)
         tested.process(Event("a", 1), 0)
@@ -158,6 +168,25 @@ class TestContinuousProcessingTime:
         assert tested.output == [(0, 25, 7)]
         tested.watermark(24)
         assert nothing_left(tested)
+
+    def test_a_session_without_a_plan_takes_over_that_of_another(self) -> None:
+        tested = harness(ContinuousProcessingTimeTrigger(10 * MS), SESSIONS, lateness_ms=100)
+        tested.watermark(19)
+        tested.process(Event("a", 1), 0)
+        tested.process(Event("a", 2), 18)
+        tested.process(Event("a", 4), 9)
+        tested.set_processing_time(10)
+        assert tested.output == [(0, 10, 1), (0, 28, 7)]
+
+    def test_where_that_is_allowed_its_timers_are_dropped_when_they_are_due(self) -> None:
+        first = harness(ContinuousProcessingTimeTrigger(5 * MS))
+        first.process(Event("a", 1), 7)
+        function = WindowFunction(TWENTY, SUM)
+        second = KeyedOperatorHarness(function, restore_from=first.snapshot(), allow_non_restored_state=True)
+        second.watermark(10)
+        assert physical(second.keyed_backend, "__window_processing_timers") != {}
+        second.set_processing_time(5)
+        assert physical(second.keyed_backend, "__window_processing_timers") == {}
 
     def test_its_timers_need_a_trigger_that_fires_them(self) -> None:
         first = harness(ContinuousProcessingTimeTrigger(5 * MS))
