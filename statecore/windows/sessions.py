@@ -21,7 +21,7 @@ from statecore.state.keyed_state import HeapListState
 from statecore.windows.assigners import SessionWindows
 from statecore.windows.library_state import LibraryListState
 
-_SESSIONS = LibraryListState("__sessions", "struct<start:bigint,end:bigint,state_start:bigint,state_end:bigint>")
+SESSIONS = LibraryListState("__sessions", "struct<start:bigint,end:bigint,state_start:bigint,state_end:bigint>")
 
 
 class Session(NamedTuple):
@@ -59,7 +59,7 @@ class Sessions:
 
     def __init__(self, backend: KeyedStateBackend, windows: SessionWindows) -> None:
         self.gap_of = windows.gaps()
-        held = backend.get_list_state(_SESSIONS)
+        held = backend.get_list_state(SESSIONS)
         assert isinstance(held, HeapListState)
         self._list = held
 
