@@ -64,7 +64,9 @@ def from_arrow(array: pa.Array) -> list[Any]:
 def _utc_times(array: pa.Array) -> list[datetime | None]:
     """Return points in time; pyarrow looks the time zone up for each, which takes five times as long."""
     counts = array.cast(pa.int64())
-    times = list(map(_EPOCH.__add__, map(timedelta, repeat(0), repeat(0), counts.fill_null(0).to_pylist())))
+    times: list[datetime | None] = list(
+        map(_EPOCH.__add__, map(timedelta, repeat(0), repeat(0), counts.fill_null(0).to_pylist()))
+    )
     if counts.null_count:
         return [time if valid else None for time, valid in zip(times, counts.is_valid().to_pylist(), strict=True)]
     return times

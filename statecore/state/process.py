@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from statecore.functions import (
     UserFunction,
 )
 from statecore.model import MapStateDescriptor, OutputTag
-from statecore.state.batches import BatchKeys
+from statecore.state.batches import BatchKeys, Mask, records_by_key
 from statecore.state.contexts import (
     NO_WATERMARK,
     WINDOW_PROCESSING_TIMERS,
@@ -66,6 +67,23 @@ class _Guard:
 
 Record = tuple[Key, int, Any, int | None]
 """Key, key group, value and event time in ms; the key is empty for a function without keys."""
+
+
+class CombiningFunction(ABC):
+    """A function over records that can take many at once, if no order was asked for.
+
+    Attributes:
+        combines: Whether this one can.
+
+    """
+
+    combines: bool
+
+    @abstractmethod
+    def combine(
+        self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
+    ) -> tuple[Mask, Iterator[Record]]:
+        """Return which rows to process one by one, and what to process in place of the others, after them."""
 
 
 class ProcessOperator:
@@ -221,6 +239,16 @@ class ProcessOperator:
             log.end()
             if keyed is not None:
                 keyed.forget_current_key()
+
+    def process_combined(self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> None:
+        """Process records of a function that combines them."""
+        assert isinstance(self._function, CombiningFunction)
+        apart, combined = self._function.combine(rows, keys, times, self._moment.watermark)
+        if apart.any():
+            chosen = pa.array(apart)
+            own_times = None if times is None else times.filter(chosen)
+            self.process(records_by_key(rows.filter(chosen), keys.of_rows(apart), own_times))
+        self.process(combined)
 
     def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
         """Process at least one record as columns, with keys and event times in ms where there are any."""
@@ -413,6 +441,11 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
             f"found {returned!r} returned by {method}; expected an iterable of outputs; yield it, or return a list"
         )
     return returned
+
+
+def can_combine(function: UserFunction) -> bool:
+    """Whether a function combines records."""
+    return isinstance(function, CombiningFunction) and function.combines
 
 
 def fires_timers(function: UserFunction) -> bool:

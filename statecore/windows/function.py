@@ -19,10 +19,13 @@ no later than the later of the old and the new time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any
+
+import pyarrow as pa
 
 from statecore.errors import ConfigurationError, StateError
 from statecore.functions import KeyedProcessFunction, OnTimerContext, ProcessContext, RuntimeContext, TimeDomain
@@ -34,10 +37,12 @@ from statecore.model import (
 )
 from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.state import KeyedStateBackend, Window
+from statecore.state.batches import BatchKeys, Mask
 from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTimers
 from statecore.state.keyed_state import HeapAggregatingState, HeapListState
-from statecore.state.process import outputs_of
+from statecore.state.process import CombiningFunction, Record, outputs_of
 from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
+from statecore.windows.combining import Combiner, SessionPart
 from statecore.windows.evictors import CountEvictor
 from statecore.windows.firings import EarlyFirings
 from statecore.windows.sessions import Session, Sessions
@@ -95,7 +100,7 @@ class ProcessWindowFunction(ABC):
         """
 
 
-class WindowFunction(KeyedProcessFunction):
+class WindowFunction(KeyedProcessFunction, CombiningFunction):
     """Collects the records of each key and window, and fires when the watermark passes the window's end.
 
     Args:
@@ -104,7 +109,9 @@ class WindowFunction(KeyedProcessFunction):
             so do their contents: by the reducing function, by ``AggregateFunction.merge``, or one list after the other,
             earliest session first.
         process: Produces the outputs of a firing; None yields the reduced or aggregated result, or each element.
-        value: Returns the part of a record that goes into the contents; None stores the whole record.
+        value: The part of a record that goes into the contents: a column's name, or a function that returns it; None
+            stores the whole record. With the name of an integer column, and a contents that ``operator.add``, ``min``
+            or ``max`` reduces, sessions of a fixed gap take the records of an epoch together, which is much quicker.
         allowed_lateness: Time after its end in which a window still accepts records; each of them fires it again.
         late_output: Side output for later records; None drops them.
         trigger: Decides when a window fires.
@@ -123,7 +130,7 @@ class WindowFunction(KeyedProcessFunction):
         contents: ContentsDescriptor,
         *,
         process: ProcessWindowFunction | None = None,
-        value: Callable[[Any], Any] | None = None,
+        value: str | Callable[[Any], Any] | None = None,
         allowed_lateness: timedelta = timedelta(0),
         late_output: OutputTag | None = None,
         trigger: Trigger = _AT_END,
@@ -169,7 +176,9 @@ class WindowFunction(KeyedProcessFunction):
             self._assign = windows.assign
         self._descriptor = contents
         self._process = process
-        self._value = value
+        self._value = attrgetter(value) if isinstance(value, str) else value
+        self._combiner = Combiner.of(windows, contents, value, trigger)
+        self.combines = self._combiner is not None
         self._late_output = late_output
         self._trigger = trigger
         self._evictor = evictor
@@ -206,22 +215,26 @@ class WindowFunction(KeyedProcessFunction):
 
         """
         if not self._ends:
-            return self._add(value, GLOBAL_WINDOW, GLOBAL_WINDOW, ctx, watch=False)
+            return self._add(self._content(value), GLOBAL_WINDOW, GLOBAL_WINDOW, ctx, watch=False)
         timestamp = ctx.timestamp()
         if timestamp is None:
             raise StateError(
                 f"found the record {value!r} without event time; expected one, because windows follow event time; "
                 "set event_time=… on the source"
             )
-        if self._sessions is not None:
-            return self._add_to_session(value, timestamp, self._sessions, ctx)
+        sessions = self._sessions
+        if sessions is not None:
+            if type(value) is SessionPart:
+                return self._add_to_session(value, value.value, value.start, value.end, sessions, ctx)
+            end = timestamp + sessions.gap_of(value)
+            return self._add_to_session(value, self._content(value), timestamp, end, sessions, ctx)
         watermark = ctx.current_watermark()
         fired: list[Any] = []
         late = True
         for window in self._assign(timestamp):
             if self._is_live(window, watermark):
                 late = False
-                fired += self._add(value, window, window, ctx, watch=True)
+                fired += self._add(self._content(value), window, window, ctx, watch=True)
         if late:
             self._leave_out(value, timestamp, ctx)
         return fired
@@ -253,22 +266,34 @@ class WindowFunction(KeyedProcessFunction):
                 self._clear(session)
         return fired
 
-    def _add_to_session(self, value: Any, timestamp: int, sessions: Sessions, ctx: ProcessContext) -> Iterable[Any]:
-        end, watermark = timestamp + sessions.gap_of(value), ctx.current_watermark()
-        session = sessions.join_newest(timestamp, end, watermark)
+    def combine(
+        self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
+    ) -> tuple[Mask, Iterator[Record]]:
+        """Return which rows to process one by one, and the parts of sessions that the others make."""
+        assert self._combiner is not None
+        return self._combiner.combine(rows, keys, times, watermark)
+
+    def _content(self, record: Any) -> Any:
+        return record if self._value is None else self._value(record)
+
+    def _add_to_session(
+        self, record: Any, content: Any, start: int, end: int, sessions: Sessions, ctx: ProcessContext
+    ) -> Iterable[Any]:
+        watermark = ctx.current_watermark()
+        session = sessions.join_newest(start, end, watermark)
         if session is not None:
-            return self._add(value, _window(session[:2]), _window(session[2:]), ctx, watch=False)
-        session, parts = sessions.merged(timestamp, end)
+            return self._add(content, _window(session[:2]), _window(session[2:]), ctx, watch=False)
+        session, parts = sessions.merged(start, end)
         # As in Flink the merged window decides: a record joins a session that is still there, however late it is.
         if not self._is_live(session.window, watermark):
-            self._leave_out(value, timestamp, ctx)
+            self._leave_out(record, start, ctx)
             return ()
         sessions.replace(parts, session)
         if parts and parts != [session]:
             self._merge_state(session.namespace, [part.namespace for part in parts[1:]])
         # A session that has not ended yet has a timer, for an end that it had at some time.
         watch = not parts or parts[0].window.max_timestamp <= watermark
-        return self._add(value, session.window, session.namespace, ctx, watch=watch)
+        return self._add(content, session.window, session.namespace, ctx, watch=watch)
 
     def _merge_state(self, target: Window, sources: list[Window]) -> None:
         states = [self._contents] if self._early is None else [self._contents, self._early.state]
@@ -287,15 +312,17 @@ class WindowFunction(KeyedProcessFunction):
         finally:
             backend.set_current_namespace(None)
 
-    def _add(self, value: Any, window: Window, namespace: Window, ctx: ProcessContext, *, watch: bool) -> Iterable[Any]:
-        """Add a record to a window; return the outputs if that fires it.
+    def _add(
+        self, content: Any, window: Window, namespace: Window, ctx: ProcessContext, *, watch: bool
+    ) -> Iterable[Any]:
+        """Add to the contents of a window; return the outputs if that fires it.
 
         A list and no generator, because the consumer may touch state between two outputs.
         """
         backend, watermark = self._backend, ctx.current_watermark()
         backend.set_current_namespace(namespace)
         try:
-            self._contents.add(value if self._value is None else self._value(value))
+            self._contents.add(content)
             if watch:
                 self._watch(window, watermark)
             if self._fires_at_end and window.max_timestamp <= watermark:

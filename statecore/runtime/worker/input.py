@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise, repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,8 @@ from statecore.runtime.messages import (
     TIMESTAMP,
     OperatorSpec,
 )
-from statecore.state.batches import BatchKeys
+from statecore.state.batches import BatchKeys, records_by_key
 from statecore.state.process import Record
-
-# Rows to convert to Python values at a time.
-_CHUNK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class SubtaskInput:
         if spec.key_fields and not spec.ordered:
             rows, by_key, stamps = self.batch(part)
             assert by_key is not None
-            return _by_key(rows, by_key, stamps)
+            return records_by_key(rows, by_key, stamps)
         if self._main is None:
             spec = self._spec
             keys = [field.name for field in spec.key_fields]
@@ -188,22 +185,6 @@ class _Rows:
         assert self._event_time is not None
         # Arrow counts a timestamp in microseconds.
         return records.flatten()[self._event_time].cast(pa.int64())
-
-
-def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> Iterator[Record]:
-    order = np.argsort(keys.index, kind="stable")
-    make = row_class(tuple(rows.schema.names))
-
-    def records(start: int) -> Iterator[Record]:
-        chunk = order[start : start + _CHUNK_ROWS]
-        positions = keys.index[chunk]
-        own = pa.array(chunk)
-        values = map(make, zip(*map(from_arrow, rows.take(own).columns), strict=True))
-        at = repeat(None, len(chunk)) if times is None else times.take(own).to_pylist()
-        scopes = map(keys.scopes.__getitem__, positions.tolist())
-        return zip(scopes, keys.key_groups[positions].tolist(), values, at, strict=True)
-
-    return chain.from_iterable(map(records, range(0, rows.num_rows, _CHUNK_ROWS)))
 
 
 def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str | None) -> pa.Array | None:

@@ -46,6 +46,7 @@ from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.dead_letters import DeadLetters
 from statecore.state.operator_state import HeldOperatorState
+from statecore.state.process import can_combine
 
 
 class EpochClock:
@@ -104,6 +105,7 @@ class _Attempt:
         self._input = SubtaskInput(spec, epoch.watermark_ms)
         self._buffer = PartBuffer(spec)
         self._sample = KeySample(spec.key_fields) if spec.key_fields else None
+        self._combines = can_combine(spec.function) and not (spec.ordered or spec.late or spec.on_error)
         self._advanced = False
         self._waited_s = 0.0
         self._process = ProcessOperator(
@@ -246,6 +248,10 @@ class _Attempt:
             self._sample.add(part.rows.column(MAIN))
         if isinstance(self._spec.function, BatchProcessFunction):
             self._process.process_batch(*self._input.batch(part))
+        elif self._combines:
+            rows, keys, times = self._input.batch(part)
+            assert keys is not None
+            self._process.process_combined(rows, keys, times)
         elif part.broadcast:
             for value, timestamp in self._input.broadcast_records(part):
                 self._process.process_broadcast(value, timestamp)
