@@ -22,12 +22,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
-from statecore.errors import ConfigurationError, StateError
+from statecore.errors import ConfigurationError, StateError, shortened
 from statecore.functions import KeyedProcessFunction, OnTimerContext, ProcessContext, RuntimeContext, TimeDomain
 from statecore.model import (
     AggregatingStateDescriptor,
@@ -118,7 +117,8 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         evictor: Removes elements from a list before a firing; None keeps all.
 
     Raises:
-        ConfigurationError: ``windows``, ``contents``, ``late_output``, ``trigger`` or ``evictor`` is of the wrong type;
+        ConfigurationError: ``windows``, ``contents``, ``value``, ``late_output``, ``trigger`` or ``evictor`` is of the
+            wrong type;
             ``allowed_lateness`` is negative or not a whole number of milliseconds; ``trigger`` waits for the end of
             ``GlobalWindows``, which have none; or there is an ``evictor`` and no list to evict from.
 
@@ -152,6 +152,11 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
                 f"found {contents!r} as the contents of a window; expected a ReducingStateDescriptor, an "
                 "AggregatingStateDescriptor or a ListStateDescriptor; pass one of these"
             )
+        if value is not None and not isinstance(value, str) and not callable(value):
+            raise ConfigurationError(
+                f"found value={value!r} for a window function; expected a column's name or a function of a record; "
+                "pass one of these, or omit it for the whole record"
+            )
         require_trigger(trigger)
         self._lateness_ms = whole_ms("allowed_lateness", allowed_lateness)
         if self._lateness_ms < 0:
@@ -176,7 +181,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             self._assign = windows.assign
         self._descriptor = contents
         self._process = process
-        self._value = attrgetter(value) if isinstance(value, str) else value
+        self._value = _column(value) if isinstance(value, str) else value
         self._combiner = Combiner.of(windows, contents, value, trigger)
         self.combines = self._combiner is not None
         self._late_output = late_output
@@ -383,6 +388,21 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
 
     def _cleared_at(self, window: Window) -> int:
         return min(window.max_timestamp + self._lateness_ms, _NEVER) if self._ends else _NEVER
+
+
+def _column(name: str) -> Callable[[Any], Any]:
+    """Return the function that returns a column of a record."""
+
+    def value(record: Any) -> Any:
+        try:
+            return getattr(record, name)
+        except AttributeError as error:
+            raise StateError(
+                f"found no column {name!r} in the record {shortened(record)}; expected the column that was given as "
+                "value=; pass one of its columns"
+            ) from error
+
+    return value
 
 
 def _taken(state: Any) -> Any:

@@ -5,9 +5,9 @@
     __sessions    list state of the key: struct<start, end, state_start, state_end>, sorted by start
 
 A session's bounds change with its records; the namespace of its state and timers does not. It is the window that the
-session's first record opened, as in Flink's ``MergingWindowSet``. So a record that extends a session writes one small
-row, and a savepoint needs no rows that move from window to window. When sessions merge, the earliest keeps its
-namespace, and the state of the others moves there.
+session's first record opened, or its first records together, as in Flink's ``MergingWindowSet``. So a record that
+extends a session writes one small row, and a savepoint needs no rows that move from window to window. When sessions
+merge, the earliest keeps its namespace, and the state of the others moves there.
 
 The list is needed: state is found by key, and nothing else tells which windows a key has.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import add
 
 from pyspark.sql import functions as F
 
@@ -11,7 +12,7 @@ from statecore.runtime import Job, ParquetSink
 
 GAP = timedelta(seconds=70)
 MAX_LATENESS = timedelta(seconds=200)
-SUM = ReducingStateDescriptor("sum", "bigint", reduce=lambda a, b: a + b)
+SUM = ReducingStateDescriptor("sum", "bigint", reduce=add)
 
 
 class Visit(ProcessWindowFunction):
@@ -29,7 +30,7 @@ def build(job: Job) -> None:
 
     records = job.source("records", read=read, event_time="at", max_lateness=MAX_LATENESS)
     visits = records.key_by("k").process(
-        WindowFunction(EventTimeSessionWindows(GAP), SUM, process=Visit(), value=lambda record: record.n),
+        WindowFunction(EventTimeSessionWindows(GAP), SUM, process=Visit(), value="n"),
         output="k string, start bigint, end bigint, total bigint",
         uid="visits",
     )
