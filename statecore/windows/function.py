@@ -220,7 +220,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
 
         """
         if not self._ends:
-            return self._add(self._content(value), GLOBAL_WINDOW, GLOBAL_WINDOW, ctx, watch=False)
+            return self._add(value, GLOBAL_WINDOW, GLOBAL_WINDOW, ctx, watch=False)
         timestamp = ctx.timestamp()
         if timestamp is None:
             raise StateError(
@@ -229,17 +229,15 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             )
         sessions = self._sessions
         if sessions is not None:
-            if type(value) is SessionPart:
-                return self._add_to_session(value, value.value, value.start, value.end, sessions, ctx)
-            end = timestamp + sessions.gap_of(value)
-            return self._add_to_session(value, self._content(value), timestamp, end, sessions, ctx)
+            end = value.end if type(value) is SessionPart else timestamp + sessions.gap_of(value)
+            return self._add_to_session(value, timestamp, end, sessions, ctx)
         watermark = ctx.current_watermark()
         fired: list[Any] = []
         late = True
         for window in self._assign(timestamp):
             if self._is_live(window, watermark):
                 late = False
-                fired += self._add(self._content(value), window, window, ctx, watch=True)
+                fired += self._add(value, window, window, ctx, watch=True)
         if late:
             self._leave_out(value, timestamp, ctx)
         return fired
@@ -279,15 +277,17 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         return self._combiner.combine(rows, keys, times, watermark)
 
     def _content(self, record: Any) -> Any:
+        if type(record) is SessionPart:
+            return record.value
         return record if self._value is None else self._value(record)
 
     def _add_to_session(
-        self, record: Any, content: Any, start: int, end: int, sessions: Sessions, ctx: ProcessContext
+        self, record: Any, start: int, end: int, sessions: Sessions, ctx: ProcessContext
     ) -> Iterable[Any]:
         watermark = ctx.current_watermark()
         session = sessions.join_newest(start, end, watermark)
         if session is not None:
-            return self._add(content, _window(session[:2]), _window(session[2:]), ctx, watch=False)
+            return self._add(record, _window(session[:2]), _window(session[2:]), ctx, watch=False)
         session, parts = sessions.merged(start, end)
         # As in Flink the merged window decides: a record joins a session that is still there, however late it is.
         if not self._is_live(session.window, watermark):
@@ -298,7 +298,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             self._merge_state(session.namespace, [part.namespace for part in parts[1:]])
         # A session that has not ended yet has a timer, for an end that it had at some time.
         watch = not parts or parts[0].window.max_timestamp <= watermark
-        return self._add(content, session.window, session.namespace, ctx, watch=watch)
+        return self._add(record, session.window, session.namespace, ctx, watch=watch)
 
     def _merge_state(self, target: Window, sources: list[Window]) -> None:
         states = [self._contents] if self._early is None else [self._contents, self._early.state]
@@ -318,16 +318,16 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             backend.set_current_namespace(None)
 
     def _add(
-        self, content: Any, window: Window, namespace: Window, ctx: ProcessContext, *, watch: bool
+        self, record: Any, window: Window, namespace: Window, ctx: ProcessContext, *, watch: bool
     ) -> Iterable[Any]:
-        """Add to the contents of a window; return the outputs if that fires it.
+        """Add a record to a window; return the outputs if that fires it.
 
         A list and no generator, because the consumer may touch state between two outputs.
         """
         backend, watermark = self._backend, ctx.current_watermark()
         backend.set_current_namespace(namespace)
         try:
-            self._contents.add(content)
+            self._contents.add(self._content(record))
             if watch:
                 self._watch(window, watermark)
             if self._fires_at_end and window.max_timestamp <= watermark:
