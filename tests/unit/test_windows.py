@@ -160,6 +160,13 @@ class TestFiring:
         tested.watermark(9)
         assert tested.output == [1.5]
 
+    def test_a_column_may_be_named_as_the_value(self) -> None:
+        tested = harness(WindowFunction(TEN_MS, SUM, value="n"))
+        tested.process(Event("a", 1), 0)
+        tested.process(Event("a", 2), 1)
+        tested.watermark(9)
+        assert tested.output == [3]
+
     def test_a_list_gives_every_element_in_the_order_it_came(self) -> None:
         tested = harness(WindowFunction(TEN_MS, ALL, process=Labelled()))
         tested.process(Event("a", 2), 5)
