@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.errors import StateTypeError
@@ -158,10 +158,13 @@ class TimerTable(StateTable):
 
     def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
         """Replace the first head with the key group's next timestamp."""
-        _, key_group = heappop(heads)
-        del self._head_of[key_group]
+        _, key_group = heads[0]
         if heap:
-            self._set_head(heads, key_group, heap[0][0])
+            self._head_of[key_group] = heap[0][0]
+            heapreplace(heads, (heap[0][0], key_group))
+        else:
+            heappop(heads)
+            del self._head_of[key_group]
 
     def _set_head(self, heads: list[tuple[int, int]], key_group: int, timestamp: int) -> None:
         """Record a key group's first timestamp; its older heads become stale."""
