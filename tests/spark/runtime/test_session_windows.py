@@ -1,4 +1,4 @@
-"""Sessions on Spark: exact across restarts at other parallelisms, while records come out of order."""
+"""Sessions on Spark: exact across restarts at other parallelisms and a rewrite, while records come out of order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from statecore.runtime import read_savepoint
+from statecore.runtime import read_savepoint, rewrite_savepoint
 from tests.support.bench import Bench
 from tests.support.jobs import visits
 from tests.support.waiting import wait
@@ -29,15 +29,19 @@ def expected(fed: list[tuple[str, int]]) -> Counter[tuple[str, int, int, int]]:
     return found
 
 
-def test_sessions_are_exact_across_restarts_at_other_parallelisms(spark: Any, bench: Bench) -> None:
+def test_sessions_are_exact_across_restarts_at_other_parallelisms_and_a_rewrite(spark: Any, bench: Bench) -> None:
     bench.register(artifact=Path(visits.__file__))
-    random, sessions = Random(1), Counter[Any]()
+    random, sessions, wishes = Random(1), Counter[Any](), dict[str, Any]()
     for epoch, parallelism in enumerate((3, 2, 4)):
-        with bench.running(parallelism):
+        with bench.running(parallelism, **wishes):
             for half in range(2):
                 first = 100 * (2 * epoch + half)
                 bench.feed(numbers=[first + random.randrange(200) for _ in range(120)])
             bench.wait_done()
+            if parallelism == 2:
+                savepoint = bench.store / str(bench.stop("narrow"))
+                wide = rewrite_savepoint(spark, savepoint, name="wide", parallelism=4, max_parallelism=256)
+                wishes = {"start_from": wide, "max_parallelism": 256}
             if parallelism == 4:
                 sessions.update(expected(bench.fed))
                 # A record long after all others closes their sessions; its own stays.
