@@ -7,17 +7,21 @@ so this module converts structs column by column, at any depth. Primitive column
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pyarrow as pa
 
 from statecore.errors import shortened
+from statecore.model.leaves import ARROW_UTC
 from statecore.model.values import fields_off, row_class
 
 __all__ = ["from_arrow", "row_class", "to_arrow"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=ARROW_UTC)
+_TIMESTAMP = pa.timestamp("us", "UTC")
 
 _LOSSY: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...]]] = [
     (pa.types.is_integer, (float, Decimal)),
@@ -38,6 +42,8 @@ def from_arrow(array: pa.Array) -> list[Any]:
     if isinstance(array, pa.ChunkedArray):
         return list(chain.from_iterable(from_arrow(chunk) for chunk in array.chunks))
     data_type = array.type
+    if data_type == _TIMESTAMP:
+        return _utc_times(array)
     if _is_plain(data_type):
         return array.to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_struct(data_type):
@@ -53,6 +59,17 @@ def from_arrow(array: pa.Array) -> list[Any]:
     if array.null_count:
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
     return rows
+
+
+def _utc_times(array: pa.Array) -> list[datetime | None]:
+    """Return points in time; pyarrow looks the time zone up for each, which takes five times as long."""
+    counts = array.cast(pa.int64())
+    times: list[datetime | None] = list(
+        map(_EPOCH.__add__, map(timedelta, repeat(0), repeat(0), counts.fill_null(0).to_pylist()))
+    )
+    if counts.null_count:
+        return [time if valid else None for time, valid in zip(times, counts.is_valid().to_pylist(), strict=True)]
+    return times
 
 
 def _bounds(array: pa.Array) -> Iterable[tuple[int, int]]:

@@ -54,9 +54,13 @@ class _Columns:
         self.stored.extend(entries.values())
         self.deleted.extend(repeat(False, len(entries)))
 
-    def add_changed(self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any]) -> None:
-        """Add the stored content of scopes; the common case, so it works by column."""
+    def add_changed(
+        self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any], kind: StateKind
+    ) -> None:
+        """Add the stored content of scopes, of any kind but a map; the common case, so it works by column."""
         found = list(map(rows.get, scopes, repeat(_ABSENT)))
+        if kind in _CONTAINERS:
+            found = [stored or _ABSENT for stored in found]
         gone = [stored is _ABSENT for stored in found]
         self.scopes.extend(scopes)
         self.key_groups.extend(repeat(key_group, len(found)))
@@ -114,16 +118,12 @@ def changelog_rows(table: StateTable) -> KeyedRows:
     columns, changed = _Columns(), table.changed
     for key_group in sorted(changed.keys() | table.changed_entries.keys()):
         stored = table.groups.get(key_group, {})
-        if table.kind not in _CONTAINERS:
-            columns.add_changed(changed.get(key_group, ()), key_group, stored)
+        if table.kind is not StateKind.MAP:
+            columns.add_changed(changed.get(key_group, ()), key_group, stored, table.kind)
             continue
         for scope in changed.get(key_group, ()):
-            found = stored.get(scope, _ABSENT)
-            if table.kind is StateKind.MAP:
-                columns.add(scope, key_group, _ABSENT)
-                columns.add_entries(scope, key_group, {} if found is _ABSENT else found)
-            else:
-                columns.add(scope, key_group, found or _ABSENT)
+            columns.add(scope, key_group, _ABSENT)
+            columns.add_entries(scope, key_group, stored.get(scope, {}))
         for scope, map_keys in table.changed_entries.get(key_group, {}).items():
             entries = stored.get(scope, {})
             for map_key, removed in map_keys.items():
@@ -212,8 +212,8 @@ def _keys_and_windows(table: StateTable, scopes: list[Scope]) -> tuple[Sequence[
 
 
 def _window(namespace: Any, state: str) -> Window | None:
-    if namespace is None:
-        return None
+    if namespace is None or type(namespace) is Window:
+        return namespace
     if isinstance(namespace, tuple) and len(namespace) == 2 and all(map(is_integer, namespace)):
         return Window(*namespace)
     raise StateError(

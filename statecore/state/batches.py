@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,11 @@ import pyarrow as pa
 from statecore.model import key_encoder
 from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.model.key_hash import is_canonical
+from statecore.model.values import row_class
 from statecore.state.tables import Key
+
+# Rows to convert to Python values at a time.
+_CHUNK_ROWS = 8192
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,6 +82,25 @@ class BatchKeys:
         scopes = [self.scopes[at] for at in np.flatnonzero(wanted).tolist()]
         columns = self.columns.filter(pa.array(wanted))
         return BatchKeys(scopes, self.key_groups[wanted], position[self.index[rows]], columns)
+
+
+def records_by_key(
+    rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None
+) -> Iterator[tuple[Key, int, Any, int | None]]:
+    """Yield key, key group, value and event time of each row, grouped by key."""
+    order = np.argsort(keys.index, kind="stable")
+    make = row_class(tuple(rows.schema.names))
+
+    def records(start: int) -> Iterator[tuple[Key, int, Any, int | None]]:
+        chunk = order[start : start + _CHUNK_ROWS]
+        positions = keys.index[chunk]
+        own = pa.array(chunk)
+        values = map(make, zip(*map(from_arrow, rows.take(own).columns), strict=True))
+        at = repeat(None, len(chunk)) if times is None else times.take(own).to_pylist()
+        scopes = map(keys.scopes.__getitem__, positions.tolist())
+        return zip(scopes, keys.key_groups[positions].tolist(), values, at, strict=True)
+
+    return chain.from_iterable(map(records, range(0, rows.num_rows, _CHUNK_ROWS)))
 
 
 def _codes_of_columns(fields: pa.RecordBatch) -> Positions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,9 +27,10 @@ from statecore.functions import (
     UserFunction,
 )
 from statecore.model import MapStateDescriptor, OutputTag
-from statecore.state.batches import BatchKeys
+from statecore.state.batches import BatchKeys, Mask, records_by_key
 from statecore.state.contexts import (
     NO_WATERMARK,
+    WINDOW_PROCESSING_TIMERS,
     BatchElementContext,
     BroadcastElementContext,
     BroadcastStates,
@@ -55,6 +57,9 @@ ONE_INPUT = "process_element"
 TWO_INPUTS = ("process_element1", "process_element2")
 """The methods that take the records of one input, or of the first and the second."""
 
+# What a window function returns for nearly every record.
+_NOTHING: tuple[()] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
@@ -67,6 +72,23 @@ class _Guard:
 
 Record = tuple[Key, int, Any, int | None]
 """Key, key group, value and event time in ms; the key is empty for a function without keys."""
+
+
+class CombiningFunction(ABC):
+    """A function over records that can take many at once, if no order was asked for.
+
+    Attributes:
+        combines: Whether this one can.
+
+    """
+
+    combines: bool
+
+    @abstractmethod
+    def combine(
+        self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
+    ) -> tuple[Mask, Iterator[Record]]:
+        """Return which rows to process one by one, and what to process in place of the others, after them."""
 
 
 class ProcessOperator:
@@ -185,7 +207,7 @@ class ProcessOperator:
                 moment.timestamp = timestamp
                 try:
                     returned = process_element(value, context)
-                    if returned is not None:
+                    if returned is not None and returned is not _NOTHING:
                         if type(returned) is not GeneratorType:
                             returned = outputs_of(returned, method)
                         emit_all(returned, timestamp)
@@ -233,6 +255,16 @@ class ProcessOperator:
             log.end()
             if keyed is not None:
                 keyed.forget_current_key()
+
+    def process_combined(self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> None:
+        """Process records of a function that combines them."""
+        assert isinstance(self._function, CombiningFunction)
+        apart, combined = self._function.combine(rows, keys, times, self._moment.watermark)
+        if apart.any():
+            chosen = pa.array(apart)
+            own_times = None if times is None else times.filter(chosen)
+            self.process(records_by_key(rows.filter(chosen), keys.of_rows(apart), own_times))
+        self.process(combined)
 
     def process_batch(self, rows: pa.RecordBatch, keys: BatchKeys | None, times: pa.Array | None) -> None:
         """Process at least one record as columns, with keys and event times in ms where there are any."""
@@ -348,7 +380,7 @@ class ProcessOperator:
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
             service = WindowTimerService(moment)
-            self._event_timers = windows.table
+            self._event_timers, self._processing_timers = windows.event, windows.processing
         self._foreign_timers = [
             table
             for table in keyed.timer_tables()
@@ -382,7 +414,7 @@ class ProcessOperator:
 
     def _drop_foreign_timers(self, now_ms: int, domain: TimeDomain) -> None:
         for timers in self._foreign_timers:
-            if (timers.name == PROCESSING_TIMERS) == (domain is TimeDomain.PROCESSING_TIME):
+            if (timers.name in (PROCESSING_TIMERS, WINDOW_PROCESSING_TIMERS)) == (domain is TimeDomain.PROCESSING_TIME):
                 while timers.pop_due(now_ms) is not None:
                     continue
 
@@ -428,6 +460,11 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
             f"found {returned!r} returned by {method}; expected an iterable of outputs; yield it, or return a list"
         )
     return returned
+
+
+def can_combine(function: UserFunction) -> bool:
+    """Whether a function combines records."""
+    return isinstance(function, CombiningFunction) and function.combines
 
 
 def fires_timers(function: UserFunction) -> bool:

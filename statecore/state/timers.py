@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.errors import StateTypeError
@@ -85,6 +85,11 @@ class TimerTable(StateTable):
                 if self._stale[key_group] > len(heap) // 2 + _STALE_ENTRIES:
                     self.touched(key_group)
 
+    def delete_all(self, key_group: int, scope: Scope) -> None:
+        """Remove all timers of a scope."""
+        for timestamp in sorted(self.groups[key_group].get(scope, ())):
+            self.delete(key_group, scope, timestamp)
+
     def pop_due(self, now_ms: int) -> Timer | None:
         """Remove and return the earliest timer up to ``now_ms``, or None."""
         timestamp = self.earliest()
@@ -153,10 +158,13 @@ class TimerTable(StateTable):
 
     def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
         """Replace the first head with the key group's next timestamp."""
-        _, key_group = heappop(heads)
-        del self._head_of[key_group]
+        _, key_group = heads[0]
         if heap:
-            self._set_head(heads, key_group, heap[0][0])
+            self._head_of[key_group] = heap[0][0]
+            heapreplace(heads, (heap[0][0], key_group))
+        else:
+            heappop(heads)
+            del self._head_of[key_group]
 
     def _set_head(self, heads: list[tuple[int, int]], key_group: int, timestamp: int) -> None:
         """Record a key group's first timestamp; its older heads become stale."""
@@ -192,7 +200,12 @@ def new_table(name: str, schema: TableSchema) -> StateTable:
 
 
 def _entry(timestamp: int, scope: Scope) -> _Entry:
-    return timestamp, repr(scope), scope
+    key, namespace = split_scope(scope)
+    if namespace is None:
+        return timestamp, repr(key), scope
+    # That of a named tuple is Python, and slow.
+    window = tuple.__repr__(namespace) if isinstance(namespace, tuple) else repr(namespace)
+    return timestamp, f"{key!r}{window}", scope
 
 
 def _check(timestamp: object) -> None:

@@ -14,7 +14,7 @@ from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
 from tests.chaos import job
 
 Rows = Counter[tuple[Any, ...]]
-SINKS = ("gathered", "unknown", "flushed", "tallied", "late")
+SINKS = ("gathered", "unknown", "flushed", "tallied", "late", "visits", "missed")
 
 
 class Record(NamedTuple):
@@ -52,20 +52,23 @@ class Alone:
             job.Gather(), broadcast=[job.FACTORS], key=lambda v: (v.k,), key_types=["string"]
         )
         self.tally = KeyedOperatorHarness(job.Tally(), key=lambda v: (v.bucket,), key_types=["bigint"])
+        self.visits = KeyedOperatorHarness(job.visits(), key=lambda v: (v.k,), key_types=["string"])
         self._passed = 0
 
     def epoch(self, rules: Iterable[Rule], records: Iterable[Record], watermark_ms: int | None, now_ms: int) -> None:
         """Run one epoch, which begins where the epoch before left the watermark."""
-        gather, tally = self.gather, self.tally
-        for harness in (gather, tally):
+        gather, tally, visits = self.gather, self.tally, self.visits
+        for harness in (gather, tally, visits):
             harness.clock.set(now_ms)
         self._advance(gather, watermark_ms, now_ms)
         self._pass_on()
         self._advance(tally, watermark_ms, now_ms)
+        self._advance(visits, watermark_ms, now_ms)
         for rule in sorted(rules, key=lambda rule: rule.version):
             gather.process_broadcast(rule)
         for record in sorted(records, key=lambda record: record.n):
             gather.process(record, timestamp_ms=record.n * 1000)
+            visits.process(record, timestamp_ms=record.n * 1000)
         self._pass_on()
 
     def published(self) -> dict[str, Rows]:
@@ -76,6 +79,8 @@ class Alone:
             "flushed": _rows(self.gather.side_output(job.FLUSHED)),
             "tallied": _rows(self.tally.output),
             "late": _rows(self.tally.side_output(job.LATE)),
+            "visits": _rows(self.visits.output),
+            "missed": _rows(self.visits.side_output(job.MISSED)),
         }
 
     @staticmethod

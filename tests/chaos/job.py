@@ -1,10 +1,13 @@
-"""The job of the campaign: every kind of state, both kinds of timers, a broadcast, two keyed operators, side outputs.
+"""The job of the campaign: every kind of state, both kinds of timers, a broadcast, sessions, side outputs.
 
 ::
 
     records ─► key_by(k) ─┬─► gathered ─► key_by(bucket) ─► tallied
     rules ───► broadcast ─┘      │                             │
                              unknown, flushed                late
+    records ─► key_by(k) ───► visits
+                                 │
+                              missed
 """
 
 from __future__ import annotations
@@ -15,15 +18,18 @@ from statecore import (
     AggregateFunction,
     AggregatingStateDescriptor,
     CheckpointedFunction,
+    EventTimeSessionWindows,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     OutputTag,
+    ProcessWindowFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
     UpdateType,
     ValueStateDescriptor,
+    WindowFunction,
 )
 from statecore.runtime import Job, ParquetSink
 
@@ -65,6 +71,11 @@ BURST = ReducingStateDescriptor("burst", "bigint", reduce=lambda a, b: a + b, tt
 RANGE = AggregatingStateDescriptor("range", SPREAD_TYPE, aggregate=Spread())
 TALLIED = (TOTAL, LATEST, BY_WHAT, BURST, RANGE)
 
+SEEN = ListStateDescriptor("seen", "bigint")
+# The numbers of a key are 23 apart, so that one that comes late may merge two sessions.
+GAP = timedelta(seconds=25)
+GRACE = timedelta(seconds=10)
+
 PENDING = ListStateDescriptor("pending", "bigint")
 COUNTS = ListStateDescriptor("counts", "struct<subtask:int,records:bigint>")
 FACTORS = MapStateDescriptor("factors", "string", "bigint")
@@ -73,6 +84,7 @@ FLUSH = "flush"
 UNKNOWN = OutputTag("unknown", "k string, n bigint")
 FLUSHED = OutputTag("flushed", "n bigint")
 LATE = OutputTag("late", "bucket bigint, amount bigint, what string")
+MISSED = OutputTag("missed", "k string, n bigint, at timestamp")
 
 
 class Gather(KeyedBroadcastProcessFunction, CheckpointedFunction):
@@ -178,6 +190,25 @@ class Tally(KeyedProcessFunction):
         yield bucket, self.total.value(), str(ctx.time_domain()), self.range.get()
 
 
+class Visit(ProcessWindowFunction):
+    """Puts out the bounds of a session and what it has seen."""
+
+    def process(self, key, context, elements):
+        yield *key, context.window.start, context.window.end, " ".join(map(str, sorted(elements)))
+
+
+def visits() -> WindowFunction:
+    """Gather numbers to sessions."""
+    return WindowFunction(
+        EventTimeSessionWindows(GAP),
+        SEEN,
+        process=Visit(),
+        value=lambda record: record.n,
+        allowed_lateness=GRACE,
+        late_output=MISSED,
+    )
+
+
 def build(job: Job) -> None:
     def files(folder: str, schema: str):
         def read(spark):
@@ -206,3 +237,8 @@ def build(job: Job) -> None:
     # A full disk is met by these, a storage that fails by those above.
     tallied.sink("tallied", ParquetSink(f"{disk}/tallied"))
     tallied.side_output(LATE).sink("late", ParquetSink(f"{disk}/late"))
+    visited = records.key_by("k", order_by=("n",)).process(
+        visits(), output="k string, start bigint, end bigint, seen string", uid="visits"
+    )
+    visited.sink("visits", ParquetSink(f"{lake}/visits"))
+    visited.side_output(MISSED).sink("missed", ParquetSink(f"{lake}/missed"))

@@ -20,13 +20,14 @@ from statecore.snapshot.restore import apply_keyed_files, find_operator, operato
 from statecore.snapshot.verify import verify
 from statecore.state import HeapKeyedStateBackend
 from statecore.testing import ManualClock, physical
+from statecore.windows.sessions import SESSIONS
 from tests.chaos import job
 from tests.chaos.alone import Alone, Fed, read_so_far, replay
 from tests.chaos.lineages import Lineages
 from tests.chaos.outputs import Expected, Tally, few
 
 MAX_PARALLELISM = 128
-TIMERS = ("__event_timers", "__processing_timers")
+TIMERS = ("__event_timers", "__processing_timers", "__window_timers")
 _MS = timedelta(milliseconds=1)
 
 
@@ -140,7 +141,11 @@ def _state_differences(alone: Alone, store: CheckpointStore, manifest: Manifest)
     found = [f"{where}: {problem}" for problem in verify(store, manifest)]
     if found:
         return found
-    for uid, harness, states in (("gather", alone.gather, job.GATHERED), ("tally", alone.tally, job.TALLIED)):
+    for uid, harness, states in (
+        ("gather", alone.gather, job.GATHERED),
+        ("tally", alone.tally, job.TALLIED),
+        ("visits", alone.visits, (job.SEEN, SESSIONS)),
+    ):
         operator = find_operator(manifest.operators, uid, where)
         restored = _restored(store, manifest, operator)
         for descriptor in states:

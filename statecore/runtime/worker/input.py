@@ -24,11 +24,9 @@ from statecore.runtime.messages import (
     OperatorSpec,
     StreamRead,
 )
-from statecore.state.batches import BatchKeys
+from statecore.state.batches import BatchKeys, records_by_key
 from statecore.state.process import Record
 
-# Rows to convert to Python values at a time.
-_CHUNK_ROWS = 8192
 # In place of the number of an input: rows of both, in one order.
 MERGED = -1
 _INPUT = "_input"
@@ -103,7 +101,7 @@ class SubtaskInput:
         if self._spec.inputs[part.input].keys and not self._spec.ordered:
             rows, by_key, stamps = self.batch(part)
             assert by_key is not None
-            return _by_key(rows, by_key, stamps)
+            return records_by_key(rows, by_key, stamps)
         return self._in_order(part.rows, part.input)
 
     def merged_records(self, part: Part) -> Iterator[tuple[int, Iterator[Record]]]:
@@ -159,22 +157,6 @@ class SubtaskInput:
             newest = pc.max(times).as_py()
         latest = max((time for time in (before.max_event_time_ms, newest) if time is not None), default=None)
         self._read[number][member] = StreamRead(before.rows + rows, before.late_rows + late, latest)
-
-
-def _by_key(rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None) -> Iterator[Record]:
-    order = np.argsort(keys.index, kind="stable")
-    make = row_class(tuple(rows.schema.names))
-
-    def records(start: int) -> Iterator[Record]:
-        chunk = order[start : start + _CHUNK_ROWS]
-        positions = keys.index[chunk]
-        own = pa.array(chunk)
-        values = map(make, zip(*map(from_arrow, rows.take(own).columns), strict=True))
-        at = repeat(None, len(chunk)) if times is None else times.take(own).to_pylist()
-        scopes = map(keys.scopes.__getitem__, positions.tolist())
-        return zip(scopes, keys.key_groups[positions].tolist(), values, at, strict=True)
-
-    return chain.from_iterable(map(records, range(0, rows.num_rows, _CHUNK_ROWS)))
 
 
 def _event_times(part: pa.RecordBatch, records: pa.RecordBatch, event_time: str | None) -> pa.Array | None:

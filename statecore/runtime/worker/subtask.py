@@ -46,7 +46,7 @@ from statecore.state import HeapKeyedStateBackend, ProcessOperator
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.dead_letters import DeadLetters
 from statecore.state.operator_state import HeldOperatorState
-from statecore.state.process import ONE_INPUT, TWO_INPUTS
+from statecore.state.process import ONE_INPUT, TWO_INPUTS, can_combine
 
 
 class EpochClock:
@@ -105,6 +105,7 @@ class _Attempt:
         self._input = SubtaskInput(spec, epoch.watermark_ms)
         self._buffer = PartBuffer(spec)
         self._sample = KeySample(spec.key_fields) if spec.key_fields else None
+        self._combines = can_combine(spec.function) and not (spec.ordered or spec.late or spec.on_error)
         self._advanced = False
         self._waited_s = 0.0
         self._process = ProcessOperator(
@@ -251,6 +252,10 @@ class _Attempt:
         spec, process, read = self._spec, self._process, self._input
         if isinstance(spec.function, BatchProcessFunction):
             process.process_batch(*read.batch(part))
+        elif self._combines:
+            rows, keys, times = read.batch(part)
+            assert keys is not None
+            process.process_combined(rows, keys, times)
         elif part.input == MERGED:
             for number, records in read.merged_records(part):
                 process.process(records, TWO_INPUTS[number])
