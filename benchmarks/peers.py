@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
-from statecore.runtime.driver.generation import TRIGGER
+from statecore.snapshot.settings import DriverSettings
 
 _STORE = "spark.sql.streaming.stateStore"
 STATE_STORE: Mapping[str, str] = MappingProxyType(
@@ -22,6 +22,9 @@ STATE_STORE: Mapping[str, str] = MappingProxyType(
     }
 )
 """Configuration of Spark's stateful operators."""
+
+TRIGGER = f"{DriverSettings().trigger_ms} milliseconds"
+"""As our jobs have it."""
 
 OUTPUT = "k string, total bigint"
 Operator = Callable[[DataFrame], DataFrame]
