@@ -34,10 +34,11 @@ from statecore.state.batches import BatchKeys
 from statecore.state.keyed_backend import KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, Scope
-from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerTable
 
 NO_WATERMARK = -(2**63)
 WINDOW_TIMERS = "__window_timers"
+WINDOW_PROCESSING_TIMERS = "__window_processing_timers"
 
 
 class Moment:
@@ -86,22 +87,40 @@ class NoBroadcastState:
 
 
 class WindowTimers:
-    """Event-time timers of the backend's current key and window.
+    """Timers of the backend's current key and window.
 
     They are stored apart from the timers of user functions, so that neither kind fires in the other's functions.
 
     Attributes:
-        table: The timers.
+        event: Those of event time.
+        processing: Those of processing time; None in a function that has not asked for them.
 
     """
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
-        self.table = backend.timers(WINDOW_TIMERS)
+        self.event = backend.timers(WINDOW_TIMERS)
+        self.processing: TimerTable | None = None
+
+    def follow_processing_time(self) -> None:
+        """Ask for timers of processing time."""
+        self.processing = self._backend.timers(WINDOW_PROCESSING_TIMERS)
 
     def register(self, timestamp_ms: int) -> None:
         """Request one call of ``on_timer``, in the current window, when the watermark reaches a timestamp."""
-        self.table.register(*_current_scope(self._backend), timestamp_ms)
+        self.event.register(*_current_scope(self._backend), timestamp_ms)
+
+    def register_processing(self, timestamp_ms: int) -> None:
+        """Request one call of ``on_timer``, in the current window, when the epoch's time reaches a timestamp."""
+        assert self.processing is not None
+        self.processing.register(*_current_scope(self._backend), timestamp_ms)
+
+    def clear(self) -> None:
+        """Forget all timers of the current window."""
+        place = _current_scope(self._backend)
+        self.event.delete_all(*place)
+        if self.processing is not None:
+            self.processing.delete_all(*place)
 
 
 class KeyedStateAccess:

@@ -202,6 +202,16 @@ class HeapListState(HeapState):
         self._scope()
         self._append(self._elements(values))
 
+    def held(self) -> Sequence[Any]:
+        """Return the elements of the current key as they are stored, for the library: not copies."""
+        stored: Sequence[Any] = self._groups[self.backend.key_group].get(self._scope(), ())
+        return stored
+
+    def hold(self, stored: list[Any]) -> None:
+        """Replace all elements by others in their stored form, for the library: without a check."""
+        self._scope()
+        self._write(stored)
+
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements; no elements clear the list."""
         self._scope()
@@ -381,8 +391,17 @@ class HeapAggregatingState(HeapState):
 
     def get(self) -> Any:
         """Return the result of the current key's accumulator, or None."""
-        accumulator = self._groups[self.backend.key_group].get(self._scope())
-        return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
+        accumulator = self.accumulator()
+        return None if accumulator is None else self.aggregate.get_result(accumulator)
+
+    def accumulator(self) -> Any:
+        """Return the accumulator of the current key, or None."""
+        return self._given(self._groups[self.backend.key_group].get(self._scope()))
+
+    def merge(self, accumulator: Any) -> None:
+        """Merge another accumulator into that of the current key."""
+        current = self.accumulator()
+        self.replace(accumulator if current is None else self.aggregate.merge(current, accumulator))
 
     def add(self, value: Any) -> None:
         """Fold a value in; None clears."""

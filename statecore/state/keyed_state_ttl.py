@@ -328,10 +328,9 @@ class TtlAggregatingState(_TtlBatch, HeapAggregatingState):
 
     __slots__ = ("_rule",)
 
-    def get(self) -> Any:
-        """Return the result of the current key's accumulator, or None."""
-        accumulator = _read_cell(self, self._rule)
-        return None if accumulator is None else self.aggregate.get_result(self._given(accumulator))
+    def accumulator(self) -> Any:
+        """Return the accumulator of the current key, or None."""
+        return self._given(_read_cell(self, self._rule))
 
     def add(self, value: Any) -> None:
         """Fold a value in and stamp the accumulator; None clears."""

@@ -27,6 +27,7 @@ from statecore.model import MapStateDescriptor, OutputTag
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import (
     NO_WATERMARK,
+    WINDOW_PROCESSING_TIMERS,
     BatchElementContext,
     BroadcastElementContext,
     BroadcastStates,
@@ -331,7 +332,7 @@ class ProcessOperator:
             self._event_timers, self._processing_timers = timers.event, timers.processing
         else:
             service = WindowTimerService(moment)
-            self._event_timers = windows.table
+            self._event_timers, self._processing_timers = windows.event, windows.processing
         self._foreign_timers = [
             table
             for table in keyed.timer_tables()
@@ -365,7 +366,7 @@ class ProcessOperator:
 
     def _drop_foreign_timers(self, now_ms: int, domain: TimeDomain) -> None:
         for timers in self._foreign_timers:
-            if (timers.name == PROCESSING_TIMERS) == (domain is TimeDomain.PROCESSING_TIME):
+            if (timers.name in (PROCESSING_TIMERS, WINDOW_PROCESSING_TIMERS)) == (domain is TimeDomain.PROCESSING_TIME):
                 while timers.pop_due(now_ms) is not None:
                     continue
 

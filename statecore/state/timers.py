@@ -85,6 +85,11 @@ class TimerTable(StateTable):
                 if self._stale[key_group] > len(heap) // 2 + _STALE_ENTRIES:
                     self.touched(key_group)
 
+    def delete_all(self, key_group: int, scope: Scope) -> None:
+        """Remove all timers of a scope."""
+        for timestamp in sorted(self.groups[key_group].get(scope, ())):
+            self.delete(key_group, scope, timestamp)
+
     def pop_due(self, now_ms: int) -> Timer | None:
         """Remove and return the earliest timer up to ``now_ms``, or None."""
         timestamp = self.earliest()
