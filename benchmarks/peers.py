@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
+from benchmarks.inputs import MAX_LATENESS_S, RECORDS, SESSION_GAP_S
 from statecore.snapshot.settings import DriverSettings
 
 _STORE = "spark.sql.streaming.stateStore"
@@ -40,7 +41,14 @@ def peer_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def running(
-    spark: SparkSession, operator: Operator, source: Path, folder: Path, *, published: Callable[[], None] | None = None
+    spark: SparkSession,
+    operator: Operator,
+    source: Path,
+    folder: Path,
+    *,
+    schema: str = RECORDS,
+    output_mode: str = "update",
+    published: Callable[[], None] | None = None,
 ) -> Iterator[StreamingQuery]:
     """Run a query; stop it after the block.
 
@@ -49,6 +57,8 @@ def running(
         operator: The stateful operator.
         source: Folder of the input.
         folder: Folder for checkpoint and output.
+        schema: Columns of the input.
+        output_mode: Which rows the operator emits.
         published: Called after each epoch's output is written.
 
     """
@@ -58,8 +68,8 @@ def running(
         if published is not None:
             published()
 
-    records = spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = operator(records).writeStream.outputMode("update").foreachBatch(write)
+    records = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+    writer = operator(records).writeStream.outputMode(output_mode).foreachBatch(write)
     query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime=TRIGGER).start()
     try:
         yield query
@@ -70,6 +80,13 @@ def running(
 def grouped_sum(records: DataFrame) -> DataFrame:
     """Sum per key with Spark's aggregation."""
     return records.groupBy("k").agg(F.sum("n").alias("total"))
+
+
+def session_sum(events: DataFrame) -> DataFrame:
+    """Sum per key and session with Spark's ``session_window``, which can only emit sessions that have ended."""
+    session = F.session_window("ts", f"{SESSION_GAP_S} seconds")
+    sums = events.withWatermark("ts", f"{MAX_LATENESS_S} seconds").groupBy("k", session).agg(F.sum("n").alias("total"))
+    return sums.select("k", "total")
 
 
 def tws_row(records: DataFrame) -> DataFrame:

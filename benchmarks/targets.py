@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale, simulation, small_epochs, upkeep
+from benchmarks.rows import growth, live, record, rescale, sessions, simulation, small_epochs, upkeep
 
 TARGETS = {
     target.name: target
@@ -29,6 +29,7 @@ TARGETS = {
         Target("simulated_drain", "seconds until a pile is gone, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_epochs", "seconds of an epoch, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_rescale", "the drain at parallelism 1, simulated by epochs at 2 / real", 1.25, False),
+        Target("session_vs_spark", "rows/s, a sum per session / Spark's session_window", 1, True),
     )
 }
 
@@ -60,6 +61,7 @@ FAMILIES = (
     Family("core", ("small_epoch_vs_spark",), small_epochs.against_spark),
     Family("core", ("upkeep_growth",), upkeep.upkeep),
     Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
+    Family("programs", ("session_vs_spark",), sessions.against_spark),
 )
 
 GROUPS = tuple(dict.fromkeys(family.group for family in FAMILIES))
