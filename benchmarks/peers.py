@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
-from benchmarks.inputs import MAX_LATENESS_S, RECORDS, SESSION_GAP_S
+from benchmarks.inputs import EVENTS, JOIN_WITHIN_S, MAX_LATENESS_S, RECORDS, SESSION_GAP_S
 from statecore.snapshot.settings import DriverSettings
 
 _STORE = "spark.sql.streaming.stateStore"
@@ -87,6 +87,20 @@ def session_sum(events: DataFrame) -> DataFrame:
     session = F.session_window("ts", f"{SESSION_GAP_S} seconds")
     sums = events.withWatermark("ts", f"{MAX_LATENESS_S} seconds").groupBy("k", session).agg(F.sum("n").alias("total"))
     return sums.select("k", "total")
+
+
+def interval_join(right: Path) -> Operator:
+    """Return the join of events with those of a second folder: of the same key, at most ``JOIN_WITHIN_S`` apart."""
+
+    def joined(left: DataFrame) -> DataFrame:
+        others = left.sparkSession.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(right))
+        one, other = (side.withWatermark("ts", f"{MAX_LATENESS_S} seconds") for side in (left, others))
+        within = F.expr(f"interval {JOIN_WITHIN_S} seconds")
+        is_near = F.col("right.ts").between(F.col("left.ts") - within, F.col("left.ts") + within)
+        pairs = one.alias("left").join(other.alias("right"), (F.col("left.k") == F.col("right.k")) & is_near)
+        return pairs.select("left.k", F.col("left.n").alias("n"), F.col("right.n").alias("other"))
+
+    return joined
 
 
 def tws_row(records: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import peers
 from benchmarks.epochs import seconds_of
-from benchmarks.inputs import EVENTS, MAX_LATENESS_S, SESSION_GAP_S, Input
+from benchmarks.inputs import EVENTS, JOIN_WITHIN_S, MAX_LATENESS_S, SESSION_GAP_S, Input
 from benchmarks.ours import SESSION_SUM, OurJob
 from tests.support.published import published_files
 from tests.support.waiting import wait
@@ -55,6 +55,28 @@ def test_both_sides_emit_the_sums_of_the_sessions_that_have_ended(spark: Any, tm
     session = peers.peer_session(spark)
     with peers.running(session, peers.session_sum, events.folder, folder, schema=EVENTS, output_mode="append"):
         wait(lambda: emitted(folder / "output"), "Spark's sums of all sessions that have ended")
+
+
+def test_sparks_side_of_an_interval_join_emits_each_pair_that_is_near_enough(spark: Any, tmp_path: Path) -> None:
+    left, right = Input(tmp_path / "left"), Input(tmp_path / "right", seed=1)
+    for events in (left, right):
+        events.feed_events(300, 50, files=2)
+    within = timedelta(seconds=JOIN_WITHIN_S)
+    expected = Counter(
+        (one["k"], one["n"], other["n"])
+        for one in _rows(left.folder)
+        for other in _rows(right.folder)
+        if one["k"] == other["k"] and abs(one["ts"] - other["ts"]) <= within
+    )
+    assert expected.total() > 300
+
+    def emitted() -> bool:
+        rows = _rows(tmp_path / "peer" / "output")
+        return Counter((row["k"], row["n"], row["other"]) for row in rows) == expected
+
+    session, join = peers.peer_session(spark), peers.interval_join(right.folder)
+    with peers.running(session, join, left.folder, tmp_path / "peer", schema=EVENTS, output_mode="append"):
+        wait(emitted, "Spark's pairs")
 
 
 def _ended_sessions(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
