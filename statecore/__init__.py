@@ -43,6 +43,7 @@ from statecore.state import HeapKeyedStateBackend, OperatorStateBackend, Window
 from statecore.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     CountTrigger,
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
@@ -64,6 +65,7 @@ __all__ = [
     "CheckpointedFunction",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
     "CountTrigger",
     "DistributionMode",
     "DynamicEventTimeSessionWindows",

@@ -41,6 +41,7 @@ from statecore.state.keyed_state_ttl import (
 from statecore.state.tables import (
     Groups,
     Key,
+    NamespacedKey,
     Scope,
     StateTable,
     TableSchema,
@@ -152,10 +153,10 @@ class HeapKeyedStateBackend:
 
     def set_current_namespace(self, namespace: Hashable | None) -> None:
         """Scope keyed state to a window, within the current key and those to come; None is no namespace."""
-        key = self.current_key
         self.namespace = namespace
-        if key is not None:
-            self.scope = joined_scope(key, namespace)
+        scope = self.scope
+        if scope is not None:
+            self.scope = joined_scope(scope.key if type(scope) is NamespacedKey else scope, namespace)
 
     def forget_current_key(self) -> None:
         """Leave keyed state without a scope, as between records."""

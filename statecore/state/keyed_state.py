@@ -367,9 +367,14 @@ class HeapReducingState(HeapState):
         if value is None:
             self.clear()
             return
-        added = self._stored_form(value)
+        if not (type(value) is int and self._low <= value <= self._high):
+            value = self._stored_form(value)
+        reduced = value
         current = self._groups[self.backend.key_group].get(scope)
-        reduced = added if current is None else self._stored_form(self.reduce(self._given(current), added))
+        if current is not None:
+            reduced = self.reduce(current if self._copy is None else self._copy(current), value)
+            if not (type(reduced) is int and self._low <= reduced <= self._high):
+                reduced = self._stored_form(reduced)
         if reduced is None:
             self.clear()
         else:

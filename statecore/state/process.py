@@ -51,6 +51,9 @@ from statecore.state.undo import UndoLog
 
 MAIN_OUTPUT = ""
 
+# What a window function returns for nearly every record.
+_NOTHING: tuple[()] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
@@ -174,7 +177,7 @@ class ProcessOperator:
                 moment.timestamp = timestamp
                 try:
                     returned = process_element(value, context)
-                    if returned is not None:
+                    if returned is not None and returned is not _NOTHING:
                         if type(returned) is not GeneratorType:
                             returned = outputs_of(returned, "process_element")
                         emit_all(returned, timestamp)

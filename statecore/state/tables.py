@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from statecore.errors import StateConflictError
@@ -34,6 +35,9 @@ Cell = tuple[Any, int]
 class _Mark(Enum):
     NAMESPACED = "namespaced"
 
+    # That of Enum is Python, and every access to state in a window hashes its scope.
+    __hash__ = object.__hash__
+
 
 class NamespacedKey(NamedTuple):
     """A key within a namespace; the mark distinguishes it from every user key."""
@@ -41,6 +45,10 @@ class NamespacedKey(NamedTuple):
     key: Key
     namespace: Hashable
     mark: _Mark = _Mark.NAMESPACED
+
+
+# Without the Python frame of the constructor: it runs for every record of a window.
+_namespaced = partial(tuple.__new__, NamespacedKey)
 
 
 Scope = Key | NamespacedKey
@@ -94,7 +102,7 @@ def split_scope(scope: Scope) -> tuple[Key, Any]:
 
 def joined_scope(key: Key, namespace: Hashable | None) -> Scope:
     """Return the scope of a key in a namespace."""
-    return key if namespace is None else NamespacedKey(key, namespace)
+    return key if namespace is None else _namespaced((key, namespace, _Mark.NAMESPACED))
 
 
 @dataclass(slots=True)

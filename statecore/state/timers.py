@@ -197,7 +197,12 @@ def new_table(name: str, schema: TableSchema) -> StateTable:
 
 
 def _entry(timestamp: int, scope: Scope) -> _Entry:
-    return timestamp, repr(scope), scope
+    key, namespace = split_scope(scope)
+    if namespace is None:
+        return timestamp, repr(key), scope
+    # That of a named tuple is Python, and slow.
+    window = tuple.__repr__(namespace) if isinstance(namespace, tuple) else repr(namespace)
+    return timestamp, f"{key!r}{window}", scope
 
 
 def _check(timestamp: object) -> None:

@@ -8,6 +8,7 @@ from statecore.windows.assigners import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
+from statecore.windows.evictors import CountEvictor
 from statecore.windows.function import ContentsDescriptor, ProcessWindowFunction, WindowContext, WindowFunction
 from statecore.windows.triggers import (
     ContinuousEventTimeTrigger,
@@ -22,6 +23,7 @@ __all__ = [
     "ContentsDescriptor",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
     "CountTrigger",
     "DynamicEventTimeSessionWindows",
     "EventTimeSessionWindows",

@@ -98,9 +98,10 @@ class EventTimeSessionWindows:
     def __post_init__(self) -> None:
         positive_ms("gap", self.gap)
 
-    def opened_by(self, record: Any, timestamp_ms: int) -> Window:
-        """Return the window that a record opens."""
-        return Window(timestamp_ms, timestamp_ms + _ms(self.gap))
+    def gaps(self) -> Callable[[Any], int]:
+        """Return the function that returns the gap after a record, in ms."""
+        gap_ms = _ms(self.gap)
+        return lambda record: gap_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +125,23 @@ class DynamicEventTimeSessionWindows:
                 "record; pass one, or EventTimeSessionWindows(gap) for a gap that is always the same"
             )
 
-    def opened_by(self, record: Any, timestamp_ms: int) -> Window:
-        """Return the window that a record opens.
+    def gaps(self) -> Callable[[Any], int]:
+        """Return the function that returns the gap after a record, in ms.
 
-        Raises:
-            StateError: The function returned no positive integer for the record.
-
+        It raises StateError unless the user's function returns a positive integer.
         """
-        gap_ms = self.gap_ms(record)
-        if type(gap_ms) is not int or gap_ms < 1:
-            raise StateError(
-                f"found the gap {gap_ms!r} for the record {shortened(record)}; expected a positive integer, in "
-                "milliseconds; correct the function that was given as gap_ms="
-            )
-        return Window(timestamp_ms, timestamp_ms + gap_ms)
+        gap_of = self.gap_ms
+
+        def gap(record: Any) -> int:
+            gap_ms = gap_of(record)
+            if type(gap_ms) is not int or gap_ms < 1:
+                raise StateError(
+                    f"found the gap {gap_ms!r} for the record {shortened(record)}; expected a positive integer, in "
+                    "milliseconds; correct the function that was given as gap_ms="
+                )
+            return gap_ms
+
+        return gap
 
 
 SessionWindows = EventTimeSessionWindows | DynamicEventTimeSessionWindows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from math import fmod
 from typing import Protocol
 
 from statecore.errors import StateError
@@ -71,7 +72,8 @@ class EveryEventTime:
                     "found a record without event time; expected one, because its window fires by event time; set "
                     "event_time=… on the source"
                 )
-            self._plan(timestamp - timestamp % self._interval_ms, window)
+            # As in Flink, whose remainder has the sign of the timestamp.
+            self._plan(timestamp - int(fmod(timestamp, self._interval_ms)), window)
         return False
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from statecore.errors import ConfigurationError, StateError
@@ -37,13 +38,16 @@ from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTim
 from statecore.state.keyed_state import HeapAggregatingState, HeapListState
 from statecore.state.process import outputs_of
 from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
+from statecore.windows.evictors import CountEvictor
 from statecore.windows.firings import EarlyFirings
 from statecore.windows.sessions import Session, Sessions
 from statecore.windows.spans import whole_ms
 from statecore.windows.triggers import EventTimeTrigger, Trigger, require_trigger
 
 _AT_END = EventTimeTrigger()
-# As in Flink, a window is never cleared at the end of time.
+# Without the Python frame of the constructor.
+_window = partial(tuple.__new__, Window)
+# As in Flink, a window is not cleared at the end of time.
 _NEVER = MAX_TIMESTAMP_MS
 
 ContentsDescriptor = ReducingStateDescriptor | AggregatingStateDescriptor | ListStateDescriptor
@@ -104,11 +108,12 @@ class WindowFunction(KeyedProcessFunction):
         allowed_lateness: Time after its end in which a window still accepts records; each of them fires it again.
         late_output: Side output for later records; None drops them.
         trigger: Decides when a window fires.
+        evictor: Removes elements from a list before a firing; None keeps all.
 
     Raises:
-        ConfigurationError: ``windows``, ``contents``, ``late_output`` or ``trigger`` is of the wrong type;
-            ``allowed_lateness`` is negative or not a whole number of milliseconds; or ``trigger`` waits for the end of
-            ``GlobalWindows``, which have none.
+        ConfigurationError: ``windows``, ``contents``, ``late_output``, ``trigger`` or ``evictor`` is of the wrong type;
+            ``allowed_lateness`` is negative or not a whole number of milliseconds; ``trigger`` waits for the end of
+            ``GlobalWindows``, which have none; or there is an ``evictor`` and no list to evict from.
 
     """
 
@@ -122,6 +127,7 @@ class WindowFunction(KeyedProcessFunction):
         allowed_lateness: timedelta = timedelta(0),
         late_output: OutputTag | None = None,
         trigger: Trigger = _AT_END,
+        evictor: CountEvictor | None = None,
     ) -> None:
         # The class of an assigner also passes the Protocol check; passing it without arguments is a common slip.
         if not isinstance(windows, WindowAssigner | SessionWindows | GlobalWindows) or isinstance(windows, type):
@@ -151,6 +157,13 @@ class WindowFunction(KeyedProcessFunction):
                 f"found {trigger!r} for GlobalWindows; expected a trigger that fires before the end, since they have "
                 "none; pass for example PurgingTrigger(CountTrigger(100))"
             )
+        if evictor is not None and not (
+            isinstance(evictor, CountEvictor) and isinstance(contents, ListStateDescriptor)
+        ):
+            raise ConfigurationError(
+                f"found evictor={evictor!r} with {type(contents).__name__} as contents; expected a CountEvictor and a "
+                "ListStateDescriptor, since only a list has elements that can be removed; change one of them"
+            )
         self._windows = windows
         if isinstance(windows, WindowAssigner):
             self._assign = windows.assign
@@ -159,6 +172,7 @@ class WindowFunction(KeyedProcessFunction):
         self._value = value
         self._late_output = late_output
         self._trigger = trigger
+        self._evictor = evictor
         self._fires_at_end = self._ends and trigger.fires_at_end
         self._backend: KeyedStateBackend
         self._timers: WindowTimers
@@ -240,19 +254,21 @@ class WindowFunction(KeyedProcessFunction):
         return fired
 
     def _add_to_session(self, value: Any, timestamp: int, sessions: Sessions, ctx: ProcessContext) -> Iterable[Any]:
-        opened, watermark = sessions.opened_by(value, timestamp), ctx.current_watermark()
-        session = sessions.join_newest(opened, watermark)
+        end, watermark = timestamp + sessions.gap_of(value), ctx.current_watermark()
+        session = sessions.join_newest(timestamp, end, watermark)
         if session is not None:
-            return self._add(value, session.window, session.namespace, ctx, watch=False)
-        session, parts = sessions.merged(opened)
+            return self._add(value, _window(session[:2]), _window(session[2:]), ctx, watch=False)
+        session, parts = sessions.merged(timestamp, end)
         # As in Flink the merged window decides: a record joins a session that is still there, however late it is.
         if not self._is_live(session.window, watermark):
             self._leave_out(value, timestamp, ctx)
             return ()
         sessions.replace(parts, session)
-        if len(parts) > 1:
+        if parts and parts != [session]:
             self._merge_state(session.namespace, [part.namespace for part in parts[1:]])
-        return self._add(value, session.window, session.namespace, ctx, watch=True)
+        # A session that has not ended yet has a timer, for an end that it had at some time.
+        watch = not parts or parts[0].window.max_timestamp <= watermark
+        return self._add(value, session.window, session.namespace, ctx, watch=watch)
 
     def _merge_state(self, target: Window, sources: list[Window]) -> None:
         states = [self._contents] if self._early is None else [self._contents, self._early.state]
@@ -266,6 +282,7 @@ class WindowFunction(KeyedProcessFunction):
                 for state, stored in zip(states, taken, strict=True):
                     _merge(state, stored)
             if self._early is not None:
+                backend.set_current_namespace(target)
                 self._early.merged()
         finally:
             backend.set_current_namespace(None)
@@ -294,6 +311,9 @@ class WindowFunction(KeyedProcessFunction):
         elements = list(found) if isinstance(self._contents, HeapListState) else [found]
         if not elements or elements[0] is None:
             return []
+        if self._evictor is not None:
+            elements = self._evictor.left(elements)
+            self._contents.update(elements)
         if self._process is not None:
             returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
             elements = list(outputs_of(returned, "process"))
@@ -325,8 +345,7 @@ class WindowFunction(KeyedProcessFunction):
             self._backend.set_current_namespace(session.namespace)
 
     def _is_live(self, window: Window, watermark: int) -> bool:
-        cleared_at = self._cleared_at(window)
-        return cleared_at > watermark or cleared_at == _NEVER
+        return self._cleared_at(window) > watermark
 
     def _watch(self, window: Window, after_ms: int) -> None:
         """Register a timer for what is due next in the current window: its end, or its clearing."""

@@ -53,40 +53,41 @@ class Sessions:
     """The sessions of the backend's current key, outside of namespaces; no two of them overlap or touch.
 
     Attributes:
-        opened_by: Returns the window that a record opens.
+        gap_of: Returns the gap after a record, in ms.
 
     """
 
     def __init__(self, backend: KeyedStateBackend, windows: SessionWindows) -> None:
-        self.opened_by = windows.opened_by
+        self.gap_of = windows.gaps()
         held = backend.get_list_state(_SESSIONS)
         assert isinstance(held, HeapListState)
         self._list = held
 
-    def join_newest(self, window: Window, watermark: int) -> Session | None:
-        """Let the window of a record join the newest session, as records in order do; None if it takes more than that.
+    def join_newest(self, start: int, end: int, watermark: int) -> tuple[int, int, int, int] | None:
+        """Let the window of a record join the newest session: the common case; None if it takes more than that.
 
-        It takes more if the window reaches other sessions, or if the watermark has passed the session's end.
+        It does if the window reaches another session or none, or if the watermark has passed the session's end.
         """
         held = self._list.held()
         if not held:
             return None
-        start, end, state_start, state_end = held[-1]
-        if not start <= window.start <= end or end - 1 <= watermark:
+        newest: tuple[int, int, int, int] = held[-1]
+        old_start, old_end, state_start, state_end = newest
+        if start > old_end or end < old_start or old_end <= watermark + 1 or (len(held) > 1 and held[-2][1] >= start):
             return None
-        if window.end <= end:
-            return Session(start, end, state_start, state_end)
-        joined = Session(start, window.end, state_start, state_end)
+        if old_start <= start and end <= old_end:
+            return newest
+        joined = Session(min(start, old_start), max(end, old_end), state_start, state_end)
         self._list.hold([*held[:-1], joined])
         return joined
 
-    def merged(self, window: Window) -> tuple[Session, list[Session]]:
+    def merged(self, start: int, end: int) -> tuple[Session, list[Session]]:
         """Return the session that a record's window makes, and the sessions that merge into it, earliest first."""
-        parts = [Session(*held) for held in self._list.held() if held[0] <= window.end and window.start <= held[1]]
+        parts = [Session(*held) for held in self._list.held() if held[0] <= end and start <= held[1]]
         if not parts:
-            return Session(*window, *window), parts
+            return Session(start, end, start, end), parts
         first, last = parts[0], parts[-1]
-        return Session(min(first.start, window.start), max(last.end, window.end), *first.namespace), parts
+        return Session(min(first.start, start), max(last.end, end), *first.namespace), parts
 
     def replace(self, parts: list[Session], session: Session) -> None:
         """Put a session in the place of those that merged into it."""
