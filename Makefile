@@ -8,6 +8,7 @@ SABOTAGE ?=
 ROUNDS ?=
 SEED ?=
 ONLY ?=
+GROUP ?=
 NAME ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
@@ -24,7 +25,7 @@ help:
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer"
-	@echo "make bench           measure side by side with Spark; ONLY=name runs one row"
+	@echo "make bench           measure side by side with Spark; GROUP=core runs one group, ONLY=name one row"
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
@@ -87,7 +88,7 @@ chaos: $(CLASSES)
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup java
-	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m benchmarks $(if $(GROUP),--group $(GROUP)) $(if $(ONLY),--only $(ONLY))
 
 policies: setup
 	@mkdir -p .run

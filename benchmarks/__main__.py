@@ -1,4 +1,4 @@
-"""Runs the benchmark: ``python -m benchmarks [--only NAME]``."""
+"""Runs the benchmark: ``python -m benchmarks [--group GROUP | --only ROW]``."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from benchmarks import peers
 from benchmarks.cluster import APPLICATION, MAX_PARALLELISM, PARALLELISM, WORKERS, application
 from benchmarks.harness import Bench, Figure
-from benchmarks.report import notes, table, write_json, write_plot
-from benchmarks.targets import FAMILIES, TARGETS, Family
+from benchmarks.report import merged, notes, read_json, table, write_json, write_plot
+from benchmarks.targets import FAMILIES, GROUPS, TARGETS, Family
 
 RUN = Path(".run")
 
 
 def main() -> int:
-    """Measure, print, write ``.run/bench.json`` and ``.run/bench.png``; return 1 if a row failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare statecore with its peers.")
-    parser.add_argument("--only", metavar="NAME", choices=TARGETS, help=f"run one row: {', '.join(TARGETS)}")
-    only = parser.parse_args().only
+    """Measure, print, merge into ``.run/bench.json`` and ``.run/bench.png``; return 1 if a row failed."""
+    rows = _asked()
     console = Console()
-    families = [family for family in FAMILIES if only is None or only in family.rows]
+    # Before the measurements: if it is damaged, nothing is lost.
+    earlier = read_json(RUN / "bench.json")
     started = time.monotonic()
     _print_configurations(console)
-    figures, failed = _measured(families, console, only)
-    write_json(figures, TARGETS, RUN / "bench.json")
-    write_plot(figures, TARGETS, RUN / "bench.png")
+    figures, failed = _measured(rows, console)
+    ratios = merged(earlier, figures, rows, TARGETS)
+    write_json(ratios, TARGETS, RUN / "bench.json")
+    write_plot(ratios, TARGETS, RUN / "bench.png")
     console.print(table(figures, TARGETS))
     for line in notes(figures, TARGETS):
         console.print(line, highlight=False, soft_wrap=True)
@@ -38,6 +38,18 @@ def main() -> int:
     for name in failed:
         console.print(f"[red]found no figure for {name}[/]; expected one; see its error above")
     return 1 if failed else 0
+
+
+def _asked() -> set[str]:
+    """Return the rows to measure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare statecore with its peers.")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--group", choices=GROUPS, help="run one group of rows")
+    choice.add_argument("--only", metavar="ROW", choices=TARGETS, help=f"run one row: {', '.join(TARGETS)}")
+    asked = parser.parse_args()
+    if asked.only is not None:
+        return {asked.only}
+    return {row for family in FAMILIES if asked.group in (None, family.group) for row in family.rows}
 
 
 def _print_configurations(console: Console) -> None:
@@ -48,8 +60,9 @@ def _print_configurations(console: Console) -> None:
             console.print(f"  {key} {value}", highlight=False)
 
 
-def _measured(families: list[Family], console: Console, only: str | None) -> tuple[list[Figure], list[str]]:
+def _measured(rows: set[str], console: Console) -> tuple[list[Figure], list[str]]:
     """Return the figures, and the names of failed rows; a failure does not stop the others."""
+    families = [family for family in FAMILIES if not rows.isdisjoint(family.rows)]
     folder = (RUN / "bench").absolute()
     figures: list[Figure] = []
     failed: list[str] = []
@@ -69,11 +82,11 @@ def _measured(families: list[Family], console: Console, only: str | None) -> tup
                 progress.console.print(f"{time.strftime('%H:%M:%S')} {family.rows[0]} {text}", highlight=False)
 
             try:
-                measured = family.measure(Bench(spark, folder, say, None if only is None else {only}))
-                figures += [figure for figure in measured if only in (None, figure.name)]
+                measured = family.measure(Bench(spark, folder, say, rows))
+                figures += [figure for figure in measured if figure.name in rows]
             except Exception:
                 progress.console.print_exception()
-                failed += family.rows
+                failed += [row for row in family.rows if row in rows]
             progress.advance(task)
     return figures, failed
 

@@ -31,8 +31,9 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         "spark.sql.session.timeZone": "UTC",
-        # Our jobs set this themselves. It applies to the whole application, so the peers have it as well.
+        # Our jobs get these two by themselves. They apply to the whole application, so the peers have them as well.
         "spark.shuffle.reduceLocality.enabled": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 )
 """Configuration of the application, for both sides."""

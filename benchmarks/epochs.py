@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
@@ -29,3 +30,13 @@ def seconds_of(query: StreamingQuery, epochs: int, *, timeout_s: float = 600) ->
     if failure is not None:
         raise failure
     return [progress["durationMs"]["triggerExecution"] / 1000 for progress in epochs_of(query)[:epochs]]
+
+
+def parts_of(query: StreamingQuery, epochs: int) -> str:
+    """Format the median of each part of the newest epochs, by Spark's own clock; the largest first."""
+    durations = [progress["durationMs"] for progress in epochs_of(query)[-epochs:]]
+    medians = {part: median(each.get(part, 0) for each in durations) for part in durations[-1]}
+    return (
+        ", ".join(f"{part} {medians[part]:,.0f}" for part in sorted(medians, key=medians.__getitem__, reverse=True))
+        + " ms"
+    )

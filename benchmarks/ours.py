@@ -27,6 +27,7 @@ from statecore.snapshot.verify import verify_presence
 
 RUNNING_SUM = Path(__file__).parent / "jobs" / "running_sum.py"
 RUNNING_SUM_BATCH = Path(__file__).parent / "jobs" / "running_sum_batch.py"
+SESSION_SUM = Path(__file__).parent / "jobs" / "session_sum.py"
 
 
 class OurJob:

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
-from statecore.runtime.driver.generation import TRIGGER
+from benchmarks.inputs import EVENTS, JOIN_WITHIN_S, MAX_LATENESS_S, RECORDS, SESSION_GAP_S
+from statecore.snapshot.settings import DriverSettings
 
 _STORE = "spark.sql.streaming.stateStore"
 STATE_STORE: Mapping[str, str] = MappingProxyType(
@@ -22,6 +23,9 @@ STATE_STORE: Mapping[str, str] = MappingProxyType(
     }
 )
 """Configuration of Spark's stateful operators."""
+
+TRIGGER = f"{DriverSettings().trigger_ms} milliseconds"
+"""As our jobs have it."""
 
 OUTPUT = "k string, total bigint"
 Operator = Callable[[DataFrame], DataFrame]
@@ -37,7 +41,14 @@ def peer_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def running(
-    spark: SparkSession, operator: Operator, source: Path, folder: Path, *, published: Callable[[], None] | None = None
+    spark: SparkSession,
+    operator: Operator,
+    source: Path,
+    folder: Path,
+    *,
+    schema: str = RECORDS,
+    output_mode: str = "update",
+    published: Callable[[], None] | None = None,
 ) -> Iterator[StreamingQuery]:
     """Run a query; stop it after the block.
 
@@ -46,6 +57,8 @@ def running(
         operator: The stateful operator.
         source: Folder of the input.
         folder: Folder for checkpoint and output.
+        schema: Columns of the input.
+        output_mode: Which rows the operator emits.
         published: Called after each epoch's output is written.
 
     """
@@ -55,8 +68,8 @@ def running(
         if published is not None:
             published()
 
-    records = spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = operator(records).writeStream.outputMode("update").foreachBatch(write)
+    records = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+    writer = operator(records).writeStream.outputMode(output_mode).foreachBatch(write)
     query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime=TRIGGER).start()
     try:
         yield query
@@ -67,6 +80,27 @@ def running(
 def grouped_sum(records: DataFrame) -> DataFrame:
     """Sum per key with Spark's aggregation."""
     return records.groupBy("k").agg(F.sum("n").alias("total"))
+
+
+def session_sum(events: DataFrame) -> DataFrame:
+    """Sum per key and session with Spark's ``session_window``, which can only emit sessions that have ended."""
+    session = F.session_window("ts", f"{SESSION_GAP_S} seconds")
+    sums = events.withWatermark("ts", f"{MAX_LATENESS_S} seconds").groupBy("k", session).agg(F.sum("n").alias("total"))
+    return sums.select("k", "total")
+
+
+def interval_join(right: Path) -> Operator:
+    """Return the join of events with those of a second folder: of the same key, at most ``JOIN_WITHIN_S`` apart."""
+
+    def joined(left: DataFrame) -> DataFrame:
+        others = left.sparkSession.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(right))
+        one, other = (side.withWatermark("ts", f"{MAX_LATENESS_S} seconds") for side in (left, others))
+        within = F.expr(f"interval {JOIN_WITHIN_S} seconds")
+        is_near = F.col("right.ts").between(F.col("left.ts") - within, F.col("left.ts") + within)
+        pairs = one.alias("left").join(other.alias("right"), (F.col("left.k") == F.col("right.k")) & is_near)
+        return pairs.select("left.k", F.col("left.n").alias("n"), F.col("right.n").alias("other"))
+
+    return joined
 
 
 def tws_row(records: DataFrame) -> DataFrame:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from rich import box
 from rich.table import Table
 
@@ -37,25 +37,62 @@ def notes(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Iterator[
         yield from (f"  {line}" for line in figure.note.splitlines())
 
 
-def write_json(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
+class Row(msgspec.Struct, frozen=True):
+    """A row of ``.run/bench.json``."""
+
+    name: str
+    ratio: float
+    target: float
+
+
+def read_json(path: Path) -> dict[str, float]:
+    """Return the ratio of each row that earlier runs have measured.
+
+    Raises:
+        ValueError: The file is damaged.
+
+    """
+    if not path.exists():
+        return {}
+    try:
+        return {row.name: row.ratio for row in msgspec.json.decode(path.read_bytes(), type=list[Row])}
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"found {path}, which is damaged ({error}); expected a list of name, ratio and target; delete it"
+        ) from error
+
+
+def merged(
+    earlier: Mapping[str, float], figures: Sequence[Figure], asked: Collection[str], targets: Mapping[str, Target]
+) -> dict[str, float]:
+    """Return the ratio of each row in the order of the targets: this run's, and the earlier one of a row not asked for.
+
+    A row that was asked for and failed has none.
+    """
+    ratios = {name: ratio for name, ratio in earlier.items() if name not in asked}
+    ratios |= {figure.name: figure.ratio for figure in figures}
+    return {name: ratios[name] for name in targets if name in ratios}
+
+
+def write_json(ratios: Mapping[str, float], targets: Mapping[str, Target], path: Path) -> None:
     """Write a list of ``{name, ratio, target}``."""
-    rows = [{"name": each.name, "ratio": each.ratio, "target": targets[each.name].bound} for each in figures]
-    path.write_text(json.dumps(rows, indent=2) + "\n")
+    rows = [Row(name, ratio, targets[name].bound) for name, ratio in ratios.items()]
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
 
 
-def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: Path) -> None:
+def write_plot(ratios: Mapping[str, float], targets: Mapping[str, Target], path: Path) -> None:
     """Plot each row relative to its target on a logarithmic axis; right of 1 the target is met."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    names = [figure.name for figure in figures]
-    shares = [_share(figure, targets[figure.name]) for figure in figures]
+    names = list(ratios)
+    shares = [_share(ratio, targets[name]) for name, ratio in ratios.items()]
     colours = ["tab:green" if share >= 1 else "tab:red" for share in shares]
     drawn, axes = plt.subplots(figsize=(9, 1 + 0.4 * len(names)), layout="constrained")
     bars = axes.barh(names, [share - 1 for share in shares], left=1, color=colours)
-    labels = [f" {figure.ratio:.2f} ({targets[figure.name]}) " for figure in figures]
+    labels = [f" {ratio:.2f} ({targets[name]}) " for name, ratio in ratios.items()]
     axes.bar_label(bars, labels)
     axes.set_xscale("log")
     axes.margins(x=0.25)
@@ -66,6 +103,6 @@ def write_plot(figures: Sequence[Figure], targets: Mapping[str, Target], path: P
     plt.close(drawn)
 
 
-def _share(figure: Figure, target: Target) -> float:
+def _share(ratio: float, target: Target) -> float:
     # Bounded, because a ratio of 0 would give an infinite bar.
-    return figure.ratio / target.bound if target.at_least else target.bound / max(figure.ratio, target.bound / _LONGEST)
+    return ratio / target.bound if target.at_least else target.bound / max(ratio, target.bound / _LONGEST)

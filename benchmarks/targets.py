@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale, simulation, upkeep
+from benchmarks.rows import growth, live, record, rescale, sessions, simulation, small_epochs, upkeep
 
 TARGETS = {
     target.name: target
@@ -22,30 +22,47 @@ TARGETS = {
         Target("rewrite_bytes", "bytes written, our rewrite / Spark's repartition", 0.2, False),
         Target("savepoint_growth", "seconds of stop and rescale by reference, many keys / few keys", 1.5, False),
         Target("epoch_growth", "seconds of an epoch, many keys / few keys", 1.3, False),
+        Target(
+            "small_epoch_vs_spark", "seconds of an epoch of 1,000 rows, ours / Spark's groupBy().sum()", 0.55, False
+        ),
         Target("upkeep_growth", "driver time for upkeep of an epoch, 200 subtasks / 2 subtasks", 20, False),
         Target("simulated_drain", "seconds until a pile is gone, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_epochs", "seconds of an epoch, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_rescale", "the drain at parallelism 1, simulated by epochs at 2 / real", 1.25, False),
+        Target("session_vs_spark", "rows/s, a sum per session / Spark's session_window", 1, True),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows measured on the same state."""
+    """Rows measured on the same state.
 
+    Attributes:
+        group: The group of rows that it belongs to.
+        rows: The rows.
+        measure: Measures them.
+
+    """
+
+    group: str
     rows: tuple[str, ...]
     measure: Callable[[Bench], Sequence[Figure]]
 
 
 FAMILIES = (
-    Family(("record_vs_spark",), record.against_spark),
-    Family(("batch_vs_spark",), record.batch_against_spark),
-    Family(("record_vs_tws_row",), record.against_tws_row),
-    Family(("record_vs_tws_pandas",), record.against_tws_pandas),
-    Family(("live_vs_restart", "live_hiccup"), live.live),
-    Family(("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
-    Family(("savepoint_growth", "epoch_growth"), growth.growth),
-    Family(("upkeep_growth",), upkeep.upkeep),
-    Family(("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
+    Family("core", ("record_vs_spark",), record.against_spark),
+    Family("core", ("batch_vs_spark",), record.batch_against_spark),
+    Family("core", ("record_vs_tws_row",), record.against_tws_row),
+    Family("core", ("record_vs_tws_pandas",), record.against_tws_pandas),
+    Family("core", ("live_vs_restart", "live_hiccup"), live.live),
+    Family("core", ("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
+    Family("core", ("savepoint_growth", "epoch_growth"), growth.growth),
+    Family("core", ("small_epoch_vs_spark",), small_epochs.against_spark),
+    Family("core", ("upkeep_growth",), upkeep.upkeep),
+    Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
+    Family("programs", ("session_vs_spark",), sessions.against_spark),
 )
+
+GROUPS = tuple(dict.fromkeys(family.group for family in FAMILIES))
+"""What ``make bench GROUP=…`` runs: in at most half an hour each."""

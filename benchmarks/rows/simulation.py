@@ -17,12 +17,11 @@ from benchmarks.ours import OurJob
 from benchmarks.simulated import Arrival, Comparison, Epoch, calibrated, simulated_epochs
 from statecore.operations.autoscaling import figures_of
 from statecore.policy.simulator import World
-from statecore.runtime.driver.generation import TRIGGER
+from statecore.snapshot.settings import DriverSettings
 
 PAUSED_SUM = Path(__file__).parents[1] / "jobs" / "paused_sum.py"
 KEYS = 10_000
 OTHER_PARALLELISM = 1
-_TRIGGER_MS = float(TRIGGER.removesuffix(" milliseconds"))
 _STEP_S, _FILES_A_STEP = 1.0, 4
 
 
@@ -140,7 +139,7 @@ class _FedJob:
     def _world(self) -> World | None:
         figures = figures_of(self.ours.catalog, self.ours.name, int(time.time() * 1000))
         known = [each for each in figures.epochs if each.parallelism == PARALLELISM]
-        return calibrated(known[len(COLD) :], PARALLELISM, _TRIGGER_MS)
+        return calibrated(known[len(COLD) :], PARALLELISM, DriverSettings().trigger_ms)
 
     def _arrived_s(self, rows: int) -> float:
         """Feed a file; return the time at which it is there."""

@@ -37,7 +37,7 @@ from statecore.snapshot.manifest import (
     SubtaskState,
     encode_manifest,
 )
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 from statecore.storage import LocalFileStore
 
 FEW, MANY = 2, 200
@@ -85,9 +85,9 @@ class History:
 
     """
 
-    def __init__(self, folder: Path, subtasks: int, settings: UpkeepSettings | None = None) -> None:
+    def __init__(self, folder: Path, subtasks: int, settings: DriverSettings | None = None) -> None:
         self.note = ""
-        self._settings = settings or UpkeepSettings()
+        self._settings = settings or DriverSettings()
         self._folder = folder
         self.store = CheckpointStore(LocalFileStore(folder))
         self._clean_up = CleanUp(self.store, retained=self._settings.retained_checkpoints)

@@ -15,7 +15,7 @@ from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
 from statecore.operations.job_file_check import check_job_file
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store
 
 _NEW = "Required for a new job."
@@ -71,7 +71,7 @@ def register_job(
         opened.create_schema(only_if_new=True)
         if name not in [known.name for known in opened.jobs()]:
             definition = _complete(name, given)
-            UpkeepSettings.from_conf(_with({}, confs))
+            DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
             _check(definition["artifact"], new, _with({}, settings))
             job = opened.register_job(
@@ -90,7 +90,7 @@ def register_job(
                 _check(path, read_source(path) if source is None else source, _with(known.settings, settings))
             with alone(opened, name):
                 known = opened.job(name)
-                UpkeepSettings.from_conf(_with(known.conf, confs))
+                DriverSettings.from_conf(_with(known.conf, confs))
                 definition = {field: getattr(known, field) for field in asked} | given
                 job = opened.register_job(
                     name,

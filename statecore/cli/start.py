@@ -16,7 +16,7 @@ from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, fingerprint
 from statecore.snapshot.resume_point import known_generation
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 
 def start_job(
@@ -57,7 +57,7 @@ def start_job(
         job = opened.job(name)
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
         check_workers(opened, job, workers)
-        UpkeepSettings.from_conf(job.conf)
+        DriverSettings.from_conf(job.conf)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}

@@ -170,7 +170,8 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     found, todo = {
         Ailment.FIXED_COST: (
             f"{part:.0%} of an epoch, {fit.fixed_ms / 1000:,.1f} s, is the same for any number of rows",
-            "look at the phases of epochs on the job's page, and trigger epochs less often",
+            "look at the phases of epochs on the job's page, and trigger epochs less often, with "
+            "statecore.trigger.interval",
         ),
         Ailment.SINK_BOUND: (
             f"publishing takes {part:.0%} of an epoch"

@@ -1,4 +1,4 @@
-"""How much a job keeps in its store: keys below ``statecore.`` in its configuration."""
+"""What a job sets about its driver: keys below ``statecore.`` in its configuration."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ from statecore.snapshot.compaction import BASE_FLOOR_BYTES
 
 PREFIX = "statecore."
 _GRACE = "statecore.cleanup.grace"
-_DURATION = re.compile(r"(\d+)(s|m|min|h|d)")
-_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_TRIGGER = "statecore.trigger.interval"
+_DURATION = re.compile(r"(\d+)(ms|s|m|min|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 MIN_GRACE = timedelta(minutes=10)
 """The shortest that a job may set: longer than an outage of the storage and the skew of two clocks together."""
+# No timer fires between two epochs, and no live rescale shows its effect; a query that looks for data more often keeps
+# a core busy.
+_ALLOWED = {
+    _GRACE: (MIN_GRACE, timedelta.max),
+    _TRIGGER: (timedelta(milliseconds=10), timedelta(minutes=10)),
+}
 
 
-class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retention of a driver's files.
+class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a driver runs epochs, and how much it keeps of them.
 
     Attributes:
+        trigger_interval: ``statecore.trigger.interval``, such as ``500ms`` or ``5s``: shortest time from the start of
+            an epoch to the start of the next, 10 ms to ten minutes.
         retained_checkpoints: ``statecore.checkpoints.retained``: how many of the newest manifests stay.
         clean_up_grace: ``statecore.cleanup.grace``, such as ``1h`` or ``90min``: how old a file must be before it can
             be removed; longer than the longest epoch, and in a job's configuration at least ten minutes.
@@ -31,6 +40,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     """
 
+    trigger_interval: timedelta = msgspec.field(name=_TRIGGER, default=timedelta(milliseconds=500))
     retained_checkpoints: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
         name="statecore.checkpoints.retained", default=10
     )
@@ -40,7 +50,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     )
 
     @classmethod
-    def from_conf(cls, conf: Mapping[str, str]) -> UpkeepSettings:
+    def from_conf(cls, conf: Mapping[str, str]) -> DriverSettings:
         """Read a job's configuration; Spark's keys are ignored.
 
         Raises:
@@ -49,22 +59,28 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """
         own: dict[str, object] = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
         try:
-            if _GRACE in own:
-                own[_GRACE] = _grace(conf[_GRACE])
+            own |= {key: _duration(key, conf[key]) for key in _ALLOWED if key in own}
             return msgspec.convert(own, cls, strict=False)
-        except (msgspec.ValidationError, ValueError) as error:
+        except (msgspec.ValidationError, ValueError, OverflowError) as error:
             known = [field.encode_name for field in msgspec.structs.fields(cls)]
             raise ConfigurationError(
-                f"found {own} in the job's configuration ({error}); expected keys among {known}, a duration of at "
-                "least 10min, such as 90min, 2h or 1d, and whole numbers; `register JOB --conf KEY=` removes one"
+                f"found {own} in the job's configuration ({error}); expected keys among {known}, whole numbers, and "
+                f"durations such as 500ms, 90min, 2h or 1d: {_GRACE} at least 10min, {_TRIGGER} 10ms to 10min; "
+                "`register JOB --conf KEY=` removes one"
             ) from error
 
+    @property
+    def trigger_ms(self) -> int:
+        """The trigger's interval in ms."""
+        return self.trigger_interval // timedelta(milliseconds=1)
 
-def _grace(text: str) -> timedelta:
+
+def _duration(key: str, text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{_GRACE} is not a duration")
-    grace = timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
-    if grace < MIN_GRACE:
-        raise ValueError(f"{_GRACE} is less than ten minutes")
-    return grace
+        raise ValueError(f"{key} is not a duration")
+    duration = timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])
+    least, most = _ALLOWED[key]
+    if not least <= duration <= most:
+        raise ValueError(f"{key} is out of bounds")
+    return duration

@@ -23,7 +23,7 @@ from statecore.runtime.driver.generation import run_generation
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_files import keep_job_file, read_source
 from statecore.snapshot.manifest import Manifest
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store
 from tests.support.published import published_files
 from tests.support.waiting import wait
@@ -99,7 +99,7 @@ class Bench:
         parallelism: int | None = None,
         *,
         start_from: str | None = None,
-        settings: UpkeepSettings | None = None,
+        settings: DriverSettings | None = None,
         **wishes: Any,
     ) -> Iterator[GenerationRecord]:
         """Run a driver in this process; stopped with a savepoint when the block ends."""
@@ -118,7 +118,7 @@ class Bench:
             thread.join(60)
             assert not thread.is_alive()
 
-    def _drive(self, generation: int, settings: UpkeepSettings | None) -> None:
+    def _drive(self, generation: int, settings: DriverSettings | None) -> None:
         catalog = Catalog(self.catalog_url)
         try:
             run_generation(catalog, JOB, generation, settings=settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -20,22 +21,23 @@ from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
 
-TRIGGER = "500 milliseconds"
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings: UpkeepSettings | None = None) -> None:
+def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings: DriverSettings | None = None) -> None:
     """Run one generation until it is asked to stop.
 
     Args:
         catalog: The catalog.
         job_name: Name of the job.
         generation: The generation, claimed in the catalog for this driver.
-        settings: How much to keep in the store; None for what the job's configuration says.
+        settings: When to run epochs, and how much to keep; None for what the job's configuration says.
 
     Raises:
         CommitError: Another driver runs this generation, or a later one; this driver changes nothing.
@@ -54,13 +56,13 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
             job = catalog.job(job_name)
-            keeping = settings or UpkeepSettings.from_conf(job.conf)
+            chosen = settings or DriverSettings.from_conf(job.conf)
             resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
             watchdog.session_started()
             _publish_newest(resumed, spark)
-            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, keeping)
-            request = _run(catalog, resumed, wired, lifecycle, claimed)
+            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, chosen)
+            request = _run(catalog, resumed, wired, lifecycle, claimed, chosen.trigger_ms)
             _end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
         record_failure(catalog, job_name, generation, error)
@@ -129,7 +131,12 @@ def _publish_newest(resumed: Resumed, spark: SparkSession) -> None:
 
 
 def _run(
-    catalog: Catalog, resumed: Resumed, wired: Wired, lifecycle: Lifecycle, generation: GenerationRecord
+    catalog: Catalog,
+    resumed: Resumed,
+    wired: Wired,
+    lifecycle: Lifecycle,
+    generation: GenerationRecord,
+    trigger_ms: int,
 ) -> RequestRecord:
     """Run the query until a request stops it; return the request.
 
@@ -138,20 +145,21 @@ def _run(
         Exception: An epoch failed.
 
     """
-    query = (
-        wired.records.writeStream.queryName(generation.job)
-        .option("checkpointLocation", resumed.checkpoint_directory.as_uri())
-        .trigger(processingTime=TRIGGER)
-        .foreachBatch(wired.runner)
-        .start()
-    )
-    lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
-    if lifecycle.watchdog is not None:
-        lifecycle.watchdog.watch(query, wired.runner.boundary)
-    wired.backlog.start()
-    log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
-    with Control(catalog, generation.job, query, lifecycle, wired) as control:
-        failure = _ended(query)
+    with _local_checkpoint(wired.records.sparkSession):
+        query = (
+            wired.records.writeStream.queryName(generation.job)
+            .option("checkpointLocation", resumed.checkpoint_directory.as_uri())
+            .trigger(processingTime=f"{trigger_ms} milliseconds")
+            .foreachBatch(wired.runner)
+            .start()
+        )
+        lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
+        if lifecycle.watchdog is not None:
+            lifecycle.watchdog.watch(query, wired.runner.boundary)
+        wired.backlog.start()
+        log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
+        with Control(catalog, generation.job, query, lifecycle, wired) as control:
+            failure = _ended(query)
     if lifecycle.superseded:
         raise CommitError(
             f"found a newer generation of job {generation.job!r}; expected generation {generation.generation} to be "
@@ -161,6 +169,24 @@ def _run(
         # A stop forbids commits first, so the epoch that it cancels fails as well; this was not a stop.
         raise wired.runner.failure or failure or _ended_unasked(generation.job)
     return control.request
+
+
+@contextmanager
+def _local_checkpoint(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write its checkpoint with the file manager for a local directory that nobody else writes.
+
+    Its default suits directories that drivers share, and starts processes to rename a file: with three files an epoch,
+    that took a quarter of a small one. The session may be a user's, whose other queries are to have the default.
+    """
+    before = spark.conf.get(_FILE_MANAGER, None)
+    spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_FILE_MANAGER)
+        else:
+            spark.conf.set(_FILE_MANAGER, before)
 
 
 def _end(

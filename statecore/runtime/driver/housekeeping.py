@@ -16,7 +16,7 @@ from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.cleanup import CleanUp
 from statecore.snapshot.manifest import Manifest
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Housekeeping:
 
     """
 
-    def __init__(self, store: CheckpointStore, settings: UpkeepSettings, unnamed: Callable[[], Unnamed]) -> None:
+    def __init__(self, store: CheckpointStore, settings: DriverSettings, unnamed: Callable[[], Unnamed]) -> None:
         self._grace_s = settings.clean_up_grace.total_seconds()
         self._unnamed = unnamed
         self._newest: Manifest | None = None

@@ -18,7 +18,7 @@ from statecore.runtime.offline.compaction import carry_out_all
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.compaction import Merge, Merged, due_merges
 from statecore.snapshot.manifest import Manifest
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class BackgroundUpkeep:
 
     """
 
-    def __init__(self, spark: SparkSession, store: CheckpointStore, settings: UpkeepSettings) -> None:
+    def __init__(self, spark: SparkSession, store: CheckpointStore, settings: DriverSettings) -> None:
         self._spark = spark
         self._store = store
         self._settings = settings

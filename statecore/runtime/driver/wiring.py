@@ -20,7 +20,7 @@ from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.runtime.epoch.ticks import Ticks
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ def wire(
     lifecycle: Lifecycle,
     spark: SparkSession,
     stack: ExitStack,
-    settings: UpkeepSettings,
+    settings: DriverSettings,
 ) -> Wired:
     """Build a generation; the stack closes its resources."""
     job, store, number = resumed.job, resumed.store, generation.generation

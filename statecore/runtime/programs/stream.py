@@ -8,10 +8,10 @@ import os
 
 from statecore.catalog import Catalog
 from statecore.runtime.driver.generation import run_generation
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 
-def main(settings: UpkeepSettings | None = None) -> None:
+def main(settings: DriverSettings | None = None) -> None:
     """Parse arguments and run until the job is asked to stop; ``settings`` as in ``run_generation``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", required=True, help="name of the job")

@@ -17,6 +17,9 @@ STREAM = PROGRAMS / "stream.py"
 DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
 
+CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+
+
 # Spark asks for it before it looks at anything else.
 ENVIRONMENT = {"HADOOP_CONF_DIR": "/etc/hadoop"}
 
@@ -35,6 +38,8 @@ KUBERNETES = {"spark.kubernetes.container.image": "registry/statecore:1", "spark
         ("spark://h:1", {"spark.cores.max": "2"}, {"spark.cores.max": "2", **DRAIN}),
         ("spark://h:1", {"spark.decommission.enabled": "false"}, {**DRAIN, "spark.decommission.enabled": "false"}),
         ("yarn", {"spark.yarn.queue": "billing"}, {"spark.yarn.queue": "billing", **DRAIN}),
+        ("local[2]", {}, {CALL_SITES: "false"}),
+        ("local[2]", {CALL_SITES: "true"}, {CALL_SITES: "true"}),
         ("k8s://https://h:6443", KUBERNETES, {**KUBERNETES, **DRAIN}),
     ],
 )

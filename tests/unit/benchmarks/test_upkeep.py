@@ -7,10 +7,10 @@ from pathlib import Path
 
 from benchmarks.rows.upkeep import STATES, History
 from statecore.runtime.driver.upkeep import pause_s
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 MINUTES = 10
-SETTINGS = UpkeepSettings(retained_checkpoints=5, clean_up_grace=timedelta(minutes=MINUTES))
+SETTINGS = DriverSettings(retained_checkpoints=5, clean_up_grace=timedelta(minutes=MINUTES))
 
 
 def test_after_a_clean_up_a_history_has_a_checkpoint_a_minute_and_the_files_that_these_need(tmp_path: Path) -> None:

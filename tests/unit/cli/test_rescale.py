@@ -146,7 +146,7 @@ def test_rewrite_has_spark_lay_the_state_out_anew_in_between(
     assert arguments[program - 1] == "--load-spark-defaults"
     options = dict(zip(arguments[: program - 1 : 2], arguments[1 : program - 1 : 2], strict=True))
     assert options["--master"] == "local[2]" and not Path(options["--properties-file"]).exists()
-    assert (tmp_path / "properties").read_text().splitlines()[0] == "spark.cores.max=2"
+    assert "spark.cores.max=2" in (tmp_path / "properties").read_text().splitlines()
     assert arguments[program + 1 : program + 3] == ["--savepoint", store.describe(recorded.savepoint)]
     assert arguments[program + 5 :] == ["--parallelism", "4", "--max-parallelism", "64"]
 

@@ -1,4 +1,4 @@
-"""The settings of a job's store are read from its configuration, and wrong ones are refused."""
+"""The settings of a job's driver are read from its configuration, and wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ import pytest
 
 from statecore.errors import ConfigurationError
 from statecore.snapshot.compaction import BASE_FLOOR_BYTES
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 
 
 def test_settings_are_read_from_the_jobs_configuration() -> None:
-    assert UpkeepSettings.from_conf({"spark.ui.enabled": "false"}) == UpkeepSettings(
-        retained_checkpoints=10, clean_up_grace=timedelta(hours=1), base_floor_bytes=BASE_FLOOR_BYTES
+    assert DriverSettings.from_conf({"spark.ui.enabled": "false"}) == DriverSettings(
+        trigger_interval=timedelta(milliseconds=500),
+        retained_checkpoints=10,
+        clean_up_grace=timedelta(hours=1),
+        base_floor_bytes=BASE_FLOOR_BYTES,
     )
     conf = {
         "statecore.compaction.floor": "0",
         "statecore.cleanup.grace": "10min",
         "statecore.checkpoints.retained": "2",
+        "statecore.trigger.interval": "2s",
     }
-    assert UpkeepSettings.from_conf(conf) == UpkeepSettings(
-        retained_checkpoints=2, clean_up_grace=timedelta(minutes=10), base_floor_bytes=0
+    assert DriverSettings.from_conf(conf) == DriverSettings(
+        trigger_interval=timedelta(seconds=2),
+        retained_checkpoints=2,
+        clean_up_grace=timedelta(minutes=10),
+        base_floor_bytes=0,
     )
+
+
+@pytest.mark.parametrize(("interval", "ms"), [("10ms", 10), ("1500ms", 1500), ("10min", 600_000)])
+def test_the_trigger_may_be_10_ms_to_10_minutes(interval: str, ms: int) -> None:
+    assert DriverSettings.from_conf({"statecore.trigger.interval": interval}).trigger_ms == ms
 
 
 @pytest.mark.parametrize(
@@ -36,8 +48,14 @@ def test_settings_are_read_from_the_jobs_configuration() -> None:
         ("statecore.cleanup.grace", "0s"),
         ("statecore.cleanup.grace", "-1h"),
         ("statecore.cleanup.grace", "599s"),
+        ("statecore.cleanup.grace", f"{10**20}d"),
+        ("statecore.trigger.interval", "500"),
+        ("statecore.trigger.interval", "0ms"),
+        ("statecore.trigger.interval", "9ms"),
+        ("statecore.trigger.interval", "1.5s"),
+        ("statecore.trigger.interval", "601s"),
     ],
 )
 def test_wrong_settings_are_refused_by_name_with_what_is_expected(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"found .*{key}.*; expected .*grace.*at least 10min.*; `register"):
-        UpkeepSettings.from_conf({key: value})
+        DriverSettings.from_conf({key: value})

@@ -15,13 +15,13 @@ from statecore.runtime.driver.housekeeping import Housekeeping, Unnamed
 from statecore.snapshot import cleanup as cleanup_module
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
-from statecore.snapshot.settings import UpkeepSettings
+from statecore.snapshot.settings import DriverSettings
 from statecore.storage import LocalFileStore
 from tests.support.handmade import manifest
 from tests.support.waiting import wait
 
 # Files are made older than that; a clean-up comes at once.
-SETTINGS = UpkeepSettings(retained_checkpoints=1, clean_up_grace=timedelta(milliseconds=1))
+SETTINGS = DriverSettings(retained_checkpoints=1, clean_up_grace=timedelta(milliseconds=1))
 NOTHING = Unnamed((), None)
 
 
