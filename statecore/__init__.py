@@ -16,6 +16,7 @@ from statecore.functions import (
     TimeDomain,
     ValueState,
 )
+from statecore.local import run
 from statecore.model import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -89,5 +90,6 @@ __all__ = [
     "key_group_range",
     "redistribute_keyed_state",
     "redistribute_operator_state",
+    "run",
     "subtask_for_key_group",
 ]

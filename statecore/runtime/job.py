@@ -499,6 +499,16 @@ def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
     build = getattr(module, "build", None)
     if not callable(build):
         raise JobDefinitionError(f"found no build(job) in {path}; expected one; define it")
+    return described(build, settings)
+
+
+def described(build: Callable[[Job], object], settings: Mapping[str, str]) -> Job:
+    """Return the job that ``build(job)`` describes.
+
+    Raises:
+        JobDefinitionError: The job cannot run.
+
+    """
     job = Job(settings)
     build(job)
     return job.validated()
