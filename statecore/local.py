@@ -50,6 +50,12 @@ def run(
         raise ConfigurationError(
             f"found until={until!r}; expected 'available'; to run without end, register the job and start it"
         )
+    odd = {key: value for key, value in (settings or {}).items() if not isinstance(value, str)}
+    if odd:
+        raise ConfigurationError(
+            f"found the settings {odd!r}; expected texts, as `statecore register --setting key=value` gives them; "
+            "write str(…), and convert them in build"
+        )
     # Only here: importing statecore loads neither Spark nor the catalog.
     from statecore.runtime.local import run_available
 

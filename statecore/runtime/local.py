@@ -150,7 +150,7 @@ def _session_settings(spark: SparkSession) -> Iterator[None]:
 @contextmanager
 def _by_value(build: Build) -> Iterator[None]:
     """Ship the functions of the module of ``build`` by value, as those of a job file, for the block."""
-    module: ModuleType | None = sys.modules.get(build.__module__)
+    module: ModuleType | None = sys.modules.get(getattr(build, "__module__", ""))
     if module is None or module.__name__ == "__main__":
         # Of the main module they always are.
         yield

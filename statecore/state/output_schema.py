@@ -69,7 +69,7 @@ def _cast(column: pa.Array, field: pa.Field, fields: Sequence[Field], purpose: s
     except _MISFITS as error:
         raise OutputTypeError(
             f"found a batch emitted {purpose} that does not fit: field {field.name!r}: found {column.type}: {error}; "
-            f"expected the columns {_declared(fields)}; cast it with pyarrow.compute.cast, or declare another type"
+            f"expected the columns {_declared(fields)}; cast them with pyarrow.compute.cast, or declare other types"
         ) from error
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from statecore.runtime.epoch.anchor import Anchor
+from statecore.runtime.epoch.reading import read_source
 from statecore.runtime.job import Input, OperatorPlan, Output, Source
 from statecore.runtime.messages import (
     ATTEMPT,
@@ -56,9 +57,9 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
 
     """
     if len(sources) == 1:
-        df = sources[0].read(spark)
+        df = read_source(sources[0], spark)
         return df if ticks is None else df.union(_without_rows(ticks, df))
-    tagged = [_tagged(source.read(spark), index) for index, source in enumerate(sources)]
+    tagged = [_tagged(read_source(source, spark), index) for index, source in enumerate(sources)]
     if ticks is not None:
         tagged.append(_without_rows(ticks, tagged[0]))
     union = tagged[0]
