@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from statecore.errors import SinkError
@@ -76,7 +76,7 @@ class DeltaSink(Threaded):
 
     def _publish(self, staged: StagedEpoch) -> None:
         schema = arrow_schema(staged.fields)
-        table = DeltaTable.create(self.path, schema, mode="ignore")
+        table = self._table(schema)
         if self._holds(table, staged):
             return
         self._check_columns(table, schema)
@@ -99,6 +99,13 @@ class DeltaSink(Threaded):
             if rows.failure is not None:
                 raise rows.failure from None
             raise
+
+    def _table(self, schema: pa.Schema) -> DeltaTable:
+        """Return the table, created if it is missing."""
+        try:
+            return DeltaTable(self.path)
+        except TableNotFoundError:
+            return DeltaTable.create(self.path, schema, mode="ignore")
 
     def _holds(self, table: DeltaTable, staged: StagedEpoch) -> bool:
         """Return whether the epoch is already published.

@@ -89,13 +89,11 @@ class Overtaken(DeltaTable):
 
     meanwhile: Any = None
 
-    @classmethod
-    def create(cls, *args: Any, **options: Any) -> Any:
-        table, meanwhile = DeltaTable.create(*args, **options), cls.meanwhile
-        cls.meanwhile = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        meanwhile, Overtaken.meanwhile = Overtaken.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        return table
 
 
 @pytest.mark.parametrize(
