@@ -29,9 +29,14 @@ from tests.support.epochs import SCHEMA, Epochs
 APPLICATION = "statecore/orders/seen"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "tables" / "seen")
+@pytest.fixture(params=["local", "s3"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Path or URL of the table."""
+    if request.param == "local":
+        return str(tmp_path / "tables" / "seen")
+    # The server of the tests speaks no TLS.
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    return str(request.getfixturevalue("s3_url"))
 
 
 def rows(path: str) -> Counter[tuple[Any, ...]]:
