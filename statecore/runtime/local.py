@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
+from statecore.catalog.queries import check_name
 from statecore.errors import ConfigurationError, FunctionError, GenerationClaimedError, StatecoreError, UnknownJobError
 from statecore.model import default_max_parallelism
 from statecore.runtime.blame import exception_line, job_file_line
@@ -68,6 +69,7 @@ class LocalRun:
 
 def run_available(build: Build, *, name: str, settings: Mapping[str, str], folder: str | Path) -> LocalRun:
     """Run a job over what is available; see ``statecore.run``."""
+    check_name("job", name)
     root = Path(folder).resolve()
     plan = described(build, settings)
     spark = _session(name)

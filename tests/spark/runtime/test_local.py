@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ from statecore.errors import FunctionError, StateMigrationError
 from statecore.runtime import Job, ParquetSink, read_savepoint
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import reminders, totals
+from tests.support.waiting import wait
 
 
 @pytest.fixture
@@ -79,6 +83,27 @@ def test_a_failure_names_line_record_and_error_and_the_next_run_goes_on(local: B
     sorted(local.input.iterdir())[-1].unlink()
     local.feed(30)
     assert run(local).rows == 30
+    local.assert_exact(spark)
+
+
+def test_a_run_that_is_interrupted_is_continued_by_the_next_one(local: Bench, spark: Any) -> None:
+    for _ in range(8):
+        local.feed(40)
+
+    def interrupt() -> None:
+        wait(lambda: local.checkpoints.newest(), "an epoch")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(local)
+    thread.join()
+    assert not spark.streams.active
+    assert 0 < local.rows_done() < 320
+
+    ended = run(local)
+    assert 0 < ended.rows < 320
     local.assert_exact(spark)
 
 
