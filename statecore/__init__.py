@@ -19,6 +19,7 @@ from statecore.functions import (
     ValueState,
 )
 from statecore.joins import ProcessJoinFunction
+from statecore.local import run
 from statecore.model import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -113,5 +114,6 @@ __all__ = [
     "key_group_range",
     "redistribute_keyed_state",
     "redistribute_operator_state",
+    "run",
     "subtask_for_key_group",
 ]

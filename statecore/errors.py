@@ -9,6 +9,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
     │   └── JobDefinitionError        build(job) describes an impossible job
+    ├── SourceError                   a source cannot be read as the job declares it
     ├── FunctionError                 a user's function failed; its own error is the cause
     ├── StateError                    wrong use of state from a function
     │   ├── NoCurrentKeyError         keyed state used where there is no key
@@ -81,6 +82,10 @@ class UnsupportedTypeError(ConfigurationError):
 
 class JobDefinitionError(ConfigurationError):
     """``build(job)`` describes an impossible job."""
+
+
+class SourceError(StatecoreError):
+    """A source cannot be read as the job declares it: a file is damaged, or has another schema."""
 
 
 class FunctionError(StatecoreError):

@@ -36,6 +36,7 @@ from statecore.model import (
     key_group_range,
     parse_row,
     redistribute_operator_state,
+    row_ddl,
 )
 from statecore.model.arrow_values import from_arrow
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
@@ -120,8 +121,8 @@ class HarnessSnapshot:
 class _Outputs:
     """Collects a function's outputs; refuses rows that do not fit their schema or tag, as a job does."""
 
-    def __init__(self, schema: str | None) -> None:
-        self._schema = None if schema is None else parse_row(schema)
+    def __init__(self, schema: str | type | None) -> None:
+        self._schema = None if schema is None else parse_row(row_ddl(schema))
         self._values: dict[str, list[Any]] = {}
 
     def of(self, tag: str) -> list[Any]:
@@ -157,7 +158,7 @@ class _Options(TypedDict, total=False):
     allow_non_restored_state: bool
     late: OutputTag | None
     on_error: OutputTag | None
-    output: str | None
+    output: str | type | None
 
 
 class _Harness:
@@ -177,7 +178,7 @@ class _Harness:
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
         on_error: OutputTag | None = None,
-        output: str | None = None,
+        output: str | type | None = None,
     ) -> None:
         self.clock = ManualClock()
         self._function = function

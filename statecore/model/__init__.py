@@ -28,6 +28,7 @@ from statecore.model.key_groups import (
 )
 from statecore.model.key_hash import canonical_key, key_encoder, key_group_for
 from statecore.model.redistribution import redistribute_keyed_state, redistribute_operator_state
+from statecore.model.row_classes import row_ddl
 from statecore.model.types import (
     ArrayType,
     AtomicType,
@@ -80,5 +81,6 @@ __all__ = [
     "redistribute_keyed_state",
     "redistribute_operator_state",
     "require_key_type",
+    "row_ddl",
     "subtask_for_key_group",
 ]

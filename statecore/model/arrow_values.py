@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statecore.errors import shortened
 from statecore.model.leaves import ARROW_UTC
+from statecore.model.row_classes import row_items
 from statecore.model.values import fields_off, row_class
 
 __all__ = ["from_arrow", "row_class", "to_arrow"]
@@ -25,7 +26,8 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 
 _LOSSY: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...]]] = [
     (pa.types.is_integer, (float, Decimal)),
-    (pa.types.is_date, (datetime,)),
+    (pa.types.is_date, (datetime, int)),
+    (pa.types.is_timestamp, (int,)),
     (pa.types.is_string, (bytes,)),
     (pa.types.is_binary, (str,)),
 ]
@@ -77,7 +79,7 @@ def _bounds(array: pa.Array) -> Iterable[tuple[int, int]]:
 
 
 def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """Return an array of ``data_type``; the inverse of ``from_arrow``. Struct values may be dicts or tuples.
+    """Return an array of ``data_type``; the inverse of ``from_arrow``. Structs may be dicts, tuples or dataclasses.
 
     Raises:
         pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, ValueError, TypeError: A value does not fit.
@@ -152,6 +154,8 @@ def _struct_columns(values: Sequence[Any], data_type: pa.StructType) -> list[Seq
             rows.append(tuple(value.get(name) for name in names))
         elif isinstance(value, tuple | list) and len(value) == width:
             rows.append(tuple(value))
+        elif (items := row_items(value, names)) is not None:
+            rows.append(items)
         else:
             raise TypeError(fields_off(value, names) or f"{shortened(value)} is not a tuple or dict of fields")
     return list(zip(*rows, strict=True)) if rows else [()] * width

@@ -15,6 +15,7 @@ import pyarrow as pa
 from statecore.errors import ConfigurationError
 from statecore.model.key_groups import is_integer
 from statecore.model.redistribution import CONTIGUOUS, INTERLEAVED
+from statecore.model.row_classes import row_ddl
 from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.model.types import Field, parse_row, parse_type, require_key_type
 
@@ -312,13 +313,17 @@ class AggregatingStateDescriptor(StateDescriptor):
         return parse_type(self.accumulator_type).ddl()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class OutputTag:
     """Names a side output and its type.
 
     Attributes:
         name: Name, of letters, digits and ``_ . -`` because files are named after it.
         value_type: Spark DDL: columns (``k string, total bigint``), a struct, or one type.
+
+    Args:
+        name: The name.
+        value_type: The DDL, or a dataclass or NamedTuple that declares the columns.
 
     Raises:
         ConfigurationError: The name is invalid, or (``UnsupportedTypeError``) the type.
@@ -328,7 +333,9 @@ class OutputTag:
     name: str
     value_type: str
 
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, value_type: str | type) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "value_type", row_ddl(value_type))
         _check_name(self.name, "side output")
         parse_row(self.value_type)
 

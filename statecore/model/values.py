@@ -6,7 +6,7 @@ type                                        stored as
 scalar                                      the form of ``leaves``; NaN and -0.0 are kept
 array                                       list; from a list or tuple
 map                                         dict without a None key; from a dict
-struct                                      named tuple of ``row_class``; from a dict, tuple or list
+struct                                      named tuple of ``row_class``; from a dict, tuple, list or dataclass
 ==========================================  =============================================================
 
 A stored value equals its copy after a round trip through Arrow, types included, and shares nothing mutable with the
@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from statecore.errors import UnsupportedTypeError
 from statecore.model.key_hash import key_check
 from statecore.model.leaves import INTEGER_BITS, Check, MisfitError, leaf_check, nullable
+from statecore.model.row_classes import is_row_class, row_items
 from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType, parse_type
 
 __all__ = ["MisfitError", "ValueType", "map_key_type", "row_class", "value_type"]
@@ -128,6 +129,8 @@ def _struct_conform(data_type: StructType) -> Check:
             items = [value.get(name) for name in names]
         elif value is None:
             return None
+        elif is_row_class(type(value)):
+            items = _items(value, names, ddl)
         else:
             raise MisfitError(value, ddl, fields=fields_off(value, names))
         try:
@@ -136,6 +139,13 @@ def _struct_conform(data_type: StructType) -> Check:
             _locate(zip(names, parts, items, strict=True))
 
     return conform
+
+
+def _items(value: Any, names: Sequence[str], ddl: str) -> Sequence[Any]:
+    try:
+        return row_items(value, names) or ()
+    except ValueError as error:
+        raise MisfitError(value, ddl, fields=str(error)) from None
 
 
 def fields_off(value: object, names: Sequence[str]) -> str:

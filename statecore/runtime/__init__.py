@@ -16,9 +16,11 @@ from statecore.runtime.offline.tables import read_savepoint
 from statecore.runtime.sinks import FunctionSink, ParquetSink, Sink, StagedEpoch
 
 if typing.TYPE_CHECKING:
+    from statecore.runtime.sinks.delta import DeltaSink
     from statecore.runtime.sinks.postgres import PostgresSink
 
 __all__ = [
+    "DeltaSink",
     "FunctionSink",
     "Job",
     "ParquetSink",
@@ -33,10 +35,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import PostgresSink on demand: only the extra ``postgres`` installs its dependencies."""
-    if name != "PostgresSink":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    extras.require("psycopg", extra="postgres")
-    from statecore.runtime.sinks.postgres import PostgresSink
+    """Import a sink on demand whose dependencies only an extra installs."""
+    if name == "PostgresSink":
+        extras.require("psycopg", extra="postgres")
+        from statecore.runtime.sinks.postgres import PostgresSink
 
-    return PostgresSink
+        return PostgresSink
+    if name == "DeltaSink":
+        extras.require("deltalake", extra="delta")
+        from statecore.runtime.sinks.delta import DeltaSink
+
+        return DeltaSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.functions import UserFunction
 from statecore.joins import Interval, IntervalJoinFunction, ProcessJoinFunction
-from statecore.model import MapStateDescriptor, OutputTag, parse_row
+from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.runtime.transforms import ByFunction, Filter, Select, Transformation, WithColumn
@@ -155,7 +155,7 @@ class OperatorPlan:
     first: Input
     connected: Input | None
     function: UserFunction
-    output: str
+    output: str | type
     parallelism: int | None = None
     late: OutputTag | None = None
     on_error: OutputTag | None = None
@@ -412,7 +412,7 @@ class Stream:
     def process(
         self,
         function: UserFunction,
-        output: str,
+        output: str | type,
         uid: str,
         *,
         parallelism: int | None = None,
@@ -501,7 +501,7 @@ class KeyedStream:
     def process(
         self,
         function: UserFunction,
-        output: str,
+        output: str | type,
         uid: str,
         *,
         parallelism: int | None = None,
@@ -512,7 +512,7 @@ class KeyedStream:
 
         Args:
             function: An instance. It is shipped to the workers.
-            output: Columns of the main output, as Spark DDL.
+            output: Columns of the main output: Spark DDL, or a dataclass or NamedTuple that declares them.
             uid: The operator's stable identity in savepoints.
             parallelism: Number of this operator's subtasks, which a rescale of the job does not change; by default the
                 job's.
@@ -547,7 +547,7 @@ class ConnectedStream:
     def process(
         self,
         function: UserFunction,
-        output: str,
+        output: str | type,
         uid: str,
         *,
         parallelism: int | None = None,
@@ -599,7 +599,7 @@ class IntervalJoined:
     def process(
         self,
         function: ProcessJoinFunction,
-        output: str,
+        output: str | type,
         uid: str,
         *,
         parallelism: int | None = None,
@@ -661,7 +661,7 @@ class ProcessedStream(OutputStream):
     """The main output of an operator."""
 
     def __init__(self, job: Job, plan: OperatorPlan) -> None:
-        super().__init__(job, plan, MAIN_OUTPUT, plan.output)
+        super().__init__(job, plan, MAIN_OUTPUT, row_ddl(plan.output))
 
     def side_output(self, tag: OutputTag) -> OutputStream:
         """Return the rows that the function sends to ``tag``.
@@ -682,7 +682,7 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
     except ConfigurationError as error:
         raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
     _check_name("operator uid", plan.uid, [operator.uid for operator in job.operators])
-    parse_row(plan.output)
+    parse_row(row_ddl(plan.output))
     if plan.parallelism is not None and plan.parallelism < 1:
         raise JobDefinitionError(
             f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; omit it for the "
@@ -753,6 +753,16 @@ def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
     build = getattr(module, "build", None)
     if not callable(build):
         raise JobDefinitionError(f"found no build(job) in {path}; expected one; define it")
+    return described(build, settings)
+
+
+def described(build: Callable[[Job], object], settings: Mapping[str, str]) -> Job:
+    """Return the job that ``build(job)`` describes.
+
+    Raises:
+        JobDefinitionError: The job cannot run.
+
+    """
     job = Job(settings)
     build(job)
     return job.validated()

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.errors import ConfigurationError, StateError, StateMigrationError, shortened
+from statecore.errors import ConfigurationError, StatecoreError, StateError, StateMigrationError, shortened
 from statecore.functions import (
     BatchProcessFunction,
     BroadcastProcessFunction,
@@ -211,8 +211,8 @@ class ProcessOperator:
                         if type(returned) is not GeneratorType:
                             returned = outputs_of(returned, method)
                         emit_all(returned, timestamp)
-                except Exception:
-                    self._fail(None if keyed is None else key, f"record {shortened(value)}")
+                except Exception as error:
+                    self._fail(None if keyed is None else key, f"record {shortened(value)}{_nulls(value, error)}")
                     raise
         finally:
             if keyed is not None:
@@ -300,8 +300,8 @@ class ProcessOperator:
         try:
             returned = function.process_broadcast_element(value, self._broadcast)
             self._emit_all(returned, "process_broadcast_element", timestamp)
-        except Exception:
-            self._fail(None, f"broadcast record {shortened(value)}")
+        except Exception as error:
+            self._fail(None, f"broadcast record {shortened(value)}{_nulls(value, error)}")
             raise
 
     def advance_watermark(self, watermark: int) -> None:
@@ -494,3 +494,15 @@ def require_fit(function: object, *, keyed: bool, broadcast: bool, two_inputs: b
             f"found {function!r} for a {'keyed ' if keyed else ''}stream {kind}; expected a {expected.__name__}; "
             f"subclass it{batches} and give an object of it"
         )
+
+
+def _nulls(value: Any, error: Exception) -> str:
+    """Name the columns of a record that are null, which explains most errors of these kinds; else empty."""
+    fits = isinstance(error, TypeError | AttributeError) and not isinstance(error, StatecoreError)
+    if not fits or not hasattr(value, "_fields") or None not in value:
+        return ""
+    found = [name for name, item in zip(value._fields, value, strict=True) if item is None]
+    return (
+        f" (null in {', '.join(map(repr, found))}; a source gives null where a file lacks the column, or has another "
+        "type there)"
+    )

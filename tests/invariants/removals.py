@@ -41,6 +41,13 @@ REMOVALS = (
         "tests/spark/runtime/sinks/test_function.py",
     ),
     Removal(
+        1,
+        "statecore/runtime/sinks/delta.py",
+        "        if self._holds(table, staged):\n            return\n",
+        "",
+        "tests/unit/runtime/sinks/test_delta.py::test_an_epoch_is_a_transaction_and_published_again_it_is_none",
+    ),
+    Removal(
         2,
         "statecore/runtime/epoch/runner.py",
         "        if there is not None:\n",

@@ -63,9 +63,11 @@ PUBLIC = {
     "key_group_range",
     "redistribute_keyed_state",
     "redistribute_operator_state",
+    "run",
     "subtask_for_key_group",
 }
 RUNTIME = {
+    "DeltaSink",
     "FunctionSink",
     "Job",
     "ParquetSink",

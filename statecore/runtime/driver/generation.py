@@ -44,7 +44,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
         StatecoreError: The job cannot run; the catalog records the reason.
 
     """
-    claimed = _claim(catalog, job_name, generation)
+    claimed = claim(catalog, job_name, generation)
     lifecycle = Lifecycle()
     try:
         with (
@@ -60,10 +60,10 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
             watchdog.session_started()
-            _publish_newest(resumed, spark)
+            publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, chosen)
             request = _run(catalog, resumed, wired, lifecycle, claimed, chosen.trigger_ms)
-            _end(resumed, wired, lifecycle, request, claimed, spark)
+            end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
         record_failure(catalog, job_name, generation, error)
         raise
@@ -81,7 +81,7 @@ def job_session(name: str) -> SparkSession:
     )
 
 
-def _claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
+def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     """Become the only driver of a generation; a refused driver leaves the generation to its owner."""
     try:
         newest = catalog.newest_generation(job)
@@ -120,7 +120,7 @@ def _catch_up(catalog: Catalog, claimed: GenerationRecord, store: CheckpointStor
         raise error
 
 
-def _publish_newest(resumed: Resumed, spark: SparkSession) -> None:
+def publish_newest(resumed: Resumed, spark: SparkSession) -> None:
     """Publish the newest epoch, in case its driver died between commit and publication.
 
     An epoch that a roll-back leaves behind stays unpublished; its sink may refuse it.
@@ -189,7 +189,7 @@ def _local_checkpoint(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_FILE_MANAGER, before)
 
 
-def _end(
+def end(
     resumed: Resumed,
     wired: Wired,
     lifecycle: Lifecycle,

@@ -48,7 +48,24 @@ class Resumed:
     on_first_commit: Callable[[], None]
 
 
-def resume(catalog: Catalog, job: JobRecord, generation: int, directory: Path, stack: ExitStack) -> Resumed:
+Load = Callable[[JobRecord, CheckpointStore, Path], tuple[Path, Job]]
+"""Loads a job's program, given an empty folder; returns the job file and the job that it describes."""
+
+
+def load_registered(job: JobRecord, store: CheckpointStore, directory: Path) -> tuple[Path, Job]:
+    """Load the job file that the job is registered with."""
+    artifact = fetch_artifact(job.artifact, job.artifact_sha256, store.files, directory)
+    return artifact, load_job(artifact, job.settings)
+
+
+def resume(
+    catalog: Catalog,
+    job: JobRecord,
+    generation: int,
+    directory: Path,
+    stack: ExitStack,
+    load: Load = load_registered,
+) -> Resumed:
     """Resume a job; this does not need Spark yet.
 
     Args:
@@ -57,14 +74,14 @@ def resume(catalog: Catalog, job: JobRecord, generation: int, directory: Path, s
         generation: The generation that resumes.
         directory: An empty folder for files of this generation.
         stack: Closed when the generation ends.
+        load: Loads the job's program.
 
     Raises:
         StatecoreError: The job cannot run, or cannot resume from there.
 
     """
     store = CheckpointStore.at(job.store)
-    artifact = fetch_artifact(job.artifact, job.artifact_sha256, store.files, directory)
-    plan = load_job(artifact, job.settings)
+    artifact, plan = load(job, store, directory)
     write_definition(store.files, _definition(job))
     point = find_resume_point(store, job, generation)
     if point.manifest is not None and point.manifest.savepoint is None:

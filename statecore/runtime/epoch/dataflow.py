@@ -22,6 +22,7 @@ from statecore.model import Field
 from statecore.runtime.epoch.anchor import Anchor
 from statecore.runtime.epoch.observed import Observed
 from statecore.runtime.epoch.plan_check import require_one_source
+from statecore.runtime.epoch.reading import read_source
 from statecore.runtime.epoch.transforming import transformed_columns, transformed_output, transformed_source
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
 from statecore.runtime.messages import (
@@ -67,7 +68,7 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
     """
     frames = []
     for source in sources:
-        frames.append(source.read(spark))
+        frames.append(read_source(source, spark))
         require_one_source(frames[-1], source.name)
     if len(frames) == 1:
         (df,) = frames

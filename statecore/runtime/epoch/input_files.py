@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from statecore.errors import ManifestError, MissingFileError
+from statecore.errors import ManifestError, MissingFileError, SourceError
 from statecore.runtime.backlog.detection import file_sources, listed_files, listed_folders, streaming_leaves
 from statecore.runtime.backlog.files import logged_files, plain_path
 from statecore.runtime.epoch.progress import QuerySources, source_positions
+from statecore.runtime.epoch.reading import unreadable_file
 from statecore.snapshot.checkpoints import CheckpointStore
 
 if TYPE_CHECKING:
@@ -120,11 +121,20 @@ class InputFiles:
 
         Raises:
             MissingFileError: A file is gone.
+            SourceError: A file cannot be read as its source declares it.
 
         """
         if "FILE_NOT_EXIST" in str(error):
             chosen = self._chosen(epoch)
             self._fail(epoch, {self._sources.names[index]: self._gone(paths) for index, paths in chosen.items()})
+        unreadable = unreadable_file(error)
+        if unreadable is not None:
+            file, why = unreadable
+            raise SourceError(
+                f"found the input file {file} of epoch {epoch}, which cannot be read as its source declares it: {why}; "
+                "expected a whole file of that schema; repair the file, move it away, or register the job with a "
+                "schema that fits all files: the next driver lists the folder again, and goes on"
+            ) from None
 
     def _chosen(self, epoch: int) -> dict[int, list[str]]:
         """Return the files that Spark has chosen for an epoch, per number of the source."""

@@ -59,7 +59,7 @@ def run(*code: Block) -> None:
     namespace: dict[str, Any] = {"__name__": "documentation"}
     for block in code:
         # Line numbers in a traceback are those of the page.
-        exec(compile("\n" * block.line + block.code, block.page, "exec"), namespace)
+        exec(compile("\n" * block.line + block.code, block.page, "exec", dont_inherit=True), namespace)
 
 
 def test_there_are_blocks_to_run() -> None:

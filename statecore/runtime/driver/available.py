@@ -1,0 +1,154 @@
+"""One generation in its caller's process: it reads what is available, and ends with a savepoint."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+from statecore.catalog import Catalog, GenerationRecord
+from statecore.errors import CommitError
+from statecore.runtime.driver.failures import record_failure
+from statecore.runtime.driver.generation import claim, end, publish_newest
+from statecore.runtime.driver.heartbeats import heartbeats
+from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.resume import Load, Resumed, resume
+from statecore.runtime.driver.wiring import Wired, wire
+from statecore.runtime.epoch.ticks import seconds_until_due
+from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.settings import DriverSettings
+from statecore.storage.workspaces import workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a generation has ended.
+
+    Attributes:
+        before: The epoch that it resumed from; None for a job's first generation.
+        newest: The newest epoch; None while the job has none.
+        savepoint: URL of its savepoint; None while the job has no epoch.
+
+    """
+
+    before: Manifest | None
+    newest: Manifest | None
+    savepoint: str | None
+
+
+def run_until_available(
+    catalog: Catalog,
+    claimed: GenerationRecord,
+    spark: SparkSession,
+    load: Load,
+    progress: Callable[[Manifest], None],
+) -> Ended:
+    """Run a generation over what its sources hold now, and over the timers that are due then.
+
+    Nothing outside watches it, as a supervisor does a driver: no watchdog ends the JVM, which belongs to the caller.
+
+    Args:
+        catalog: The catalog; requests in it, such as to rescale, are left to other drivers.
+        claimed: The generation, claimed for this call.
+        spark: The session.
+        load: Loads the job's program.
+        progress: Called with the newest epoch a few times a second.
+
+    Raises:
+        StatecoreError: The job cannot run; the catalog records the reason.
+        Exception: An epoch failed.
+
+    """
+    name, number = claimed.job, claimed.generation
+    claim(catalog, name, number)
+    lifecycle = Lifecycle()
+    try:
+        with (
+            heartbeats(catalog, name, number, lifecycle),
+            workspace(f"{name}-{number}") as directory,
+            ExitStack() as stack,
+        ):
+            job = catalog.job(name)
+            resumed = resume(catalog, job, number, directory, stack, load)
+            publish_newest(resumed, spark)
+            wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, DriverSettings.from_conf(job.conf))
+            _run(resumed, wired, lifecycle, claimed, progress)
+            arguments = {"name": f"run-{number:06d}", "reason": "end of a run over what was available"}
+            request = catalog.request(name, "stop_with_savepoint", arguments, f"{name}-run-{number}")
+            end(resumed, wired, lifecycle, request, claimed, spark)
+    except BaseException as error:
+        record_failure(catalog, name, number, error)
+        raise
+    catalog.end_generation(name, number, state="stopped")
+    result = catalog.get_request(request.id).result
+    return Ended(resumed.point.manifest, lifecycle.newest, None if result is None else result["url"])
+
+
+def _run(
+    resumed: Resumed,
+    wired: Wired,
+    lifecycle: Lifecycle,
+    claimed: GenerationRecord,
+    progress: Callable[[Manifest], None],
+) -> None:
+    """Run the query until nothing is available.
+
+    Raises:
+        CommitError: Another generation runs the job.
+        Exception: An epoch failed.
+
+    """
+    lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
+    while True:
+        try:
+            _query(resumed, wired, lifecycle, claimed, progress)
+        except StreamingQueryException as error:
+            if not lifecycle.superseded:
+                raise wired.runner.failure or error from None
+        if lifecycle.superseded:
+            raise CommitError(
+                f"found a newer generation of job {claimed.job!r}; expected generation {claimed.generation} to be the "
+                "newest; this run stopped without committing: let one process at a time run the job"
+            )
+        # The query ends before a tick that its own last epoch has caused.
+        if lifecycle.newest is None or seconds_until_due(lifecycle.newest, time.time()) != 0:
+            return
+
+
+def _query(
+    resumed: Resumed,
+    wired: Wired,
+    lifecycle: Lifecycle,
+    claimed: GenerationRecord,
+    progress: Callable[[Manifest], None],
+) -> None:
+    query = (
+        wired.records.writeStream.queryName(claimed.job)
+        .option("checkpointLocation", resumed.checkpoint_directory.as_uri())
+        .trigger(availableNow=True)
+        .foreachBatch(wired.runner)
+        .start()
+    )
+    try:
+        while not query.awaitTermination(_POLL_S) and not lifecycle.superseded:
+            if lifecycle.newest is not None:
+                progress(lifecycle.newest)
+    except KeyboardInterrupt:
+        lifecycle.close("the run was interrupted")
+        raise
+    finally:
+        query.stop()
+    if lifecycle.newest is not None:
+        progress(lifecycle.newest)
