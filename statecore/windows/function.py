@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ from statecore.model import (
 from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.state import KeyedStateBackend, Window
 from statecore.state.batches import BatchKeys, Mask
-from statecore.state.contexts import NoBroadcastState, SubtaskContext, WindowTimers
+from statecore.state.contexts import ElementContext, NoBroadcastState, SubtaskContext, WindowTimers
 from statecore.state.keyed_state import HeapAggregatingState, HeapListState
 from statecore.state.process import CombiningFunction, Record, outputs_of
 from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
@@ -346,12 +346,19 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         if self._evictor is not None:
             elements = self._evictor.left(elements)
             self._contents.update(elements)
+        # As in Flink, outputs have the window's time, also those of an early, a late or a processing-time firing.
+        is_at_end = not self._ends or ctx.timestamp() == window.max_timestamp
+        if not is_at_end:
+            cast(ElementContext, ctx).set_timestamp(window.max_timestamp)
         if self._process is not None:
             returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
             elements = list(outputs_of(returned, "process"))
         if self._trigger.purges:
             self._contents.clear()
-        return elements
+        if is_at_end:
+            return elements
+        cast(ElementContext, ctx).emit(elements)
+        return []
 
     def _leave_out(self, value: Any, timestamp: int, ctx: ProcessContext) -> None:
         if self._late_output is not None and timestamp + self._lateness_ms <= ctx.current_watermark():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from statecore import CoProcessFunction, KeyedCoProcessFunction, OutputTag, TimeDomain, ValueStateDescriptor
@@ -19,6 +18,7 @@ from statecore.state.contexts import NO_WATERMARK
 from statecore.state.process import TWO_INPUTS
 from statecore.testing import ManualClock
 from tests.support.golden import golden
+from tests.support.timed_outputs import TimedOutputs
 
 GROUPS = 128
 SUM = ValueStateDescriptor("sum", "bigint")
@@ -88,29 +88,12 @@ class KeylessCommands(CoProcessFunction):
         yield Commands.told(f"element{number}", value.key, None, ctx.timestamp(), ctx)
 
 
-class Outputs:
-    """Collects outputs with their event time."""
-
-    def __init__(self) -> None:
-        self.main: list[Any] = []
-        self.side: list[Any] = []
-
-    def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
-        self.side.append(list(value))
-
-    def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        self.main += [[*value, timestamp_ms] for value in values]
-
-    def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        raise AssertionError("no function of two streams takes batches")
-
-
 class Replay:
     """One operator, and the watermarks of its two inputs."""
 
     def __init__(self, *, keyed: bool) -> None:
         self.keyed = keyed
-        self.clock, self.outputs = ManualClock(), Outputs()
+        self.clock, self.outputs = ManualClock(), TimedOutputs()
         self.streams = {1: StreamTime(None), 2: StreamTime(None)}
         self.combined: int | None = None
         self.begin(None)
