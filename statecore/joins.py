@@ -173,8 +173,10 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
     Args:
         function: Gets the pairs.
         interval: Which records match.
-        left, right: Columns of the two streams, as Spark DDL; a job fills them in.
-        left_late, right_late: Side outputs for records behind the watermark; None drops them.
+        left: Columns of the left stream, as Spark DDL; a job fills them in.
+        right: Likewise, of the right stream.
+        left_late: Side output for records of the left stream behind the watermark; None drops them.
+        right_late: Likewise, of the right stream.
 
     Attributes:
         columns: Columns of the left and the right stream.
