@@ -6,10 +6,11 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -28,6 +29,8 @@ from statecore.snapshot.verify import verify_presence
 RUNNING_SUM = Path(__file__).parent / "jobs" / "running_sum.py"
 RUNNING_SUM_BATCH = Path(__file__).parent / "jobs" / "running_sum_batch.py"
 SESSION_SUM = Path(__file__).parent / "jobs" / "session_sum.py"
+INTERVAL_JOIN = Path(__file__).parent / "jobs" / "interval_join.py"
+CHAINED_SUM = Path(__file__).parent / "jobs" / "chained_sum.py"
 
 
 class OurJob:
@@ -39,6 +42,7 @@ class OurJob:
         source: Folder of the input.
         artifact: Job file.
         start_from: Savepoint to start from.
+        settings: Settings of the job, beside the folders.
 
     """
 
@@ -50,6 +54,7 @@ class OurJob:
         *,
         artifact: Path = RUNNING_SUM,
         start_from: str | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         folder.mkdir(parents=True)
         self.name = folder.name
@@ -64,7 +69,7 @@ class OurJob:
             artifact=str(artifact),
             store=self.store.files.url,
             master_url=str(spark.sparkContext.master),
-            settings={"input": str(source), "output": str(folder / "output")},
+            settings={"input": str(source), "output": str(folder / "output"), **settings},
             parallelism=PARALLELISM,
             max_parallelism=MAX_PARALLELISM,
         )

@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
-from benchmarks.rows import growth, live, record, rescale, sessions, simulation, small_epochs, upkeep
+from benchmarks.rows import (
+    growth,
+    joins,
+    live,
+    record,
+    rescale,
+    sessions,
+    simulation,
+    small_epochs,
+    transformations,
+    upkeep,
+)
 
 TARGETS = {
     target.name: target
@@ -30,6 +41,8 @@ TARGETS = {
         Target("simulated_epochs", "seconds of an epoch, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_rescale", "the drain at parallelism 1, simulated by epochs at 2 / real", 1.25, False),
         Target("session_vs_spark", "rows/s, a sum per session / Spark's session_window", 1, True),
+        Target("interval_join_vs_spark", "rows/s, an interval join / Spark's stream-stream join", 1, True),
+        Target("transform_cost", "seconds of an epoch, with transformations / without", 1.15, False),
     )
 }
 
@@ -62,6 +75,8 @@ FAMILIES = (
     Family("core", ("upkeep_growth",), upkeep.upkeep),
     Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
     Family("programs", ("session_vs_spark",), sessions.against_spark),
+    Family("programs", ("interval_join_vs_spark",), joins.against_spark),
+    Family("programs", ("transform_cost",), transformations.cost),
 )
 
 GROUPS = tuple(dict.fromkeys(family.group for family in FAMILIES))

@@ -27,7 +27,7 @@ def build(job: Job) -> None:
         EventTimeSessionWindows(timedelta(seconds=SESSION_GAP_S)),
         ReducingStateDescriptor("total", "bigint", reduce=add),
         process=SessionSum(),
-        value=lambda event: event.n,
+        value="n",
     )
     events = job.source("events", read=read, event_time="ts", max_lateness=timedelta(seconds=MAX_LATENESS_S))
     sums = events.key_by("k").process(sessions, output="k string, total bigint", uid="sessions")

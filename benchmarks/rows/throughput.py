@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from benchmarks import peers
 from benchmarks.epochs import seconds_of
@@ -25,7 +26,7 @@ class Sides:
     Args:
         bench: The environment.
         folder: Folder of the row.
-        source: The input, ``ROWS`` rows a file.
+        source: The input; an epoch has ``ROWS`` rows, of one file or of two.
 
     Attributes:
         note: Where our side spent its time in the last round.
@@ -37,9 +38,10 @@ class Sides:
         self._runs = 0
         self.note = ""
 
-    def ours(self, artifact: Path) -> float:
+    def ours(self, artifact: Path, settings: Mapping[str, str] = MappingProxyType({})) -> float:
         """Return our rows per second."""
-        job = OurJob(self._bench.spark, self._next("ours"), self._source.folder, artifact=artifact)
+        folder = self._next("ours")
+        job = OurJob(self._bench.spark, folder, self._source.folder, artifact=artifact, settings=settings)
         with job.running() as query:
             seconds = seconds_of(query, self._source.files)
         self.note = f"last round, {phases(job.epochs()[WARM_UP:])}"

@@ -24,6 +24,7 @@ PUBLIC = {
     "BatchProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
+    "CoProcessFunction",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -36,6 +37,7 @@ PUBLIC = {
     "HeapKeyedStateBackend",
     "KeyGroupRange",
     "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateHandle",
     "ListStateDescriptor",
@@ -44,6 +46,7 @@ PUBLIC = {
     "OperatorStateHandle",
     "OutputTag",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "PurgingTrigger",
     "ReducingStateDescriptor",
@@ -85,6 +88,7 @@ TESTING = {
     "HarnessSnapshot",
     "KeyedOperatorHarness",
     "ManualClock",
+    "TwoInputOperatorHarness",
     "physical",
 }
 MODULES = [(statecore, PUBLIC), (statecore.runtime, RUNTIME), (statecore.testing, TESTING)]

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from benchmarks import peers
 from benchmarks.epochs import seconds_of
 from benchmarks.inputs import EVENTS, JOIN_WITHIN_S, MAX_LATENESS_S, SESSION_GAP_S, Input
-from benchmarks.ours import SESSION_SUM, OurJob
+from benchmarks.jobs.interval_join import RIGHT
+from benchmarks.ours import INTERVAL_JOIN, SESSION_SUM, OurJob
 from tests.support.published import published_files
 from tests.support.waiting import wait
 
@@ -57,8 +58,8 @@ def test_both_sides_emit_the_sums_of_the_sessions_that_have_ended(spark: Any, tm
         wait(lambda: emitted(folder / "output"), "Spark's sums of all sessions that have ended")
 
 
-def test_sparks_side_of_an_interval_join_emits_each_pair_that_is_near_enough(spark: Any, tmp_path: Path) -> None:
-    left, right = Input(tmp_path / "left"), Input(tmp_path / "right", seed=1)
+def test_both_sides_of_an_interval_join_emit_each_pair_that_is_near_enough(spark: Any, tmp_path: Path) -> None:
+    left, right = Input(tmp_path / "left"), Input(tmp_path / RIGHT, seed=1)
     for events in (left, right):
         events.feed_events(300, 50, files=2)
     within = timedelta(seconds=JOIN_WITHIN_S)
@@ -70,13 +71,16 @@ def test_sparks_side_of_an_interval_join_emits_each_pair_that_is_near_enough(spa
     )
     assert expected.total() > 300
 
-    def emitted() -> bool:
-        rows = _rows(tmp_path / "peer" / "output")
-        return Counter((row["k"], row["n"], row["other"]) for row in rows) == expected
+    def emitted(folder: Path) -> bool:
+        return Counter((row["k"], row["n"], row["other"]) for row in _rows(folder)) == expected
+
+    job = OurJob(spark, tmp_path / "ours", left.folder, artifact=INTERVAL_JOIN)
+    with job.running():
+        wait(lambda: emitted(job.folder / "output"), "our pairs")
 
     session, join = peers.peer_session(spark), peers.interval_join(right.folder)
     with peers.running(session, join, left.folder, tmp_path / "peer", schema=EVENTS, output_mode="append"):
-        wait(emitted, "Spark's pairs")
+        wait(lambda: emitted(tmp_path / "peer" / "output"), "Spark's pairs")
 
 
 def _ended_sessions(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
