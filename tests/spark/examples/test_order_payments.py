@@ -28,7 +28,7 @@ COLUMNS = {
     "running_mean": ("customer", "payment_id", "payments", "mean_cents"),
     "hourly_counts": ("customer", "hour", "payments"),
 }
-FILES = 9
+FILES = 6
 # One kill before a commit, and one between commit and publishing; both while epochs with records follow.
 KILLS = {FaultPoint.CHANGELOG_WRITTEN: 0, FaultPoint.MANIFEST_WRITTEN: 1}
 
@@ -113,16 +113,16 @@ def test_kills_a_live_rescale_and_a_restart_change_no_row(
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     feed = Feed(bench)
     with supervised(bench, tmp_path / "logs"):
-        feed.files(4)
+        feed.files(3)
         answer = ask(bench, 3)
         assert answer.error is None
-        feed.files(2)
+        feed.files(1)
     assert {file.name for file in hits.iterdir()} == set(KILLS)
     assert [each.state for each in bench.catalog.generations(JOB)] == ["stopped", "failed", "failed"]
     assert bench.newest().parallelism == 3
     assert_is_the_truth(bench, feed)
     monkeypatch.delenv("STATECORE_FAULTS")
     with bench.running(1):
-        feed.files(FILES - 6)
+        feed.files(FILES - 4)
     assert bench.newest().parallelism == 1
     assert_is_the_truth(bench, feed)
