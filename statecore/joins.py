@@ -23,7 +23,7 @@ from statecore.errors import ConfigurationError, StateError
 from statecore.functions import Function, KeyedCoProcessFunction, OnTimerContext, ProcessContext, RuntimeContext
 from statecore.model import MapStateDescriptor, OutputTag, parse_row
 from statecore.model.types import StructType
-from statecore.model.values import ValueType, value_type
+from statecore.model.values import ValueType, row_class, value_type
 from statecore.state.contexts import ElementContext, KeyedTimers
 from statecore.state.process import outputs_of
 
@@ -124,6 +124,7 @@ class _Side:
         kept_ms: How long after its event time a record may still be joined.
         late: The side output for its late records.
         rows: The stored form of its records.
+        made: The class of records that have this form.
         buffer: Its records, by event time.
 
     """
@@ -133,18 +134,22 @@ class _Side:
     kept_ms: int
     late: OutputTag | None
     rows: ValueType | None = None
+    made: type | None = None
     buffer: Any = None
 
     def opened(self, name: str, columns: str, ctx: RuntimeContext) -> _Side:
         """Return this side with its buffer, in an epoch."""
-        row = StructType(parse_row(columns)).ddl()
+        fields = parse_row(columns)
+        row = StructType(fields).ddl()
         buffer = ctx.get_map_state(MapStateDescriptor(name, "bigint", f"array<{row}>"))
-        return replace(self, rows=value_type(row), buffer=buffer)
+        made = row_class(tuple(field.name for field in fields)).args[0]
+        return replace(self, rows=value_type(row), made=made, buffer=buffer)
 
     def keep(self, value: Any, timestamp_ms: int) -> None:
         """Add a record to the buffer."""
         assert self.rows is not None
-        stored = self.rows.conform(value)
+        # Records of a job come from Arrow, with the types of the buffer.
+        stored = value if type(value) is self.made else self.rows.conform(value)
         others = self.buffer.held().get(timestamp_ms)
         self.buffer.hold(timestamp_ms, [stored] if others is None else [*others, stored])
 

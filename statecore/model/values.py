@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import reprlib
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -49,8 +49,11 @@ class ValueType:
 
 
 @lru_cache(maxsize=1024)
-def row_class(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
-    """Return the constructor of a named tuple with these fields; a name that is not an identifier becomes ``_i``."""
+def row_class(names: tuple[str, ...]) -> partial[Any]:
+    """Return the constructor of a named tuple with these fields; a name that is not an identifier becomes ``_i``.
+
+    Its one argument is the class.
+    """
     row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     # Like _make without its Python frame and length check: this runs for every record.
     return partial(tuple.__new__, row)

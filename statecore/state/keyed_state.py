@@ -272,6 +272,7 @@ class HeapMapState(HeapState):
 
     def hold(self, user_key: Any, stored: Any) -> None:
         """Set the value of a user key, both in their stored form, for the library: without a check."""
+        self._scope()
         self._put({user_key: stored})
 
     def remove(self, key: Any) -> None:
