@@ -18,7 +18,7 @@ from statecore.functions import (
     TimeDomain,
     ValueState,
 )
-from statecore.joins import ProcessJoinFunction
+from statecore.joins import CoGroupFunction, JoinFunction, ProcessJoinFunction
 from statecore.local import run
 from statecore.model import (
     AggregateFunction,
@@ -67,6 +67,7 @@ __all__ = [
     "BatchProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",
+    "CoGroupFunction",
     "CoProcessFunction",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
@@ -78,6 +79,7 @@ __all__ = [
     "EventTimeTrigger",
     "GlobalWindows",
     "HeapKeyedStateBackend",
+    "JoinFunction",
     "KeyGroupRange",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",

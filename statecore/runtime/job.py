@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING
@@ -24,7 +25,14 @@ from pyspark import cloudpickle
 
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.functions import UserFunction
-from statecore.joins import Interval, IntervalJoinFunction, ProcessJoinFunction
+from statecore.joins import (
+    CoGroupFunction,
+    CoGroupWindowFunction,
+    Interval,
+    IntervalJoinFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+)
 from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
@@ -34,6 +42,8 @@ from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.dead_letters import check_on_error
 from statecore.state.process import MAIN_OUTPUT, fires_timers, require_fit
 from statecore.storage import FileStore
+from statecore.windows import EventTimeTrigger, GlobalWindows, Trigger, WindowAssigner
+from statecore.windows.assigners import SessionWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
 JOB_MODULE = "statecore_job_"
 """Prefix of the module names of job files; the file's name follows."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_AT_END = EventTimeTrigger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,17 +497,26 @@ class KeyedStream:
 
         """
         connected = self.connect(other)
-        timeless = [
-            origin.name
-            for origin in (*self._input.origins, *other._input.origins)
-            if isinstance(origin, Source) and origin.event_time is None
-        ]
-        if timeless:
-            raise JobDefinitionError(
-                f"found the source {timeless[0]!r} without event time in an interval join; expected event time on both "
-                "sides; name the column in source(…, event_time=…)"
-            )
+        connected.require_event_time("an interval join")
         return IntervalJoin(connected)
+
+    def co_group(self, other: KeyedStream) -> CoGroupedStreams:
+        """Group these records, on the left, with those of another keyed stream, by key and window.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        return CoGroupedStreams(self.connect(other), CoGroupFunction)
+
+    def join(self, other: KeyedStream) -> CoGroupedStreams:
+        """Join these records, on the left, with those of another keyed stream in the same window.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        return CoGroupedStreams(self.connect(other), JoinFunction)
 
     def process(
         self,
@@ -563,6 +583,16 @@ class ConnectedStream:
         whose records are never late: the columns of two other streams differ.
         """
         return _processed(self._job, OperatorPlan(uid, *self._inputs, function, output, parallelism, late, on_error))
+
+    def require_event_time(self, where: str) -> None:
+        """Raise JobDefinitionError if a source of one of the streams has no event time."""
+        origins = (origin for each in self._inputs for origin in each.origins)
+        timeless = [origin.name for origin in origins if isinstance(origin, Source) and origin.event_time is None]
+        if timeless:
+            raise JobDefinitionError(
+                f"found the source {timeless[0]!r} without event time in {where}; expected event time on both sides; "
+                "name the column in source(…, event_time=…)"
+            )
 
 
 class IntervalJoin:
@@ -632,6 +662,90 @@ class IntervalJoined:
         except ConfigurationError as error:
             raise JobDefinitionError(f"operator {uid!r}: {error}") from None
         return self._connected.process(join, output, uid, parallelism=parallelism, on_error=on_error)
+
+
+class CoGroupedStreams:
+    """Two keyed streams to join or to co-group; ``window`` gives the windows."""
+
+    def __init__(self, connected: ConnectedStream, kind: type) -> None:
+        self._connected = connected
+        self._kind = kind
+
+    def window(
+        self,
+        windows: WindowAssigner | SessionWindows | GlobalWindows,
+        *,
+        allowed_lateness: timedelta = timedelta(0),
+        trigger: Trigger = _AT_END,
+    ) -> WindowedCoGroup:
+        """Put the records of both streams into windows, which they share.
+
+        Args:
+            windows: Assigns records to windows, as for ``WindowFunction``.
+            allowed_lateness: Time after its end in which a window still accepts records; each of them fires it again,
+                with all that it holds.
+            trigger: Decides when a window fires.
+
+        Raises:
+            JobDefinitionError: A source of one of the two streams has no event time, and the windows are not
+                ``GlobalWindows``.
+
+        """
+        if not isinstance(windows, GlobalWindows):
+            self._connected.require_event_time("a join or co-group over windows")
+        windowed = partial(CoGroupWindowFunction, windows=windows, allowed_lateness=allowed_lateness, trigger=trigger)
+        return WindowedCoGroup(self._connected, self._kind, windowed)
+
+
+class WindowedCoGroup:
+    """The windows of a join or a co-group."""
+
+    def __init__(self, connected: ConnectedStream, kind: type, windowed: Callable[..., CoGroupWindowFunction]) -> None:
+        self._connected = connected
+        self._kind = kind
+        self._windowed = windowed
+
+    def process(
+        self,
+        function: CoGroupFunction,
+        output: str | type,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        left_late: OutputTag | None = None,
+        right_late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
+    ) -> ProcessedStream:
+        """Run a ``JoinFunction`` on every pair of a join, or a ``CoGroupFunction`` on both sides of every window.
+
+        Args:
+            function: An instance. It is shipped to the workers.
+            output: Columns of the main output: Spark DDL, or a dataclass or NamedTuple that declares them.
+            uid: The operator's stable identity in savepoints. Its state is ``records``, the contents of the windows.
+            parallelism: As in ``KeyedStream.process``.
+            left_late: Side output, with the columns of the left stream, for its records whose windows are gone.
+            right_late: Likewise, of the right stream.
+            on_error: As in ``KeyedStream.process``.
+
+        Returns:
+            The main output; the event time of a row is the last millisecond of its window.
+
+        Raises:
+            JobDefinitionError: The function is not of that kind, or ``window`` got settings that no ``WindowFunction``
+                takes; or as for ``KeyedStream.process``.
+            UnsupportedTypeError: As for ``KeyedStream.process``.
+
+        """
+        if not isinstance(function, self._kind):
+            raise JobDefinitionError(
+                f"operator {uid!r}: found {function!r}; expected a {self._kind.__name__}; subclass it and give an "
+                "object of it"
+            )
+        try:
+            grouped = self._windowed(function, left_late=left_late, right_late=right_late)
+        except ConfigurationError as error:
+            raise JobDefinitionError(f"operator {uid!r}: {error}") from None
+        return self._connected.process(grouped, output, uid, parallelism=parallelism, on_error=on_error)
 
 
 class OutputStream(Stream):

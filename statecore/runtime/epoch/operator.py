@@ -10,7 +10,7 @@ from itertools import chain
 import msgspec
 
 from statecore.errors import CommitError, JobDefinitionError, StateConflictError
-from statecore.joins import IntervalJoinFunction
+from statecore.joins import CoGroupWindowFunction, IntervalJoinFunction
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
@@ -63,7 +63,7 @@ def operator_spec(
     if plan.late is not None:
         _check_late(plan.uid, plan.late, columns.values())
     function = plan.function
-    if isinstance(function, IntervalJoinFunction):
+    if isinstance(function, IntervalJoinFunction | CoGroupWindowFunction):
         function = _bound(function, plan, columns_of)
     origins = [origin for operator in operators for origin in operator.origins]
     read = {each.tag: each for each in origins if isinstance(each, Output) and each.uid == plan.uid}
@@ -90,7 +90,9 @@ def operator_spec(
     )
 
 
-def _bound(join: IntervalJoinFunction, plan: OperatorPlan, columns_of: ColumnsOf) -> IntervalJoinFunction:
+def _bound(
+    join: IntervalJoinFunction | CoGroupWindowFunction, plan: OperatorPlan, columns_of: ColumnsOf
+) -> IntervalJoinFunction | CoGroupWindowFunction:
     """Return a join for the columns of its inputs."""
     columns = [_columns(plan, each, columns_of).values() for each in plan.inputs]
     for tag, fields in zip(join.late, columns, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statecore.joins import Interval, IntervalJoinFunction
+from statecore.joins import CoGroupWindowFunction, Interval, IntervalJoinFunction
 from statecore.testing import TwoInputOperatorHarness, physical
 from tests.support.alone import history, live, restore
 from tests.support.bench import Bench
@@ -44,15 +44,23 @@ class Alone:
                 left_late=two_inputs.LATE, right_late=two_inputs.LATE_OTHER,
             )
         )  # fmt: skip
+        self.sides = TwoInputOperatorHarness(
+            CoGroupWindowFunction(
+                two_inputs.Sides(), two_inputs.WINDOWS, two_inputs.LATE.value_type, two_inputs.LATE_OTHER.value_type,
+                right_late=two_inputs.TOO_LATE,
+            )
+        )  # fmt: skip
 
     def epoch(self, one: list[Row], other: list[Row], watermark_ms: int | None) -> None:
         if watermark_ms is not None:
             self.pairs.watermark(watermark_ms)
             self.near.watermark(watermark_ms)
-        for row in one:
-            self.near.process1(row._replace(at=dated(row.at)), timestamp_ms=row.at)
-        for row in other:
-            self.near.process2(Other(dated(row.at), row.n, row.k), timestamp_ms=row.at)
+            self.sides.watermark(watermark_ms)
+        for join in (self.near, self.sides):
+            for row in one:
+                join.process1(row._replace(at=dated(row.at)), timestamp_ms=row.at)
+            for row in other:
+                join.process2(Other(dated(row.at), row.n, row.k), timestamp_ms=row.at)
         for row in sorted(one, key=lambda row: row.n):
             self.pairs.process1(row, timestamp_ms=row.at)
         for row in sorted([*one, *other], key=lambda row: row.n):
@@ -107,12 +115,27 @@ def test_every_union_and_connection_gives_what_its_function_gives_alone(spark: A
     assert bench.published("pairs", ("k", "held", "m", "what")) == Counter(alone.pairs.output)
     assert Counter(output[3] for output in alone.pairs.output)["due"] > 20
     assert bench.published("near", ("n", "m", "at_ms")) == Counter(alone.near.output)
-    for tag in (two_inputs.LATE, two_inputs.LATE_OTHER):
-        late = alone.near.side_output(tag)
+    assert bench.published("sides", ("k", "start", "n", "m")) == Counter(alone.sides.output)
+    assert any(n and m for _, _, n, m in alone.sides.output)
+    assert any(not (n and m) for _, _, n, m in alone.sides.output)
+    for join, tag in (
+        (alone.near, two_inputs.LATE),
+        (alone.near, two_inputs.LATE_OTHER),
+        (alone.sides, two_inputs.TOO_LATE),
+    ):
+        late = join.side_output(tag)
         assert late and bench.published(tag.name, ("n",)) == Counter((row.n,) for row in late)
     kept = restore(bench, bench.newest(), uid="near")
     for name in ("left", "right"):
         assert live(physical(kept, name)) == live(physical(alone.near.keyed_backend, name)), name
+    backends = restore(bench, bench.newest(), uid="sides"), alone.sides.keyed_backend
+    timers, expected_timers = (physical(backend, "__window_timers") for backend in backends)
+    assert timers == expected_timers
+    # In no order: the job does not ask for one.
+    records, expected_records = (
+        {scope: sorted(rows, key=repr) for scope, rows in physical(backend, "records").items()} for backend in backends
+    )
+    assert records == expected_records
     restored = restore(bench, bench.newest(), uid="pairs")
     for name in ("held", "__event_timers"):
         assert physical(restored, name) == physical(alone.pairs.keyed_backend, name), name

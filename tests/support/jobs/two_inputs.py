@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from statecore import (
+    CoGroupFunction,
     CoProcessFunction,
     KeyedCoProcessFunction,
     ListStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessJoinFunction,
+    TumblingEventTimeWindows,
     ValueStateDescriptor,
 )
 from statecore.runtime import Job, ParquetSink
@@ -18,6 +20,8 @@ from statecore.runtime import Job, ParquetSink
 HELD = ValueStateDescriptor("held", "bigint")
 LATE = OutputTag("late", "k string, n bigint, at timestamp")
 LATE_OTHER = OutputTag("late-other", "at timestamp, n bigint, k string")
+TOO_LATE = OutputTag("too-late", "at timestamp, n bigint, k string")
+WINDOWS = TumblingEventTimeWindows(timedelta(seconds=20))
 SEEN = ListStateDescriptor("seen", "string")
 
 
@@ -70,6 +74,11 @@ class Near(ProcessJoinFunction):
         yield left.n, right.n, ctx.timestamp()
 
 
+class Sides(CoGroupFunction):
+    def co_group(self, key, context, lefts, rights):
+        yield *key, context.window.start, sum(left.n for left in lefts), sum(right.n for right in rights)
+
+
 class Both(CoProcessFunction):
     def process_element1(self, value, ctx):
         yield "a", value.n
@@ -101,8 +110,12 @@ def build(job: Job) -> None:
     near = join.process(
         Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER
     )
+    sides = one.key_by("k").co_group(other.key_by("k")).window(WINDOWS).process(
+        Sides(), output="k string, start bigint, n bigint, m bigint", uid="sides", right_late=TOO_LATE
+    )  # fmt: skip
+    sides.side_output(TOO_LATE).sink("too-late", ParquetSink(f"{output}/too-late"))
     near.side_output(LATE).sink("late", ParquetSink(f"{output}/late"))
     near.side_output(LATE_OTHER).sink("late-other", ParquetSink(f"{output}/late-other"))
-    results = {"doubled": doubled, "pairs": pairs, "in-order": in_order, "both": both, "near": near}
+    results = {"doubled": doubled, "pairs": pairs, "in-order": in_order, "both": both, "near": near, "sides": sides}
     for name, result in results.items():
         result.sink(name, ParquetSink(f"{output}/{name}"))

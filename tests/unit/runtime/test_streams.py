@@ -11,16 +11,21 @@ import pytest
 
 from statecore import (
     BatchProcessFunction,
+    CoGroupFunction,
     CoProcessFunction,
+    CountTrigger,
+    GlobalWindows,
+    JoinFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessJoinFunction,
+    TumblingEventTimeWindows,
 )
 from statecore.errors import ConfigurationError, JobDefinitionError
-from statecore.joins import IntervalJoinFunction
+from statecore.joins import CoGroupWindowFunction, IntervalJoinFunction
 from statecore.model import Field, parse_row
 from statecore.runtime import Job
 from statecore.runtime.epoch.operator import operator_spec
@@ -191,4 +196,64 @@ def test_an_interval_join_that_cannot_be_is_refused() -> None:
         ),
     ):
         with pytest.raises((JobDefinitionError, ConfigurationError), match=found):
+            attempt()
+
+
+class Sides(CoGroupFunction):
+    def co_group(self, key: Any, context: Any, lefts: Any, rights: Any) -> None:
+        return
+
+
+class WindowPairs(JoinFunction):
+    def join(self, left: Any, right: Any, context: Any) -> None:
+        return
+
+
+HOURS = TumblingEventTimeWindows(timedelta(hours=1))
+
+
+def test_a_window_join_knows_the_columns_of_its_streams(tmp_path: Path) -> None:
+    job = Job()
+    one = job.source("one", read, event_time="at").key_by("id")
+    two = job.source("two", read, event_time="t").key_by("other")
+    late = OutputTag("late", "t timestamp, other bigint")
+    one.join(two).window(HOURS).process(WindowPairs(), output="n int", uid="pairs", right_late=late)
+    columns = {"one": "id bigint, at timestamp", "two": "t timestamp, other bigint"}
+    function = spec_of(job, tmp_path, **columns).function
+    assert isinstance(function, CoGroupWindowFunction)
+    assert function.columns == ("id bigint, at timestamp", "t timestamp, other bigint")
+    with pytest.raises(JobDefinitionError, match="found the late output 'late' of operator 'pairs'"):
+        spec_of(job, tmp_path, **{**columns, "two": "other bigint, t timestamp"})
+
+
+def test_only_windows_without_an_end_take_streams_without_event_time() -> None:
+    job = Job()
+    timed, timeless = job.source("timed", read, event_time="at").key_by("k"), job.source("timeless", read).key_by("k")
+    with pytest.raises(JobDefinitionError, match="source 'timeless' without event time in a join or co-group over win"):
+        timed.co_group(timeless).window(HOURS)
+    counted = timed.co_group(timeless).window(GlobalWindows(), trigger=CountTrigger(3))
+    counted.process(Sides(), output="n int", uid="counted")
+    assert job.fires_timers
+
+
+def test_a_window_join_that_cannot_be_is_refused() -> None:
+    job: Any = Job()
+    timed = job.source("timed", read, event_time="at").key_by("k")
+    join, co_group = timed.join(timed).window(HOURS), timed.co_group(timed).window(HOURS)
+    hour = timedelta(hours=1)
+    for attempt, found in (
+        (lambda: timed.join(job.source("plain", read, event_time="at")), "call key_by"),
+        (lambda: timed.co_group(timed).window(hour).process(Sides(), "n int", "x"), "operator 'x': .* window assigner"),
+        (
+            lambda: timed.join(timed).window(HOURS, allowed_lateness=-hour).process(WindowPairs(), "n int", "x"),
+            "operator 'x': found an allowed lateness of -1 day",
+        ),
+        (
+            lambda: join.process(Sides(), "n int", "x"),
+            "operator 'x': found .*Sides.* expected a JoinFunction; subclass",
+        ),
+        (lambda: co_group.process(Pairs(), "n int", "x"), "operator 'x': found .*Pairs.* expected a CoGroupFunction;"),
+        (lambda: co_group.process(Sides(), "n int", "x", left_late="late"), "operator 'x': found 'late' as the late"),
+    ):
+        with pytest.raises(JobDefinitionError, match=found):
             attempt()
