@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from statecore.joins import Interval, IntervalJoinFunction
 from statecore.snapshot.manifest import Manifest
-from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
+from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness, TwoInputOperatorHarness
 from tests.chaos import job
 
 Rows = Counter[tuple[Any, ...]]
-SINKS = ("gathered", "unknown", "flushed", "tallied", "late", "visits", "missed")
+SINKS = (
+    "gathered", "unknown", "flushed", "tallied", "late", "visits", "missed", "attended", "near", "stray",
+)  # fmt: skip
 
 
 class Record(NamedTuple):
@@ -36,6 +39,23 @@ class Gathered(NamedTuple):
     at: int
 
 
+class Visited(NamedTuple):
+    k: str
+    start: int
+    end: int
+    seen: str
+
+
+class InBucket(NamedTuple):
+    k: str
+    n: int
+    at: datetime
+    bucket: int
+
+
+NEAR_COLUMNS = (job.STRAY.value_type, "bucket bigint, amount bigint, what string, at bigint")
+
+
 @dataclass(frozen=True, slots=True)
 class Fed:
     """All input, file by file."""
@@ -53,22 +73,29 @@ class Alone:
         )
         self.tally = KeyedOperatorHarness(job.Tally(), key=lambda v: (v.bucket,), key_types=["bigint"])
         self.visits = KeyedOperatorHarness(job.visits(), key=lambda v: (v.k,), key_types=["string"])
-        self._passed = 0
+        self.attend = TwoInputOperatorHarness(job.Attend(), key_types=["string"])
+        join = IntervalJoinFunction(job.Near(), Interval(*job.NEAR), *NEAR_COLUMNS, left_late=job.STRAY)
+        self.near = TwoInputOperatorHarness(join, key=lambda v: (v.bucket,), key_types=["bigint"])
+        self._gathered = self._visited = 0
 
     def epoch(self, rules: Iterable[Rule], records: Iterable[Record], watermark_ms: int | None, now_ms: int) -> None:
         """Run one epoch, which begins where the epoch before left the watermark."""
-        gather, tally, visits = self.gather, self.tally, self.visits
-        for harness in (gather, tally, visits):
+        gather, tally, visits, attend, near = self.gather, self.tally, self.visits, self.attend, self.near
+        for harness in (gather, tally, visits, attend, near):
             harness.clock.set(now_ms)
         self._advance(gather, watermark_ms, now_ms)
-        self._pass_on()
-        self._advance(tally, watermark_ms, now_ms)
         self._advance(visits, watermark_ms, now_ms)
+        self._pass_on()
+        for harness in (tally, attend, near):
+            self._advance(harness, watermark_ms, now_ms)
         for rule in sorted(rules, key=lambda rule: rule.version):
             gather.process_broadcast(rule)
         for record in sorted(records, key=lambda record: record.n):
             gather.process(record, timestamp_ms=record.n * 1000)
             visits.process(record, timestamp_ms=record.n * 1000)
+            # Within an epoch, the first input's records come before those of the second.
+            attend.process1(record, timestamp_ms=record.n * 1000)
+            near.process1(InBucket(*record, record.n % job.BUCKETS), timestamp_ms=record.n * 1000)
         self._pass_on()
 
     def published(self) -> dict[str, Rows]:
@@ -81,6 +108,9 @@ class Alone:
             "late": _rows(self.tally.side_output(job.LATE)),
             "visits": _rows(self.visits.output),
             "missed": _rows(self.visits.side_output(job.MISSED)),
+            "attended": _rows(self.attend.output),
+            "near": _rows(self.near.output),
+            "stray": _rows(self.near.side_output(job.STRAY)),
         }
 
     @staticmethod
@@ -90,10 +120,16 @@ class Alone:
         harness.set_processing_time(now_ms)
 
     def _pass_on(self) -> None:
-        made = [Gathered(*output) for output in self.gather.output[self._passed :]]
-        self._passed = len(self.gather.output)
+        made = [Gathered(*output) for output in self.gather.output[self._gathered :]]
+        self._gathered = len(self.gather.output)
         for row in sorted(made, key=lambda row: (row.amount, row.what, row.at)):
             self.tally.process(row)
+            if row.what == "record":
+                self.near.process2(row, timestamp_ms=row.at)
+        ended = [Visited(*output) for output in self.visits.output[self._visited :]]
+        self._visited = len(self.visits.output)
+        for visit in sorted(ended, key=lambda visit: (visit.start, visit.seen)):
+            self.attend.process2(visit)
 
 
 def replay(path: Sequence[Manifest], fed: Fed) -> Iterator[tuple[Manifest, Alone]]:

@@ -1,13 +1,17 @@
-"""The job of the campaign: every kind of state, both kinds of timers, a broadcast, sessions, side outputs.
+"""The job of the campaign: every kind of state and timers, a broadcast, sessions, two inputs, a join, side outputs.
 
 ::
 
     records ─► key_by(k) ─┬─► gathered ─► key_by(bucket) ─► tallied
     rules ───► broadcast ─┘      │                             │
                              unknown, flushed                late
-    records ─► key_by(k) ───► visits
-                                 │
-                              missed
+    records ─► key_by(k) ───► visits ─► key_by(k) ─┬─► attended
+                                 │                 │
+                              missed               │
+    records ─► key_by(k) ──────────────────────────┘
+    records ──────────────────► key_by(bucket) ─┬─► near
+    gathered ─► filter(what) ─► key_by(bucket) ─┘     │
+                                                    stray
 """
 
 from __future__ import annotations
@@ -20,10 +24,12 @@ from statecore import (
     CheckpointedFunction,
     EventTimeSessionWindows,
     KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     OutputTag,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
@@ -76,6 +82,15 @@ SEEN = ListStateDescriptor("seen", "bigint")
 GAP = timedelta(seconds=25)
 GRACE = timedelta(seconds=10)
 
+WAITING = ListStateDescriptor("waiting", "bigint")
+TAKEN = ValueStateDescriptor("taken", "bigint")
+ATTENDED = (WAITING, TAKEN)
+# Some sessions end before, some after: their records may still be merged into others.
+WAIT_MS = 40_000
+
+# The numbers of a bucket are 7 apart.
+NEAR = (timedelta(seconds=-8), timedelta(seconds=7))
+
 PENDING = ListStateDescriptor("pending", "bigint")
 COUNTS = ListStateDescriptor("counts", "struct<subtask:int,records:bigint>")
 FACTORS = MapStateDescriptor("factors", "string", "bigint")
@@ -85,6 +100,7 @@ UNKNOWN = OutputTag("unknown", "k string, n bigint")
 FLUSHED = OutputTag("flushed", "n bigint")
 LATE = OutputTag("late", "bucket bigint, amount bigint, what string")
 MISSED = OutputTag("missed", "k string, n bigint, at timestamp")
+STRAY = OutputTag("stray", "k string, n bigint, at timestamp, bucket bigint")
 
 
 class Gather(KeyedBroadcastProcessFunction, CheckpointedFunction):
@@ -209,6 +225,38 @@ def visits() -> WindowFunction:
     )
 
 
+class Attend(KeyedCoProcessFunction):
+    """Lets records wait for a session that has seen them."""
+
+    def open(self, ctx):
+        self.waiting = ctx.get_list_state(WAITING)
+        self.taken = ctx.get_state(TAKEN)
+
+    def process_element1(self, value, ctx):
+        self.waiting.add(value.n)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + WAIT_MS)
+
+    def process_element2(self, value, ctx):
+        seen = set(map(int, value.seen.split()))
+        before = list(self.waiting.get())
+        left = [n for n in before if n not in seen]
+        self.waiting.update(left)
+        self.taken.update((self.taken.value() or 0) + len(before) - len(left))
+        yield value.k, value.start, "visit", self.taken.value(), len(left)
+
+    def on_timer(self, timestamp_ms, ctx):
+        waiting = list(self.waiting.get())
+        if waiting:
+            yield *ctx.get_current_key(), timestamp_ms, "due", self.taken.value(), len(waiting)
+
+
+class Near(ProcessJoinFunction):
+    """Puts out pairs of a record and what was gathered near it."""
+
+    def process_element(self, left, right, ctx):
+        yield left.bucket, left.n, right.amount, ctx.timestamp()
+
+
 def build(job: Job) -> None:
     def files(folder: str, schema: str):
         def read(spark):
@@ -242,3 +290,19 @@ def build(job: Job) -> None:
     )
     visited.sink("visits", ParquetSink(f"{lake}/visits"))
     visited.side_output(MISSED).sink("missed", ParquetSink(f"{lake}/missed"))
+    attended = (
+        records.key_by("k", order_by=("n",))
+        .connect(visited.key_by("k", order_by=("start", "seen")))
+        .process(Attend(), output="k string, at bigint, what string, taken bigint, waiting bigint", uid="attend")
+    )
+    attended.sink("attended", ParquetSink(f"{lake}/attended"))
+    weighed = gathered.filter("what = 'record'").key_by("bucket")
+    near = (
+        records.with_column("bucket", f"n % {BUCKETS}")
+        .key_by("bucket")
+        .interval_join(weighed)
+        .between(*NEAR)
+        .process(Near(), output="bucket bigint, n bigint, amount bigint, at bigint", uid="near", left_late=STRAY)
+    )
+    near.sink("near", ParquetSink(f"{lake}/near"))
+    near.side_output(STRAY).sink("stray", ParquetSink(f"{lake}/stray"))

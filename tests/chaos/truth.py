@@ -22,12 +22,16 @@ from statecore.state import HeapKeyedStateBackend
 from statecore.testing import ManualClock, physical
 from statecore.windows.sessions import SESSIONS
 from tests.chaos import job
-from tests.chaos.alone import Alone, Fed, read_so_far, replay
+from tests.chaos.alone import NEAR_COLUMNS, Alone, Fed, read_so_far, replay
 from tests.chaos.lineages import Lineages
 from tests.chaos.outputs import Expected, Tally, few
 
 MAX_PARALLELISM = 128
 TIMERS = ("__event_timers", "__processing_timers", "__window_timers")
+JOINED = tuple(
+    MapStateDescriptor(name, "bigint", f"array<struct<{columns}>>")
+    for name, columns in zip(("left", "right"), NEAR_COLUMNS, strict=True)
+)
 _MS = timedelta(milliseconds=1)
 
 
@@ -141,10 +145,13 @@ def _state_differences(alone: Alone, store: CheckpointStore, manifest: Manifest)
     found = [f"{where}: {problem}" for problem in verify(store, manifest)]
     if found:
         return found
-    for uid, harness, states in (
-        ("gather", alone.gather, job.GATHERED),
-        ("tally", alone.tally, job.TALLIED),
-        ("visits", alone.visits, (job.SEEN, SESSIONS)),
+    for uid, harness, states, timers in (
+        ("gather", alone.gather, job.GATHERED, TIMERS),
+        ("tally", alone.tally, job.TALLIED, TIMERS),
+        ("visits", alone.visits, (job.SEEN, SESSIONS), TIMERS),
+        ("attend", alone.attend, job.ATTENDED, TIMERS),
+        # Which timers a join registers depends on the order of its records, which have none here.
+        ("near", alone.near, JOINED, ()),
     ):
         operator = find_operator(manifest.operators, uid, where)
         restored = _restored(store, manifest, operator)
@@ -155,7 +162,7 @@ def _state_differences(alone: Alone, store: CheckpointStore, manifest: Manifest)
                 live(physical(restored, descriptor.name)),
                 live(physical(harness.keyed_backend, descriptor.name)),
             )
-        for name in TIMERS:
+        for name in timers:
             found += _compared(
                 f"{where}, timers {uid}{name}",
                 _not_empty(physical(restored, name)),

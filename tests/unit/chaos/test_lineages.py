@@ -181,7 +181,8 @@ def test_a_history_that_cannot_be_is_a_difference(tmp_path: Path, changes: dict[
 def test_a_savepoint_of_an_epoch_that_nobody_has_seen_is_a_difference(tmp_path: Path) -> None:
     store, sinks = CheckpointStore.at(str(tmp_path / "store")), Sinks(tmp_path)
     operators = tuple(
-        msgspec.structs.replace(operator([SubtaskState()], ()), uid=uid) for uid in ("gather", "tally", "visits")
+        msgspec.structs.replace(operator([SubtaskState()], ()), uid=uid)
+        for uid in ("gather", "tally", "visits", "attend", "near")
     )
     seen = Lineages()
     seen.add(epoch(OLD, number, operators=operators) for number in range(5))
