@@ -497,7 +497,7 @@ class KeyedStream:
 
         """
         connected = self.connect(other)
-        connected.require_event_time("an interval join")
+        _require_event_time(connected.inputs, "an interval join")
         return IntervalJoin(connected)
 
     def co_group(self, other: KeyedStream) -> CoGroupedStreams:
@@ -562,7 +562,7 @@ class ConnectedStream:
 
     def __init__(self, job: Job, first: Input, connected: Input) -> None:
         self._job = job
-        self._inputs = (first, connected)
+        self.inputs = (first, connected)
 
     def process(
         self,
@@ -582,17 +582,7 @@ class ConnectedStream:
         Arguments and errors are those of ``KeyedStream.process``. ``late`` is for a stream with a broadcast one only,
         whose records are never late: the columns of two other streams differ.
         """
-        return _processed(self._job, OperatorPlan(uid, *self._inputs, function, output, parallelism, late, on_error))
-
-    def require_event_time(self, where: str) -> None:
-        """Raise JobDefinitionError if a source of one of the streams has no event time."""
-        origins = (origin for each in self._inputs for origin in each.origins)
-        timeless = [origin.name for origin in origins if isinstance(origin, Source) and origin.event_time is None]
-        if timeless:
-            raise JobDefinitionError(
-                f"found the source {timeless[0]!r} without event time in {where}; expected event time on both sides; "
-                "name the column in source(…, event_time=…)"
-            )
+        return _processed(self._job, OperatorPlan(uid, *self.inputs, function, output, parallelism, late, on_error))
 
 
 class IntervalJoin:
@@ -692,7 +682,7 @@ class CoGroupedStreams:
 
         """
         if not isinstance(windows, GlobalWindows):
-            self._connected.require_event_time("a join or co-group over windows")
+            _require_event_time(self._connected.inputs, "a join or co-group over windows")
         windowed = partial(CoGroupWindowFunction, windows=windows, allowed_lateness=allowed_lateness, trigger=trigger)
         return WindowedCoGroup(self._connected, self._kind, windowed)
 
@@ -806,6 +796,16 @@ def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
         _check_late(plan, plan.late)
     job.operators.append(plan)
     return ProcessedStream(job, plan)
+
+
+def _require_event_time(inputs: Sequence[Input], where: str) -> None:
+    origins = (origin for each in inputs for origin in each.origins)
+    timeless = [origin.name for origin in origins if isinstance(origin, Source) and origin.event_time is None]
+    if timeless:
+        raise JobDefinitionError(
+            f"found the source {timeless[0]!r} without event time in {where}; expected event time on both sides; "
+            "name the column in source(…, event_time=…)"
+        )
 
 
 def _check_late(plan: OperatorPlan, late: OutputTag) -> None:

@@ -21,7 +21,7 @@ HELD = ValueStateDescriptor("held", "bigint")
 LATE = OutputTag("late", "k string, n bigint, at timestamp")
 LATE_OTHER = OutputTag("late-other", "at timestamp, n bigint, k string")
 TOO_LATE = OutputTag("too-late", "at timestamp, n bigint, k string")
-WINDOWS = TumblingEventTimeWindows(timedelta(seconds=20))
+WINDOWS = TumblingEventTimeWindows(timedelta(seconds=4))
 SEEN = ListStateDescriptor("seen", "string")
 
 
