@@ -80,6 +80,8 @@ class Both(CoProcessFunction):
 
 def build(job: Job) -> None:
     folder, output = job.settings["folder"], job.settings["output"]
+    # Those of two inputs with keyed state; the others run at the job's.
+    fixed = int(job.settings["parallelism"]) if "parallelism" in job.settings else None
 
     def stream(name, columns):
         def read(spark):
@@ -91,7 +93,7 @@ def build(job: Job) -> None:
     other = stream("other", "at timestamp, n bigint, k string")
     doubled = one.union(other).process(Doubled(), output="id string, m bigint, at_ms bigint", uid="doubled")
     pairs = one.key_by("k").connect(doubled.key_by("id", order_by=("m",))).process(
-        Pairs(), output="k string, held bigint, m bigint, what string", uid="pairs"
+        Pairs(), output="k string, held bigint, m bigint, what string", uid="pairs", parallelism=fixed
     )  # fmt: skip
     in_order = one.key_by("k", order_by=("at", "n")).connect(other.key_by("k", order_by=("at", "n"))).process(
         InOrder(), output="k string, before string, what string", uid="in-order"
@@ -99,8 +101,9 @@ def build(job: Job) -> None:
     both = one.connect(other).process(Both(), output="stream string, n bigint", uid="both")
     join = one.key_by("k").interval_join(other.key_by("k")).between(timedelta(seconds=-14), timedelta(seconds=7))
     near = join.process(
-        Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER
-    )
+        Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER,
+        parallelism=fixed,
+    )  # fmt: skip
     near.side_output(LATE).sink("late", ParquetSink(f"{output}/late"))
     near.side_output(LATE_OTHER).sink("late-other", ParquetSink(f"{output}/late-other"))
     results = {"doubled": doubled, "pairs": pairs, "in-order": in_order, "both": both, "near": near}
