@@ -1,4 +1,4 @@
-"""Unions and connected streams give what their functions give alone, over a restart at another parallelism."""
+"""Unions and connected streams give what their functions give alone, over restarts, rescales and a rewrite."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from statecore.joins import CoGroupWindowFunction, Interval, IntervalJoinFunction
+from statecore.runtime import read_savepoint, rewrite_savepoint
 from statecore.testing import TwoInputOperatorHarness, physical
 from tests.support.alone import history, live, restore
 from tests.support.bench import Bench
@@ -141,3 +142,52 @@ def test_every_union_and_connection_gives_what_its_function_gives_alone(spark: A
         assert physical(restored, name) == physical(alone.pairs.keyed_backend, name), name
     late = [record.late_rows for record in bench.catalog.epochs(bench.newest().job, limit=20)]
     assert any(each["one"] for each in late) and any(each["other"] for each in late)
+
+
+def test_two_inputs_survive_a_rewrite_and_another_parallelism_of_their_operators_alone(
+    spark: Any, bench: Bench
+) -> None:
+    for name in COLUMNS:
+        (bench.input.parent / name).mkdir()
+    epochs = [
+        (rows(*range(100, 130)), rows(*range(90, 120))),
+        (rows(*range(110, 150)), rows(*range(110, 140, 2))),
+        (rows(*range(140, 170)), rows(*range(130, 190))),
+        (rows(*range(180, 200)), rows(*range(180, 195))),
+    ]
+    fed, wishes = 0, dict[str, Any]()
+    # The operators' own parallelism changes, that of the job too; the rewrite gives each key another key group.
+    for half, (parallelism, own) in enumerate(((3, 4), (2, 1))):
+        settings = {"folder": str(bench.input.parent), "parallelism": str(own)}
+        bench.register(artifact=Path(two_inputs.__file__), settings=settings)
+        for one, other in epochs[2 * half : 2 * half + 2]:
+            offer(bench, "one", one)
+            offer(bench, "other", other)
+            fed += len(one) + len(other)
+        with bench.running(parallelism, **wishes):
+            wait(lambda: bench.rows_done() >= fed or bench.generation().state == "failed", "the records")  # noqa: B023
+            assert bench.rows_done() == fed, bench.generation().error
+            newest = bench.newest()
+            counts = {operator.uid: len(operator.subtasks) for operator in newest.operators}
+            others = dict.fromkeys(("doubled", "in-order", "both", "sides"), parallelism)
+            assert counts == {**others, "pairs": own, "near": own}
+            if half == 0:
+                narrow = bench.store / str(bench.stop("narrow"))
+                wide = rewrite_savepoint(spark, narrow, name="wide", parallelism=5, max_parallelism=256)
+                wishes = {"start_from": wide, "max_parallelism": 256}
+    assert bench.newest().max_parallelism == 256
+
+    alone, before, ahead = Alone(), None, iter(epochs)
+    for manifest in (bench.checkpoints.find(*epoch) for epoch in bench.checkpoints.committed()):
+        assert manifest is not None
+        alone.epoch(*(next(ahead) if manifest.rows else ([], [])), before)
+        before = manifest.watermark_ms
+    assert next(ahead, None) is None
+    assert bench.published("pairs", ("k", "held", "m", "what")) == Counter(alone.pairs.output)
+    assert bench.published("near", ("n", "m", "at_ms")) == Counter(alone.near.output)
+    for tag in (two_inputs.LATE, two_inputs.LATE_OTHER):
+        assert bench.published(tag.name, ("n",)) == Counter((row.n,) for row in alone.near.side_output(tag))
+    newest = bench.newest()
+    path = bench.store / bench.checkpoints.manifest_path(newest.lineage, newest.epoch)
+    held = {(row.k,): row.value for row in read_savepoint(spark, path, "pairs", two_inputs.HELD.name).collect()}
+    assert held == physical(alone.pairs.keyed_backend, two_inputs.HELD.name)

@@ -89,6 +89,8 @@ class Both(CoProcessFunction):
 
 def build(job: Job) -> None:
     folder, output = job.settings["folder"], job.settings["output"]
+    # Those of two inputs with keyed state; the others run at the job's.
+    fixed = int(job.settings["parallelism"]) if "parallelism" in job.settings else None
 
     def stream(name, columns):
         def read(spark):
@@ -100,7 +102,7 @@ def build(job: Job) -> None:
     other = stream("other", "at timestamp, n bigint, k string")
     doubled = one.union(other).process(Doubled(), output="id string, m bigint, at_ms bigint", uid="doubled")
     pairs = one.key_by("k").connect(doubled.key_by("id", order_by=("m",))).process(
-        Pairs(), output="k string, held bigint, m bigint, what string", uid="pairs"
+        Pairs(), output="k string, held bigint, m bigint, what string", uid="pairs", parallelism=fixed
     )  # fmt: skip
     in_order = one.key_by("k", order_by=("at", "n")).connect(other.key_by("k", order_by=("at", "n"))).process(
         InOrder(), output="k string, before string, what string", uid="in-order"
@@ -108,8 +110,9 @@ def build(job: Job) -> None:
     both = one.connect(other).process(Both(), output="stream string, n bigint", uid="both")
     join = one.key_by("k").interval_join(other.key_by("k")).between(timedelta(seconds=-14), timedelta(seconds=7))
     near = join.process(
-        Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER
-    )
+        Near(), output="n bigint, m bigint, at_ms bigint", uid="near", left_late=LATE, right_late=LATE_OTHER,
+        parallelism=fixed,
+    )  # fmt: skip
     sides = one.key_by("k").co_group(other.key_by("k")).window(WINDOWS).process(
         Sides(), output="k string, start bigint, n bigint, m bigint", uid="sides", right_late=TOO_LATE
     )  # fmt: skip
