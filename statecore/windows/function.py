@@ -187,6 +187,9 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         self._late_output = late_output
         self._trigger = trigger
         self._evictor = evictor
+        # A subclass may look at the outputs that its base class returns.
+        own = (type(self).process_element, type(self).on_timer)
+        self._is_extended = own != (WindowFunction.process_element, WindowFunction.on_timer)
         self._fires_at_end = self._ends and trigger.fires_at_end
         self._backend: KeyedStateBackend
         self._timers: WindowTimers
@@ -347,15 +350,15 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             elements = self._evictor.left(elements)
             self._contents.update(elements)
         # As in Flink, outputs have the window's time, also those of an early, a late or a processing-time firing.
-        is_at_end = not self._ends or ctx.timestamp() == window.max_timestamp
-        if not is_at_end:
+        has_that_time = not self._ends or ctx.timestamp() == window.max_timestamp
+        if not has_that_time:
             cast(ElementContext, ctx).set_timestamp(window.max_timestamp)
         if self._process is not None:
             returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
             elements = list(outputs_of(returned, "process"))
         if self._trigger.purges:
             self._contents.clear()
-        if is_at_end:
+        if has_that_time or self._is_extended:
             return elements
         cast(ElementContext, ctx).emit(elements)
         return []
