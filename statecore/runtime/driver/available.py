@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import CommitError
@@ -26,6 +28,7 @@ from statecore.storage.workspaces import workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +152,15 @@ def _query(
         lifecycle.close("the run was interrupted")
         raise
     finally:
-        query.stop()
+        _stop(query)
     if lifecycle.newest is not None:
         progress(lifecycle.newest)
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stop a query; an interrupt may have broken a call into the JVM, and the next one then finds no connection."""
+    for attempt in Retrying(
+        retry=retry_if_exception_type(Py4JNetworkError), stop=stop_after_attempt(5), wait=wait_fixed(0.2), reraise=True
+    ):
+        with attempt:
+            query.stop()
