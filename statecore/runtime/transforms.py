@@ -1,7 +1,8 @@
 """Transformations of a stream in the JVM, on the DataFrame of each epoch.
 
 Rows of another operator carry columns that the engine needs, ``__statecore_…``, and some of them are no records but
-commits of subtasks. Transformations row by row let these pass. A function of the user's gets the records alone.
+commits of subtasks. Transformations row by row let these pass, and evaluate nothing on them: their fields are null, for
+which an expression may have no result. A function of the user's gets the records alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from statecore.runtime.messages import RECORD
+from statecore.runtime.placement import column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,7 +44,7 @@ class Filter(RowByRow):
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return the rows that meet the condition."""
         condition = _column(self.condition, df)
-        return df.where(condition | ~F.col(RECORD) if RECORD in carried else condition)
+        return df.where(F.when(F.col(RECORD), condition).otherwise(True) if RECORD in carried else condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,12 @@ class Select(RowByRow):
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return rows of the selected columns."""
-        return df.select(*(F.expr(each) for each in self.columns), *carried)
+        own = [name for name in df.columns if name not in carried]
+        columns = [each for text in self.columns for each in (map(column, own) if text == "*" else [F.expr(text)])]
+        if RECORD in carried:
+            names = df.select(*columns).columns
+            columns = [_of_records(each, carried).alias(name) for each, name in zip(columns, names, strict=True)]
+        return df.select(*columns, *carried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class WithColumn(RowByRow):
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return rows with the column."""
-        return df.withColumn(self.name, _column(self.expression, df))
+        return df.withColumn(self.name, _of_records(_column(self.expression, df), carried))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +88,7 @@ Transformation = RowByRow | ByFunction
 
 def _column(expression: str | Callable[[DataFrame], Column], df: DataFrame) -> Column:
     return F.expr(expression) if isinstance(expression, str) else expression(df)
+
+
+def _of_records(value: Column, carried: Sequence[str]) -> Column:
+    return F.when(F.col(RECORD), value) if RECORD in carried else value

@@ -54,8 +54,8 @@ def require_one_source(df: DataFrame, source: str) -> None:
     streams = len(streaming_leaves(plan))
     if streams != 1:
         raise JobDefinitionError(
-            f"found {streams} streams in what read of source {source!r} returns; expected one; "
-            + ("use spark.readStream" if streams == 0 else "add a source for each, and call stream.union(…)")
+            f"found {streams} streams in what read of source {source!r} returns; expected one; add a source for each, "
+            "and call stream.union(…)"
         )
     _require(plan, lambda leaf: bool(leaf.isStreaming()), f"read of source {source!r}", replays=False)
 
@@ -76,6 +76,29 @@ def require_stateless(df: DataFrame, records: DataFrame, place: str) -> None:
     own = [leaves.apply(index) for index in range(leaves.size())]
     plan = df._jdf.queryExecution().analyzed()
     _require(plan, lambda leaf: any(leaf.sameResult(each) for each in own), f"a transformation of {place}")
+
+
+def require_row_for_row(df: DataFrame, records: DataFrame, place: str) -> None:
+    """Check the result of a transformation row by row of an operator's output.
+
+    Args:
+        df: The result.
+        records: What it was made of.
+        place: What was transformed, for messages.
+
+    Raises:
+        JobDefinitionError: It makes none or several rows of one, so that it would lose or double commits.
+
+    """
+    if _generators(df._jdf.queryExecution().analyzed()) > _generators(records._jdf.queryExecution().analyzed()):
+        raise JobDefinitionError(
+            f"found a function like explode() in {place}; expected one row for each; use "
+            'stream.transform(lambda df: df.selectExpr("*", "explode(…) AS …"))'
+        )
+
+
+def _generators(plan: Any) -> int:
+    return (plan.getClass().getSimpleName() == "Generate") + sum(_generators(each) for each in _listed(plan.children()))
 
 
 def _require(plan: Any, holds_records: Callable[[Any], bool], place: str, *, replays: bool = True) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from statecore.errors import JobDefinitionError
 from statecore.model import Field, parse_row
 from statecore.model.types import parse_type
-from statecore.runtime.epoch.plan_check import require_stateless
+from statecore.runtime.epoch.plan_check import require_row_for_row, require_stateless
 from statecore.runtime.job import Origin, Source
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, RECORD, SUBTASK, TIMESTAMP
 from statecore.runtime.placement import column
@@ -78,7 +78,7 @@ def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tup
     if origin.transformations:
         place = f"source {origin.name!r}" if isinstance(origin, Source) else f"the output of operator {origin.uid!r}"
         try:
-            made = _probed(found, origin)
+            made = _probed(found, origin, place)
         except AnalysisException as error:
             raise JobDefinitionError(
                 f"found a transformation of {place} that Spark refuses: {str(error).splitlines()[0]}; expected one of "
@@ -93,11 +93,13 @@ def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tup
     )
 
 
-def _probed(records: DataFrame, origin: Origin) -> DataFrame:
+def _probed(records: DataFrame, origin: Origin, place: str) -> DataFrame:
     for each in origin.transformations:
         if isinstance(each, RowByRow):
             carried: Sequence[str] = () if isinstance(origin, Source) else _OF_RECORDS
-            records = each.apply(records, carried)
+            before, records = records, each.apply(records, carried)
+            if not isinstance(origin, Source):
+                require_row_for_row(records, before, place)
         else:
             records = each.function(records)
             if not isinstance(origin, Source):

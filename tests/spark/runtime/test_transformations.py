@@ -16,6 +16,7 @@ from statecore.errors import JobDefinitionError
 from statecore.runtime import Job
 from statecore.runtime.epoch.plan_check import require_one_source
 from statecore.runtime.epoch.transforming import transformed_columns
+from statecore.runtime.messages import ATTEMPT, PHASE, TIMESTAMP
 from statecore.testing import KeyedOperatorHarness
 from tests.support.alone import history
 from tests.support.bench import Bench
@@ -105,6 +106,18 @@ def test_what_depends_on_the_epoch_is_refused(spark: Any, case: str) -> None:
         transformed_columns(lambda: records, origin)
 
 
+@pytest.mark.parametrize(
+    "step", [lambda s: s.select("explode(array(k)) AS k"), lambda s: s.with_column("k", lambda df: F.explode(df.ks))]
+)
+def test_an_output_is_not_exploded_row_by_row(spark: Any, step: Any) -> None:
+    carried = f"{ATTEMPT} bigint, {PHASE} int, {TIMESTAMP} bigint"
+    rows = spark.createDataFrame([], f"k string, ks array<string>, {carried}")
+    made = stream(Job()).key_by("k").process(transformed.Odd(), output="k string, ks array<string>", uid="odd")
+    (origin,) = step(made)._origins
+    with pytest.raises(JobDefinitionError, match=r"a function like explode\(\) in the output .*; use stream.transform"):
+        transformed_columns(lambda: rows, origin)
+
+
 def test_joins_with_tables_and_steps_on_single_rows_are_taken(spark: Any) -> None:
     records = spark.createDataFrame([("a", 1)], "k string, n bigint")
     table = spark.createDataFrame([("a", 2.0)], "k string, price double").groupBy("k").agg(F.max("price").alias("top"))
@@ -126,7 +139,6 @@ def test_a_source_is_one_stream_without_state(spark: Any) -> None:
 
     require_one_source(rate(1).where("value > 3"), "in")
     for df, message in (
-        (spark.range(3), "found 0 streams in what read of source 'in' returns; expected one; use spark.readStream"),
         (rate(1).union(rate(2)), "found 2 streams .*; add a source for each, and call stream.union"),
         (
             rate(1).withWatermark("timestamp", "1 second").dropDuplicates(["value", "timestamp"]),

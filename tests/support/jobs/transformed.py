@@ -5,6 +5,7 @@ from __future__ import annotations
 from statecore import KeyedProcessFunction, ValueStateDescriptor
 from statecore.runtime import Job, ParquetSink
 
+FAILS_WITHOUT_TOTAL = "1 div coalesce(total, 0)"
 SUM = ValueStateDescriptor("sum", "bigint")
 
 
@@ -53,9 +54,12 @@ def build(job: Job) -> None:
         .process(Sums(), output="country string, total bigint, n bigint", uid="sums")
     )
     seen = (
-        sums.filter("total % 3 > 0")
+        sums.filter(f"{FAILS_WITHOUT_TOTAL} >= 0")
+        .filter("total % 3 > 0")
         .transform(named)
         .with_column("name", "concat(name, '!')")
+        .with_column("part", FAILS_WITHOUT_TOTAL)
+        .select("*", f"{FAILS_WITHOUT_TOTAL} + part AS parts")
         .key_by("name", order_by=("n",))
         .process(Seen(), output="name string, total bigint, n bigint, at_ms bigint", uid="seen")
     )
