@@ -16,7 +16,8 @@ of the job must have.
 A payment matches its order from the order's time up to and including an hour later; an order may have several payments.
 What matches is decided when the watermark passes a payment: by then every earlier order has arrived. An order without a
 payment is given up when the watermark passes the end of its hour. So the results do not depend on how records arrive,
-as long as none is later than ``MAX_DISORDER``. A record that is later is taken, too, but what was decided stays.
+as long as none is later than ``MAX_DISORDER``. A record that is later is taken, too, but what was decided stays. A
+record without a time matches nothing and is left out.
 
 ``TRUTH`` says the same in plain SQL. An order's id is unique.
 
@@ -199,7 +200,9 @@ def build(job: Job) -> None:
     orders = job.source("orders", read=files("orders", ORDERS), event_time="ordered_at", max_lateness=MAX_DISORDER)
     payments = job.source("payments", read=files("payments", PAYMENTS), event_time="paid_at", max_lateness=MAX_DISORDER)
 
-    matched = orders.key_by("id").connect(payments.key_by("order_id")).process(Match(), output=MATCHED, uid="match")
+    dated_orders = orders.filter("ordered_at IS NOT NULL").key_by("id")
+    dated_payments = payments.filter("paid_at IS NOT NULL").key_by("order_id")
+    matched = dated_orders.connect(dated_payments).process(Match(), output=MATCHED, uid="match")
     # Matches come out as the watermark passes them. Sorted within each epoch, they are sorted for good.
     in_order = matched.key_by("customer", order_by=("paid_at", "payment_id"))
     means = in_order.process(RunningMean(), output=MEANS, uid="running_mean")

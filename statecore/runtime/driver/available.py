@@ -67,7 +67,7 @@ def run_until_available(
         claimed: The generation, claimed for this call.
         spark: The session.
         load: Loads the job's program.
-        progress: Called with the newest epoch a few times a second.
+        progress: Called with the newest epoch about once a second.
 
     Raises:
         StatecoreError: The job cannot run; the catalog records the reason.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -16,6 +15,7 @@ from statecore.runtime.driver.control import Control
 from statecore.runtime.driver.failures import record_failure, told
 from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.query_settings import query_settings
 from statecore.runtime.driver.resume import Resumed, resume
 from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
@@ -25,9 +25,6 @@ from statecore.snapshot.settings import DriverSettings
 from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
-
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings: DriverSettings | None = None) -> None:
@@ -145,7 +142,7 @@ def _run(
         Exception: An epoch failed.
 
     """
-    with _local_checkpoint(wired.records.sparkSession):
+    with query_settings(wired.records.sparkSession, resumed.plan):
         query = (
             wired.records.writeStream.queryName(generation.job)
             .option("checkpointLocation", resumed.checkpoint_directory.as_uri())
@@ -169,24 +166,6 @@ def _run(
         # A stop forbids commits first, so the epoch that it cancels fails as well; this was not a stop.
         raise wired.runner.failure or failure or _ended_unasked(generation.job)
     return control.request
-
-
-@contextmanager
-def _local_checkpoint(spark: SparkSession) -> Iterator[None]:
-    """Let Spark write its checkpoint with the file manager for a local directory that nobody else writes.
-
-    Its default suits directories that drivers share, and starts processes to rename a file: with three files an epoch,
-    that took a quarter of a small one. The session may be a user's, whose other queries are to have the default.
-    """
-    before = spark.conf.get(_FILE_MANAGER, None)
-    spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_FILE_MANAGER)
-        else:
-            spark.conf.set(_FILE_MANAGER, before)
 
 
 def end(

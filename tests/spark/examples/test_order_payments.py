@@ -34,7 +34,7 @@ KILLS = {FaultPoint.CHANGELOG_WRITTEN: 0, FaultPoint.MANIFEST_WRITTEN: 1}
 
 
 class Feed:
-    """A day of input, given to the job in files; each source is cut at other places."""
+    """A day of input, given to the job in files; each source is cut elsewhere, each file has an undated row."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -42,6 +42,7 @@ class Feed:
         self._cuts = zip(cut(orders, seed=1), cut(payments, seed=2), strict=True)
         self.orders: list[Order] = []
         self.payments: list[Payment] = []
+        self._rows = 0
         for name in ("orders", "payments"):
             (bench.input.parent / name).mkdir()
 
@@ -49,15 +50,18 @@ class Feed:
         """Make files of both sources visible, and wait until the job has decided on all that they allow."""
         for _ in range(count):
             orders, payments = next(self._cuts)
-            self._bench.feed_table(table(orders), folder="orders")
-            self._bench.feed_table(table(payments), folder="payments")
+            undated_order = Order(orders[0].id, "ann", 1, None)  # type: ignore[arg-type]
+            undated_payment = Payment(-1, orders[0].id, 1, None)  # type: ignore[arg-type]
+            self._bench.feed_table(table([*orders, undated_order]), folder="orders")
+            self._bench.feed_table(table([*payments, undated_payment]), folder="payments")
+            self._rows += len(orders) + len(payments) + 2
             self.orders += orders
             self.payments += payments
         wait(self._is_done, "the records and the timers that are due")
 
     def _is_done(self) -> bool:
         newest = self._bench.checkpoints.newest()
-        if newest is None or newest.rows_total < len(self.orders) + len(self.payments):
+        if newest is None or newest.rows_total < self._rows:
             return False
         assert newest.watermark_ms is not None and newest.next_event_timer_ms is not None
         # An epoch is in the catalog once its outputs are published.

@@ -1,4 +1,4 @@
-"""Two sources with event time; one may be left out of it when it has no records. A timer is due at each record."""
+"""Two sources with event time; one may be left out of it when it has no records. A timer is due at each even one."""
 
 from __future__ import annotations
 
@@ -28,5 +28,10 @@ def build(job: Job) -> None:
 
     busy = job.source("busy", read=read("busy"), event_time="at")
     quiet = job.source("quiet", read=read("quiet"), event_time="at", idle_after=timedelta(seconds=3))
-    due = busy.union(quiet).key_by("k").process(Due(), output="k string, n bigint", uid="due")
+    due = (
+        busy.filter("n % 2 = 0")
+        .union(quiet.filter("n % 2 = 0"))
+        .key_by("k")
+        .process(Due(), output="k string, n bigint", uid="due")
+    )
     due.sink("due", ParquetSink(f"{job.settings['output']}/due"))

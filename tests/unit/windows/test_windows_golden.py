@@ -128,7 +128,7 @@ def test_sessions(script: Script) -> None:
     )
 
 
-# With event-time windows, Flink's trigger by processing time never comes to an end once the clock is past a window.
+# Ours fires once per epoch and at the end of a window; Flink's by its own timers, and never by the watermark.
 TRIGGERS = [each for each in scripts("triggers") if each["trigger"]["type"] != "continuous_processing_time"]
 
 

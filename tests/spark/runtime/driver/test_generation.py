@@ -1,4 +1,4 @@
-"""How a driver runs its query: how Spark writes its log files, and when epochs start."""
+"""How a driver runs its query: with which settings of Spark's, and when epochs start."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ import pytest
 from statecore.snapshot.settings import DriverSettings
 from tests.support.bench import Bench
 
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-USERS = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+PACKAGE = "org.apache.spark.sql.execution"
+USERS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{PACKAGE}.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    ),
+    "spark.sql.adaptive.optimizer.excludedRules": f"{PACKAGE}.adaptive.OptimizeSkewedJoin",
+    "spark.sql.adaptive.enabled": "true",
+}
 
 
-@pytest.mark.parametrize("before", [None, USERS])
-def test_spark_writes_a_jobs_log_files_the_quick_way_and_those_of_other_queries_as_before(
-    spark: Any, bench: Bench, before: str | None
+@pytest.mark.parametrize("before", [dict.fromkeys(USERS), USERS], ids=["none", "a user's"])
+def test_a_jobs_query_has_settings_of_its_own_and_other_queries_have_those_as_before(
+    spark: Any, bench: Bench, before: dict[str, str | None]
 ) -> None:
-    if before is not None:
-        spark.conf.set(MANAGER, before)
+    kept = {key: spark.conf.get(key, None) for key in before}
+    for key, value in before.items():
+        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
     try:
         for _ in range(2):
             # The second driver goes on from files that this package laid down.
@@ -28,11 +35,18 @@ def test_spark_writes_a_jobs_log_files_the_quick_way_and_those_of_other_queries_
                 bench.feed()
                 bench.wait_done()
                 (query,) = spark.streams.active
-                manager = query._jsq.streamingQuery().offsetLog().fileManager().getClass().getSimpleName()
+                running = query._jsq.streamingQuery()
+                manager = running.offsetLog().fileManager().getClass().getSimpleName()
                 assert manager == "FileSystemBasedCheckpointFileManager"
-            assert spark.conf.get(MANAGER, None) == before
+                settings = running.sparkSessionForStream().conf()
+                assert settings.get("spark.sql.adaptive.enabled") == "false"
+                excluded = settings.get("spark.sql.adaptive.optimizer.excludedRules").split(",")
+                assert excluded[-1] == f"{PACKAGE}.adaptive.AQEPropagateEmptyRelation"
+                assert excluded[:-1] == list(filter(None, [before["spark.sql.adaptive.optimizer.excludedRules"]]))
+            assert {key: spark.conf.get(key, None) for key in before} == before
     finally:
-        spark.conf.unset(MANAGER)
+        for key, value in kept.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
     bench.assert_exact(spark)
 
 

@@ -1,0 +1,44 @@
+"""Spark's settings for the query that runs a job. The session may be a user's, whose other queries have their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from statecore.runtime.job import Job
+from statecore.runtime.transforms import ByFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark's default suits directories that drivers share, and starts processes to rename a file: with three files an
+# epoch, that took a quarter of a small one. Nobody else writes the checkpoint, and it is local.
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# Where a stage has no rows, this rule replaces it, and with it the figures of what the stage has read.
+_EXCLUDED = "spark.sql.adaptive.optimizer.excludedRules"
+_DROPS_STAGES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+# Runs each stage as a job of its own, to plan the next by its size. The plan of an epoch has nothing to choose, unless
+# a function of the user's joins tables.
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+
+
+@contextmanager
+def query_settings(spark: SparkSession, job: Job) -> Iterator[None]:
+    """Give a session the settings that the query of a job takes from it when it starts, for the block."""
+    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in (_FILE_MANAGER, _EXCLUDED, _ADAPTIVE)}
+    spark.conf.set(_FILE_MANAGER, _LOCAL)
+    spark.conf.set(_EXCLUDED, ",".join(filter(None, (before[_EXCLUDED], _DROPS_STAGES))))
+    if not _joins_tables(job):
+        spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+def _joins_tables(job: Job) -> bool:
+    steps = (step for plan in job.operators for origin in plan.origins for step in origin.transformations)
+    return any(isinstance(step, ByFunction) for step in steps)
