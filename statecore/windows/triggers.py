@@ -26,7 +26,21 @@ class EventTimeTrigger:
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousEventTimeTrigger:
+class _Continuous:
+    """What fires at multiples of an interval, and at the end of a window."""
+
+    interval: timedelta
+
+    fires_at_end: ClassVar[bool] = True
+    fires_early: ClassVar[bool] = True
+    purges: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive_ms("interval", self.interval)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousEventTimeTrigger(_Continuous):
     """Fires also whenever the watermark reaches a multiple of an interval.
 
     Attributes:
@@ -37,22 +51,13 @@ class ContinuousEventTimeTrigger:
 
     """
 
-    interval: timedelta
-
-    fires_at_end: ClassVar[bool] = True
-    fires_early: ClassVar[bool] = True
-    purges: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        positive_ms("interval", self.interval)
-
     def early_firings(self, backend: KeyedStateBackend, timers: WindowTimers) -> EarlyFirings:
         """Return the firings at the multiples."""
         return EveryEventTime(positive_ms("interval", self.interval), backend, timers)
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousProcessingTimeTrigger:
+class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires also in the first epoch whose time reaches a multiple of an interval.
 
     Attributes:
@@ -62,15 +67,6 @@ class ContinuousProcessingTimeTrigger:
         ConfigurationError: ``interval`` is not a positive number of whole milliseconds.
 
     """
-
-    interval: timedelta
-
-    fires_at_end: ClassVar[bool] = True
-    fires_early: ClassVar[bool] = True
-    purges: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        positive_ms("interval", self.interval)
 
     def early_firings(self, backend: KeyedStateBackend, timers: WindowTimers) -> EarlyFirings:
         """Return the firings at the multiples."""

@@ -1,0 +1,375 @@
+"""Streams, from which ``build(job)`` makes operators and their sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from statecore.errors import JobDefinitionError
+from statecore.functions import UserFunction
+from statecore.joins import CoGroupFunction, JoinFunction
+from statecore.model import MapStateDescriptor, OutputTag, row_ddl
+from statecore.runtime.job.checks import check_name, check_operator, require_event_time
+from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
+from statecore.runtime.job.plans import BroadcastInput, Input, OperatorPlan, Origin, Output, SinkBinding
+from statecore.runtime.messages import INTERNAL
+from statecore.runtime.sinks import Sink
+from statecore.runtime.transforms import ByFunction, Filter, Select, Transformation, WithColumn
+from statecore.snapshot.keyed_files import RESERVED
+from statecore.state.process import MAIN_OUTPUT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from statecore.runtime.job.builder import Job
+
+
+class Stream:
+    """Records without a key: a source, an output of an operator, or a union of such streams."""
+
+    def __init__(self, job: Job, origins: tuple[Origin, ...]) -> None:
+        self._job = job
+        self._origins = origins
+
+    def union(self, *others: Stream) -> Stream:
+        """Return the records of this stream and of others, in no particular order.
+
+        All have the same columns, by name and type; their order does not matter. The event time of each record is that
+        of the stream that it comes from.
+
+        Raises:
+            JobDefinitionError: Another stream is none, or has a key.
+
+        """
+        for other in others:
+            if not isinstance(other, Stream):
+                raise JobDefinitionError(
+                    f"found union({other!r}); expected streams without a key; give the results of source(…) or "
+                    "process(…), and call key_by() on the union"
+                )
+        return Stream(self._job, (*self._origins, *(origin for other in others for origin in other._origins)))
+
+    def filter(self, condition: str | Callable[[DataFrame], Column]) -> Stream:
+        """Keep the records that meet a condition.
+
+        Args:
+            condition: SQL, as in ``"amount > 0"``, or a function that makes a column of a DataFrame.
+
+        """
+        return self._transformed(Filter(condition))
+
+    def select(self, *columns: str) -> Stream:
+        """Replace the columns.
+
+        Args:
+            columns: Names or SQL, as in ``"upper(country) AS country"``.
+
+        """
+        return self._transformed(Select(columns))
+
+    def with_column(self, name: str, expression: str | Callable[[DataFrame], Column]) -> Stream:
+        """Add or replace a column.
+
+        Args:
+            name: The column.
+            expression: SQL, as in ``"price * quantity"``, or a function that makes a column of a DataFrame.
+
+        """
+        return self._transformed(WithColumn(name, expression))
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
+        """Transform the DataFrame of each epoch: any stateless Spark SQL, joins with tables included.
+
+        The function is called in every epoch, so a table that it reads is as it is then. After another operator, rows
+        have further columns, ``__statecore_…``, which the result must keep: select by ``stream.select`` instead. There,
+        the rows are also computed before, and held until the epoch's end; the other transformations cost less.
+
+        Args:
+            function: Returns a DataFrame that depends on single records and on tables. What is stateful, or would
+                differ when an epoch is replayed, ends the driver with an error.
+
+        """
+        return self._transformed(ByFunction(function))
+
+    def _transformed(self, transformation: Transformation) -> Stream:
+        origins = (replace(each, transformations=(*each.transformations, transformation)) for each in self._origins)
+        return Stream(self._job, tuple(origins))
+
+    def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
+        """Partition the records by columns.
+
+        Args:
+            columns: Key columns. A key is always a tuple of their values.
+            order_by: Columns that each epoch's records are sorted by; without them records have no order.
+
+        Returns:
+            The same records, with a key.
+
+        Raises:
+            JobDefinitionError: No column is given, one is given twice, or one has a name that state files reserve.
+
+        """
+        if not columns:
+            raise JobDefinitionError("found key_by() without columns; expected at least one; name the key columns")
+        if len(set(columns)) < len(columns):
+            raise JobDefinitionError(f"found the key columns {columns}; expected each once; remove the duplicates")
+        reserved = sorted((RESERVED | INTERNAL).intersection(columns))
+        if reserved:
+            raise JobDefinitionError(
+                f"found the key columns {reserved}; expected other names, because state files reserve these; "
+                "rename the columns in the source"
+            )
+        return KeyedStream(self._job, Input(self._origins, columns, tuple(order_by)))
+
+    def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
+        """Send every record to every subtask of the operator that it is connected to.
+
+        Within an epoch, broadcast records come before the others.
+
+        Args:
+            states: The broadcast states that the function keeps them in.
+            order_by: Columns that each epoch's records are sorted by. Give them if the order matters, because all
+                subtasks must apply the records in the same order.
+
+        Returns:
+            A stream to pass to ``connect`` of another stream.
+
+        Raises:
+            JobDefinitionError: No state is given, or one is not a ``MapStateDescriptor``.
+
+        """
+        if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
+            raise JobDefinitionError(
+                f"found broadcast{states!r}; expected at least one MapStateDescriptor; name the broadcast states"
+            )
+        return BroadcastStream(BroadcastInput(self._origins, (), tuple(order_by), states))
+
+    def connect(self, other: Stream | BroadcastStream) -> ConnectedStream:
+        """Connect these records, which have no key, to another stream without a key, or to a broadcast stream.
+
+        Raises:
+            JobDefinitionError: The other stream has a key.
+
+        """
+        if not isinstance(other, Stream | BroadcastStream):
+            raise JobDefinitionError(
+                f"found connect({_described(other)}) on a stream without a key; expected another one without a key, "
+                "or stream.broadcast(…); call key_by() on both streams, or on none"
+            )
+        connected = other.input if isinstance(other, BroadcastStream) else Input(other._origins)
+        return ConnectedStream(self._job, Input(self._origins), connected)
+
+    def process(
+        self,
+        function: UserFunction,
+        output: str | type,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
+    ) -> ProcessedStream:
+        """Run a ``ProcessFunction`` or a ``BatchProcessFunction`` on every record.
+
+        Arguments and errors are those of ``KeyedStream.process``.
+        """
+        plan = OperatorPlan(uid, Input(self._origins), None, function, output, parallelism, late, on_error)
+        return _processed(self._job, plan)
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """Refuse: only what an operator puts out can be published.
+
+        Raises:
+            JobDefinitionError: Always.
+
+        """
+        raise JobDefinitionError(
+            f"found the sink {name!r} on a source, a union or a transformed stream; expected it on an output of an "
+            "operator; call process(…) last, and sink(…) on what it returns"
+        )
+
+
+class BroadcastStream:
+    """Records that every subtask gets; pass it to ``connect`` of another stream."""
+
+    def __init__(self, broadcast: BroadcastInput) -> None:
+        self.input = broadcast
+
+
+class KeyedStream:
+    """Records partitioned by key."""
+
+    def __init__(self, job: Job, stream_input: Input) -> None:
+        self._job = job
+        self._input = stream_input
+
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStream:
+        """Connect these records to another keyed stream, or to a broadcast stream.
+
+        The keys of two keyed streams have the same types; the names of their columns may differ.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        if not isinstance(other, KeyedStream | BroadcastStream):
+            raise JobDefinitionError(
+                f"found connect({_described(other)}) on a keyed stream; expected another keyed stream, or "
+                "stream.broadcast(…); call key_by() on both streams"
+            )
+        if isinstance(other, BroadcastStream):
+            return ConnectedStream(self._job, self._input, other.input)
+        own, others = self._input.key_columns, other._input.key_columns
+        if len(own) != len(others):
+            raise JobDefinitionError(
+                f"found the keys {own} and {others} of two connected streams; expected as many columns in both, since "
+                "they share one key; name the columns that belong together, in the same order"
+            )
+        return ConnectedStream(self._job, self._input, other._input)
+
+    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+        """Join these records, on the left, with those of another keyed stream that are near in event time.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns; or a source of one of
+                the two streams has no event time.
+
+        """
+        connected = self.connect(other)
+        require_event_time(connected.inputs, "an interval join")
+        return IntervalJoin(connected)
+
+    def co_group(self, other: KeyedStream) -> CoGroupedStreams:
+        """Group these records, on the left, with those of another keyed stream, by key and window.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        return CoGroupedStreams(self.connect(other), CoGroupFunction)
+
+    def join(self, other: KeyedStream) -> CoGroupedStreams:
+        """Join these records, on the left, with those of another keyed stream in the same window.
+
+        Raises:
+            JobDefinitionError: The other stream has no key, or one of another number of columns.
+
+        """
+        return CoGroupedStreams(self.connect(other), JoinFunction)
+
+    def process(
+        self,
+        function: UserFunction,
+        output: str | type,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
+    ) -> ProcessedStream:
+        """Run a ``KeyedProcessFunction`` or a ``BatchProcessFunction`` on every record.
+
+        Args:
+            function: An instance. It is shipped to the workers.
+            output: Columns of the main output: Spark DDL, or a dataclass or NamedTuple that declares them.
+            uid: The operator's stable identity in savepoints.
+            parallelism: Number of this operator's subtasks, which a rescale of the job does not change; by default the
+                job's.
+            late: Side output, with the columns of the records, for records whose event time is at or behind the
+                watermark. They skip the function. Without it the function gets every record.
+            on_error: Side output for records that the function fails on, with any of the columns ``error``, ``uid``,
+                ``key`` and ``record`` (strings; the last two are JSON), ``epoch`` and ``timestamp_ms`` (bigint). Keyed
+                state, timers and outputs are then as if the record had not been there. Without it a failure ends the
+                epoch.
+
+        Returns:
+            The main output.
+
+        Raises:
+            JobDefinitionError: The function does not fit the stream, the uid is taken or unusable, the parallelism is
+                below 1, ``late`` is given for a source without event time, or ``on_error`` with other columns or for a
+                function over batches.
+            UnsupportedTypeError: The columns of the output or of ``late`` cannot be parsed.
+
+        """
+        plan = OperatorPlan(uid, self._input, None, function, output, parallelism, late, on_error)
+        return _processed(self._job, plan)
+
+
+class ConnectedStream:
+    """Two connected streams: both with the same key, both without, or the second broadcast."""
+
+    def __init__(self, job: Job, first: Input, connected: Input) -> None:
+        self._job = job
+        self.inputs = (first, connected)
+
+    def process(
+        self,
+        function: UserFunction,
+        output: str | type,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        late: OutputTag | None = None,
+        on_error: OutputTag | None = None,
+    ) -> ProcessedStream:
+        """Run a function on both streams.
+
+        It is a ``KeyedCoProcessFunction``, or without a key a ``CoProcessFunction``; on a broadcast stream, it is a
+        ``KeyedBroadcastProcessFunction``, or without a key a ``BroadcastProcessFunction``.
+
+        Arguments and errors are those of ``KeyedStream.process``. ``late`` is for a stream with a broadcast one only,
+        whose records are never late: the columns of two other streams differ.
+        """
+        return _processed(self._job, OperatorPlan(uid, *self.inputs, function, output, parallelism, late, on_error))
+
+
+class OutputStream(Stream):
+    """One output of an operator: a stream that a sink can publish."""
+
+    def __init__(self, job: Job, plan: OperatorPlan, tag: str, schema: str) -> None:
+        super().__init__(job, (Output(plan.uid, tag, schema),))
+        self._plan = plan
+        self._binding = (tag, schema)
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """Publish this output's committed rows in a sink.
+
+        Args:
+            name: The sink's identity, under which it records its published epochs.
+            sink: The sink that publishes the rows.
+
+        Raises:
+            JobDefinitionError: The name is taken or unusable.
+
+        """
+        check_name("sink", name, [binding.name for binding in self._job.sinks])
+        self._plan.sinks.append(SinkBinding(name, *self._binding, sink))
+
+
+class ProcessedStream(OutputStream):
+    """The main output of an operator."""
+
+    def __init__(self, job: Job, plan: OperatorPlan) -> None:
+        super().__init__(job, plan, MAIN_OUTPUT, row_ddl(plan.output))
+
+    def side_output(self, tag: OutputTag) -> OutputStream:
+        """Return the rows that the function sends to ``tag``.
+
+        Args:
+            tag: A tag that the function uses. Its ``value_type`` gives the columns.
+
+        """
+        return OutputStream(self._job, self._plan, tag.name, tag.value_type)
+
+
+def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
+    check_operator(plan, [operator.uid for operator in job.operators])
+    job.operators.append(plan)
+    return ProcessedStream(job, plan)
+
+
+def _described(stream: object) -> str:
+    kinds = {KeyedStream: "a keyed stream", Stream: "a stream without a key", ConnectedStream: "connected streams"}
+    return next((text for kind, text in kinds.items() if isinstance(stream, kind)), repr(stream))
