@@ -98,7 +98,8 @@ def require_row_for_row(df: DataFrame, records: DataFrame, place: str) -> None:
 
 
 def _generators(plan: Any) -> int:
-    return (plan.getClass().getSimpleName() == "Generate") + sum(_generators(each) for each in _listed(plan.children()))
+    own = int(plan.getClass().getSimpleName() == "Generate")
+    return own + sum(_generators(each) for each in _listed(plan.children()))
 
 
 def _require(plan: Any, holds_records: Callable[[Any], bool], place: str, *, replays: bool = True) -> bool:
