@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 def place(df: DataFrame, key_columns: Sequence[str], max_parallelism: int, parallelism: int) -> DataFrame:
     """Return the rows with their key group and subtask, each subtask's rows in the partition of its number."""
-    key_group = key_group_of([column(name) for name in key_columns], max_parallelism)
-    placed = df.withColumn(KEY_GROUP, key_group).withColumn(SUBTASK, subtask_of(max_parallelism, parallelism))
+    group = key_group_of([column(name) for name in key_columns], max_parallelism)
+    subtask = subtask_of(group, max_parallelism, parallelism)
+    placed = df.select("*", group.alias(KEY_GROUP), subtask.alias(SUBTASK))
     return placed.repartitionById(parallelism, SUBTASK)
 
 
@@ -25,9 +26,9 @@ def key_group_of(keys: Sequence[Column], max_parallelism: int) -> Column:
     return F.pmod(F.xxhash64(*keys), F.lit(max_parallelism)).cast("int")
 
 
-def subtask_of(max_parallelism: int, parallelism: int) -> Column:
-    """Return the subtask that owns the row's key group."""
-    return F.expr(f"cast({KEY_GROUP} * {parallelism} div {max_parallelism} as int)")
+def subtask_of(key_group: Column, max_parallelism: int, parallelism: int) -> Column:
+    """Return the subtask that owns a key group."""
+    return F.call_function("div", key_group * parallelism, F.lit(max_parallelism)).cast("int")
 
 
 def column(name: str) -> Column:

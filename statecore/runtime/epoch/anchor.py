@@ -77,6 +77,10 @@ class Anchor:
         """Return the slot of a subtask."""
         return _looked_up(self.slots, subtask)
 
+    def all_slots(self) -> Column:
+        """Return an array of all slots."""
+        return F.sequence(F.lit(0), F.lit(self.parallelism - 1))
+
     def is_overtaken(self, executors: frozenset[str]) -> bool:
         """Tell whether to replace the anchor: an executor has left, or new executors would relieve the fullest one."""
         if executors == self.executors:

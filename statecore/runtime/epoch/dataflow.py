@@ -198,19 +198,18 @@ class Dataflow:
     def _input(self, operator: OperatorPlan, specs: Mapping[str, OperatorSpec], passed_on: set[str]) -> DataFrame:
         anchor = self._anchors[operator.uid]
         inputs = [
-            self._union(read, spec.column, specs, passed_on, anchor.parallelism)
+            self._union(read, spec.column, specs, passed_on, anchor)
             for read, spec in zip(operator.inputs, specs[operator.uid].inputs, strict=True)
         ]
-        rows = _stacked(inputs)
-        joined = anchor.join(rows.withColumn(SLOT, anchor.slot_of(F.col(SUBTASK))).drop(SUBTASK))
+        joined = anchor.join(_stacked(inputs))
         order = self._order(operator, joined.columns)
         return joined.sortWithinPartitions(*order) if order else joined
 
     def _union(
-        self, read: Input, into: str, specs: Mapping[str, OperatorSpec], passed_on: set[str], parallelism: int
+        self, read: Input, into: str, specs: Mapping[str, OperatorSpec], passed_on: set[str], anchor: Anchor
     ) -> DataFrame:
         """Return the rows of an input; where it is a union, with the number of each row's stream."""
-        streams = [self._rows(origin, into, specs, passed_on, read.key_columns, parallelism) for origin in read.origins]
+        streams = [self._rows(origin, into, specs, passed_on, read.key_columns, anchor) for origin in read.origins]
         if len(streams) == 1:
             return streams[0]
         return _stacked([each.withColumn(MEMBER, F.lit(number)) for number, each in enumerate(streams)])
@@ -222,22 +221,25 @@ class Dataflow:
         specs: Mapping[str, OperatorSpec],
         passed_on: set[str],
         keys: Sequence[str],
-        parallelism: int,
+        anchor: Anchor,
     ) -> DataFrame:
-        """Return rows with the record in the column ``into``, and the target subtask of each."""
+        """Return rows with the record in the column ``into``, and the slot of each row's target subtask.
+
+        In one step where that is possible: each step on a DataFrame costs milliseconds, which small epochs notice.
+        """
         if isinstance(read, Source):
             observed = self._observed.get(read.name)
             df = transformed_source(self._records(read) if observed is None else observed.rows, read)
             record = F.struct(*(column(name) for name in df.columns))
             if into == BROADCAST:
-                return df.select(record.alias(into), F.explode(_all_subtasks(parallelism)).alias(SUBTASK))
+                return df.select(record.alias(into), F.explode(anchor.all_slots()).alias(SLOT))
             if keys:
                 group = key_group_of([column(name) for name in keys], self._max_parallelism)
-                placed = df.select(record.alias(into), group.alias(KEY_GROUP))
-                return placed.withColumn(SUBTASK, subtask_of(self._max_parallelism, parallelism))
-            target = _any_subtask(df.schema.simpleString(), record, parallelism)
-            return df.select(record.alias(into), target.alias(SUBTASK))
-        return self._crossed(read, into, specs[read.uid], passed_on, keys, parallelism)
+                owner = subtask_of(group, self._max_parallelism, anchor.parallelism)
+                return df.select(record.alias(into), group.alias(KEY_GROUP), anchor.slot_of(owner).alias(SLOT))
+            target = _any_subtask(df.schema.simpleString(), record, anchor.parallelism)
+            return df.select(record.alias(into), anchor.slot_of(target).alias(SLOT))
+        return self._crossed(read, into, specs[read.uid], passed_on, keys, anchor)
 
     def _crossed(
         self,
@@ -246,7 +248,7 @@ class Dataflow:
         spec: OperatorSpec,
         passed_on: set[str],
         keys: Sequence[str],
-        parallelism: int,
+        anchor: Anchor,
     ) -> DataFrame:
         name = crossing_column(spec, read.tag)
         df = self._crossing[read.uid]
@@ -259,17 +261,17 @@ class Dataflow:
         columns = [F.col(name).alias(into), *(F.col(each) for each in _PASSED)]
         if not carries:
             columns[1] = F.lit(None).cast("string").alias(COMMIT)
-        home = F.col(SUBTASK) % parallelism
+        home = (F.col(SUBTASK) % anchor.parallelism).cast("int")
         if into == BROADCAST:
-            targets = F.when(is_commit, F.array(home)).otherwise(_all_subtasks(parallelism))
-            return df.select(*columns, F.explode(targets).alias(SUBTASK))
+            slots = F.when(is_commit, F.array(anchor.slot_of(home))).otherwise(anchor.all_slots())
+            return df.select(*columns, F.explode(slots).alias(SLOT))
         if keys:
             group = key_group_of([F.col(name)[key] for key in keys], self._max_parallelism)
-            df = df.withColumn(KEY_GROUP, F.when(~is_commit, group))
-            owner = subtask_of(self._max_parallelism, parallelism)
-            return df.select(*columns, KEY_GROUP, F.when(is_commit, home).otherwise(owner).cast("int").alias(SUBTASK))
-        target = _any_subtask(df.schema[name].dataType.simpleString(), F.col(name), parallelism)
-        return df.select(*columns, F.when(is_commit, home).otherwise(target).cast("int").alias(SUBTASK))
+            columns.append(F.when(~is_commit, group).alias(KEY_GROUP))
+            target = subtask_of(group, self._max_parallelism, anchor.parallelism)
+        else:
+            target = _any_subtask(df.schema[name].dataType.simpleString(), F.col(name), anchor.parallelism)
+        return df.select(*columns, anchor.slot_of(F.when(is_commit, home).otherwise(target)).alias(SLOT))
 
     @staticmethod
     def _order(operator: OperatorPlan, columns: Sequence[str]) -> list[Column]:
@@ -297,10 +299,6 @@ def _stacked(rows: Sequence[DataFrame]) -> DataFrame:
     for each in rows[1:]:
         union = union.unionByName(each, allowMissingColumns=True)
     return union
-
-
-def _all_subtasks(parallelism: int) -> Column:
-    return F.sequence(F.lit(0), F.lit(parallelism - 1))
 
 
 def _any_subtask(schema: str, record: Column, parallelism: int) -> Column:

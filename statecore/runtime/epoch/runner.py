@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
+from pyspark.sql.types import StructType
 
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.model import Field
@@ -350,7 +352,7 @@ class EpochRunner:
                 epoch_spec = self._epoch_spec(
                     epoch, now_ms, self._previous, restored, states, restores=self._restores, counts_state=counts_state
                 )
-                return rows.mapInArrow(subtask_runner(spec, epoch_spec), crossing_ddl(spec))
+                return rows.mapInArrow(subtask_runner(spec, epoch_spec), _parsed(crossing_ddl(spec)))
 
             rows = flow.commits(run, specs).collect()
             observed = flow.observed()
@@ -458,6 +460,12 @@ class _Head:
     manifest: Manifest | None
     path: str | None
     parts: Mapping[str, Sequence[FilePart]]
+
+
+@cache
+def _parsed(ddl: str) -> StructType:
+    """Return columns as Spark's type; otherwise Spark would parse them in every epoch."""
+    return cast("StructType", StructType.fromDDL(ddl))
 
 
 def _now_ms() -> int:
