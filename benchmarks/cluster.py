@@ -31,10 +31,9 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         "spark.sql.session.timeZone": "UTC",
-        # Our jobs get these three by themselves. They apply to the whole application, so the peers have them as well.
+        # Our jobs get these two by themselves. They apply to the whole application, so the peers have them as well.
         "spark.shuffle.reduceLocality.enabled": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.python.unix.domain.socket.enabled": "true",
     }
 )
 """Configuration of the application, for both sides."""

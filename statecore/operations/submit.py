@@ -25,15 +25,9 @@ _DEPLOY_MODE = "spark.submit.deployMode"
 # A decommissioned executor takes no new tasks, finishes its own, and hands over blocks that others may still fetch.
 _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
-# What makes small epochs quick; a job may have Spark's defaults back.
-_QUICK = {
-    # Spark notes the line of Python behind each part of an expression, for its error messages. An epoch builds a dozen,
-    # and that was 130 of its 280 calls into the JVM.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Over TCP, a worker waits 40 ms for the first rows of a task: Linux delays the acknowledgement of what came before
-    # them, and the JVM sends no other small packet meanwhile.
-    "spark.python.unix.domain.socket.enabled": "true",
-}
+# Spark notes the line of Python behind each part of an expression, for its error messages. An epoch builds a dozen, and
+# that was 130 of its 280 calls into the JVM. A job may have it back.
+_NO_CALL_SITES = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
 """The programs that spark-submit starts; as files, because it takes no module."""
@@ -92,7 +86,7 @@ def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Pat
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
     command += ["--name", name]
     # Keys that are not Spark's are the driver's: it reads them from the catalog.
-    conf = _QUICK | {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    conf = _NO_CALL_SITES | {key: value for key, value in job.conf.items() if key.startswith("spark.")}
     if not job.master_url.startswith("local"):
         conf = _DRAIN | conf
     conf |= _NO_CATALOG

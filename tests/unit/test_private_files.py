@@ -53,7 +53,7 @@ def test_the_configuration_of_a_driver_which_stands_on_no_command_line(tmp_path:
     assert not any("hunter2" in word for word in words)
     properties = Path(words[words.index("--properties-file") + 1])
     assert properties.read_text() == (
-        "spark.python.sql.dataFrameDebugging.enabled=false\nspark.python.unix.domain.socket.enabled=true\nspark.hadoop.fs.s3a.secret.key=hunter2\nspark.x=1\n"
+        "spark.python.sql.dataFrameDebugging.enabled=false\nspark.hadoop.fs.s3a.secret.key=hunter2\nspark.x=1\n"
         "spark.executorEnv.STATECORE_CATALOG=\n"
     )
     assert (mode(properties), mode(properties.parent)) == (0o600, 0o700)

@@ -18,7 +18,6 @@ DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabl
 
 
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
 # Spark asks for it before it looks at anything else.
@@ -39,8 +38,8 @@ KUBERNETES = {"spark.kubernetes.container.image": "registry/statecore:1", "spark
         ("spark://h:1", {"spark.cores.max": "2"}, {"spark.cores.max": "2", **DRAIN}),
         ("spark://h:1", {"spark.decommission.enabled": "false"}, {**DRAIN, "spark.decommission.enabled": "false"}),
         ("yarn", {"spark.yarn.queue": "billing"}, {"spark.yarn.queue": "billing", **DRAIN}),
-        ("local[2]", {}, {CALL_SITES: "false", UNIX_SOCKETS: "true"}),
-        ("local[2]", {CALL_SITES: "true", UNIX_SOCKETS: "false"}, {CALL_SITES: "true", UNIX_SOCKETS: "false"}),
+        ("local[2]", {}, {CALL_SITES: "false"}),
+        ("local[2]", {CALL_SITES: "true"}, {CALL_SITES: "true"}),
         ("k8s://https://h:6443", KUBERNETES, {**KUBERNETES, **DRAIN}),
     ],
 )
