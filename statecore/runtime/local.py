@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from statecore.model import default_max_parallelism
 from statecore.runtime.blame import exception_line, job_file_line
 from statecore.runtime.driver.available import run_until_available
 from statecore.runtime.driver.generation import job_session
+from statecore.runtime.driver.query_settings import session_settings
 from statecore.runtime.job import Job, described
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_files import keep_job_file
@@ -74,7 +75,7 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
     plan = described(build, settings)
     spark = _session(name)
     artifact, source = _source(build)
-    with Catalog(f"sqlite:///{root / 'catalog.db'}") as catalog, _session_settings(spark), _by_value(build):
+    with Catalog(f"sqlite:///{root / 'catalog.db'}") as catalog, session_settings(spark, _RELIES_ON), _by_value(build):
         catalog.create_schema()
         store = str(root / "jobs" / name)
         parallelism = spark.sparkContext.defaultParallelism
@@ -132,21 +133,6 @@ def _session(name: str) -> SparkSession:
             "state, and read it from files; set it where the session is created", _LOCALITY, context.master,
         )  # fmt: skip
     return spark
-
-
-@contextmanager
-def _session_settings(spark: SparkSession) -> Iterator[None]:
-    """Give a session the settings that jobs rely on, for the block; a query keeps those that it started with."""
-    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in _RELIES_ON}
-    for key, value in _RELIES_ON.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        # A JVM that has died has no settings.
-        with suppress(Exception):
-            for key, kept in before.items():
-                spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Select(RowByRow):
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return rows of the selected columns."""
-        own = [name for name in df.columns if name not in carried]
+        own = [name for name in df.columns if name not in carried] if "*" in self.columns else []
         columns = [each for text in self.columns for each in (map(column, own) if text == "*" else [F.expr(text)])]
         if RECORD in carried:
             names = df.select(*columns).columns

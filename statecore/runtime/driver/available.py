@@ -19,6 +19,7 @@ from statecore.runtime.driver.failures import record_failure
 from statecore.runtime.driver.generation import claim, end, publish_newest
 from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.query_settings import query_settings
 from statecore.runtime.driver.resume import Load, Resumed, resume
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.ticks import seconds_until_due
@@ -116,7 +117,8 @@ def _run(
     lifecycle.started(resumed.point.manifest if resumed.point.foreign is None else None)
     while True:
         try:
-            _query(resumed, wired, lifecycle, claimed, progress)
+            with query_settings(wired.records.sparkSession, resumed.plan):
+                _query(resumed, wired, lifecycle, claimed, progress)
         except StreamingQueryException as error:
             if not lifecycle.superseded:
                 raise wired.runner.failure or error from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from statecore.runtime.job import Job
@@ -27,16 +27,25 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 @contextmanager
 def query_settings(spark: SparkSession, job: Job) -> Iterator[None]:
     """Give a session the settings that the query of a job takes from it when it starts, for the block."""
-    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in (_FILE_MANAGER, _EXCLUDED, _ADAPTIVE)}
-    spark.conf.set(_FILE_MANAGER, _LOCAL)
-    spark.conf.set(_EXCLUDED, ",".join(filter(None, (before[_EXCLUDED], _DROPS_STAGES))))
-    if not _joins_tables(job):
-        spark.conf.set(_ADAPTIVE, "false")
+    excluded = ",".join(filter(None, (spark.conf.get(_EXCLUDED, None), _DROPS_STAGES)))
+    adaptive = {} if _joins_tables(job) else {_ADAPTIVE: "false"}
+    with session_settings(spark, {_FILE_MANAGER: _LOCAL, _EXCLUDED: excluded, **adaptive}):
+        yield
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Give a session settings for the block; a query keeps those that it started with."""
+    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
-        for key, value in before.items():
-            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+        # A JVM that has died has no settings.
+        with suppress(Exception):
+            for key, kept in before.items():
+                spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
 def _joins_tables(job: Job) -> bool:

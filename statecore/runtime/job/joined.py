@@ -72,7 +72,7 @@ class IntervalJoined:
 
         Args:
             function: An instance. It is shipped to the workers.
-            output: Columns of the main output, as Spark DDL.
+            output: Columns of the main output: Spark DDL, or a dataclass or NamedTuple that declares them.
             uid: The operator's stable identity in savepoints. Its state is ``left`` and ``right``, the records that
                 may still be joined.
             parallelism: As in ``KeyedStream.process``.

@@ -16,7 +16,7 @@ from statecore.catalog import Catalog
 from statecore.errors import FunctionError, StateMigrationError
 from statecore.runtime import Job, ParquetSink, read_savepoint
 from tests.support.bench import JOB, Bench
-from tests.support.jobs import reminders, totals
+from tests.support.jobs import idle, reminders, totals
 from tests.support.waiting import wait
 
 
@@ -51,6 +51,16 @@ def test_a_run_ends_when_nothing_is_available_and_the_next_one_continues(local: 
     # The first savepoint still holds what was there then.
     counts = read_savepoint(spark, first.savepoint, "totals", "newest").collect()
     assert max(n for row in counts for n in row.value) == 199
+
+
+def test_a_run_may_find_records_of_only_one_of_two_transformed_sources(local: Bench) -> None:
+    for folder, numbers in (("busy", range(20)), ("quiet", range(10)), ("busy", range(20, 35))):
+        (local.input.parent / folder).mkdir(exist_ok=True)
+        at = pa.array([n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC"))
+        keys = pa.array(["k"] * len(numbers))
+        local.feed_table(pa.table({"k": keys, "n": pa.array(numbers, pa.int64()), "at": at}), folder=folder)
+        if folder == "quiet" or numbers.start:
+            assert run(local, idle.build).rows == (30 if folder == "quiet" else 15)
 
 
 def test_nothing_available_leaves_no_savepoint(local: Bench) -> None:

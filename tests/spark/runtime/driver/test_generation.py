@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
+from statecore import ProcessFunction
+from statecore.runtime import Job
+from statecore.runtime.driver.query_settings import query_settings
 from statecore.snapshot.settings import DriverSettings
 from tests.support.bench import Bench
+
+
+class Nothing(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        return
+
 
 PACKAGE = "org.apache.spark.sql.execution"
 USERS = {
@@ -48,6 +57,15 @@ def test_a_jobs_query_has_settings_of_its_own_and_other_queries_have_those_as_be
         for key, value in kept.items():
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
     bench.assert_exact(spark)
+
+
+def test_adaptive_execution_stays_where_a_function_may_join_tables(spark: Any) -> None:
+    for transformed, expected in ((lambda s: s.filter("n > 0"), "false"), (lambda s: s.transform(id), "true")):
+        job = Job()
+        stream = transformed(job.source("in", read=lambda spark: spark.range(1)))
+        stream.process(Nothing(), output="n bigint", uid="out")
+        with query_settings(spark, job):
+            assert spark.conf.get("spark.sql.adaptive.enabled") == expected
 
 
 def test_epochs_start_once_an_interval_of_the_trigger(spark: Any, bench: Bench) -> None:
