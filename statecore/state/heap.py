@@ -121,15 +121,22 @@ class HeapKeyedStateBackend:
     def set_current_key(self, key: Key, key_group: int) -> None:
         """Scope keyed state to ``key`` until the next call; StateError when its key group is another backend's."""
         if not self._first <= key_group <= self._last:
-            raise StateError(
-                f"found key {key!r} in key group {key_group}; expected a key group of this subtask, "
-                f"{self._first} to {self._last}; check how the stream was partitioned"
-            )
+            raise self._foreign(key, key_group)
         self.scope = key if self.namespace is None else joined_scope(key, self.namespace)
         self.key_group = key_group
         if self._every_record:
             for clean_up in self._every_record:
                 clean_up()
+
+    def set_current_scope(self, scope: Scope, key_group: int) -> None:
+        """Scope keyed state to a key within its namespace, as timers have them; else like ``set_current_key``."""
+        key, self.namespace = split_scope(scope)
+        if not self._first <= key_group <= self._last:
+            raise self._foreign(key, key_group)
+        self.scope = scope
+        self.key_group = key_group
+        for clean_up in self._every_record:
+            clean_up()
 
     def set_current_batch(self, keys: BatchKeys) -> None:
         """Let columns be added to keyed state, a value for each row of a batch, until ``forget_current_batch``.
@@ -280,6 +287,12 @@ class HeapKeyedStateBackend:
                     if key_group in self.key_groups:
                         table.groups[key_group].update(copied_rows(schema.kind, rows))
                         table.touched(key_group)
+
+    def _foreign(self, key: Key, key_group: int) -> StateError:
+        return StateError(
+            f"found key {key!r} in key group {key_group}; expected a key group of this subtask, "
+            f"{self._first} to {self._last}; check how the stream was partitioned"
+        )
 
     def _checked(self, snapshots: Iterable[KeyedSnapshot] | KeyedSnapshot) -> list[KeyedSnapshot]:
         # Listed before any table is emptied: a generator may read the snapshots from this very backend.

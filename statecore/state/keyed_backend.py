@@ -60,6 +60,9 @@ class KeyedStateBackend(KeyedScope, Protocol):
     def set_current_namespace(self, namespace: Hashable | None) -> None:
         """Scope keyed state to a window; None leaves windows."""
 
+    def set_current_scope(self, scope: Scope, key_group: int) -> None:
+        """Scope keyed state to a key within its namespace."""
+
     def set_current_batch(self, keys: BatchKeys) -> None:
         """Let columns be added to keyed state, until ``forget_current_batch``."""
 

@@ -57,6 +57,8 @@ ONE_INPUT = "process_element"
 TWO_INPUTS = ("process_element1", "process_element2")
 """The methods that take the records of one input, or of the first and the second."""
 
+# What a method returns nearly always; asking for these first is quicker than for what it must not be.
+_USUAL = frozenset({GeneratorType, list})
 # What a window function returns for nearly every record.
 _NOTHING: tuple[()] = ()
 
@@ -415,7 +417,7 @@ class ProcessOperator:
     def _drop_foreign_timers(self, now_ms: int, domain: TimeDomain) -> None:
         for timers in self._foreign_timers:
             if (timers.name in (PROCESSING_TIMERS, WINDOW_PROCESSING_TIMERS)) == (domain is TimeDomain.PROCESSING_TIME):
-                while timers.pop_due(now_ms) is not None:
+                for _ in timers.due(now_ms):
                     continue
 
     def _emit_all(self, returned: Iterable[Any] | None, method: str, timestamp: int | None) -> None:
@@ -428,18 +430,17 @@ class ProcessOperator:
         assert keyed is not None
         assert isinstance(function, _WITH_TIMERS)
         context: Any = TimerContext(self._element, domain)
+        is_event = domain is TimeDomain.EVENT_TIME
         try:
-            while (timer := timers.pop_due(now_ms)) is not None:
-                key, namespace = split_scope(timer.scope)
-                keyed.set_current_namespace(namespace)
-                keyed.set_current_key(key, timer.key_group)
-                self._moment.timestamp = timer.timestamp
+            for timestamp, key_group, scope in timers.due(now_ms):
+                keyed.set_current_scope(scope, key_group)
+                self._moment.timestamp = timestamp
                 try:
                     # The clock's time is not event time: as in Flink, these outputs have none.
-                    event_time = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
-                    self._emit_all(function.on_timer(timer.timestamp, context), "on_timer", event_time)
+                    event_time = timestamp if is_event else None
+                    self._emit_all(function.on_timer(timestamp, context), "on_timer", event_time)
                 except Exception:
-                    self._fail(key, f"{domain} timer {timer.timestamp}")
+                    self._fail(split_scope(scope)[0], f"{domain} timer {timestamp}")
                     raise
         finally:
             keyed.set_current_namespace(None)
@@ -453,6 +454,8 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
         StateError: The value is not iterable, or is itself an output: a tuple, a mapping or text.
 
     """
+    if type(returned) in _USUAL:
+        return returned  # type: ignore[return-value]
     if returned is None or (isinstance(returned, tuple) and not returned):
         return ()
     if isinstance(returned, tuple | Mapping | str | bytes) or not isinstance(returned, Iterable):

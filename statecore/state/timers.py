@@ -8,6 +8,7 @@ left its set; stale entries are skipped, and a heap of mostly stale entries is r
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,18 +91,27 @@ class TimerTable(StateTable):
         for timestamp in sorted(self.groups[key_group].get(scope, ())):
             self.delete(key_group, scope, timestamp)
 
-    def pop_due(self, now_ms: int) -> Timer | None:
-        """Remove and return the earliest timer up to ``now_ms``, or None."""
-        timestamp = self.earliest()
-        if timestamp is None or timestamp > now_ms:
-            return None
-        heads = self._built_heads()
-        key_group = heads[0][1]
-        heap = self._heaps[key_group]
-        timer = Timer(timestamp, key_group, heappop(heap)[2])
-        self._remove(key_group, timer.scope, timestamp)
-        self._next_head(heads, heap)
-        return timer
+    def due(self, now_ms: int) -> Iterator[Timer]:
+        """Remove and yield the timers up to ``now_ms`` in firing order, with those that are registered meanwhile."""
+        taken = self._taken(now_ms)
+        taken.reverse()
+        try:
+            while taken:
+                timestamp, key_group, text, scope = taken[-1]
+                heads = self._built_heads()
+                # What is in a heap was registered meanwhile.
+                if heads and heads[0] <= (timestamp, key_group) and self._first() < (timestamp, key_group, text):
+                    yield self._pop()
+                    continue
+                taken.pop()
+                if timestamp in self.groups[key_group].get(scope, ()):
+                    self._remove(key_group, scope, timestamp)
+                    yield Timer(timestamp, key_group, scope)
+        finally:
+            for _, key_group, _, _ in taken:
+                self.touched(key_group)
+        while (earliest := self.earliest()) is not None and earliest <= now_ms:
+            yield self._pop()
 
     def earliest(self) -> int | None:
         """Return the timestamp of the earliest timer, or None."""
@@ -155,6 +165,40 @@ class TimerTable(StateTable):
                 if heap:
                     self._set_head(self._heads, key_group, heap[0][0])
         return self._heads
+
+    def _taken(self, now_ms: int) -> list[tuple[int, int, str, Scope]]:
+        """Take the entries up to ``now_ms`` out of the heaps, in firing order; their timers stay."""
+        heads, taken = self._built_heads(), []
+        while heads and heads[0][0] <= now_ms:
+            timestamp, key_group = heappop(heads)
+            if self._head_of.get(key_group) != timestamp:
+                continue
+            del self._head_of[key_group]
+            while (heap := self._live_heap(key_group)) and heap[0][0] <= now_ms:
+                timestamp, text, scope = heappop(heap)
+                taken.append((timestamp, key_group, text, scope))
+            if heap:
+                self._set_head(heads, key_group, heap[0][0])
+        taken.sort()
+        return taken
+
+    def _first(self) -> tuple[int, int, str]:
+        """Return what the firing order goes by, of the earliest timer in a heap; it is the last without one."""
+        timestamp = self.earliest()
+        if timestamp is None:
+            return _MOST + 1, 0, ""
+        key_group = self._built_heads()[0][1]
+        return timestamp, key_group, self._heaps[key_group][0][1]
+
+    def _pop(self) -> Timer:
+        """Remove and return the timer that ``earliest`` has found."""
+        heads = self._built_heads()
+        timestamp, key_group = heads[0]
+        heap = self._heaps[key_group]
+        timer = Timer(timestamp, key_group, heappop(heap)[2])
+        self._remove(key_group, timer.scope, timestamp)
+        self._next_head(heads, heap)
+        return timer
 
     def _next_head(self, heads: list[tuple[int, int]], heap: list[_Entry]) -> None:
         """Replace the first head with the key group's next timestamp."""

@@ -1153,7 +1153,7 @@ class TimerContract(_Base):
         found = []
         for index in range(3):
             timers = adapter.move(sources, key_group_range(GROUPS, 3, index)).timers("__event_timers")
-            while (timer := timers.pop_due(2**63 - 1)) is not None:
+            for timer in timers.due(2**63 - 1):
                 found.append((timer.key_group, timer.scope, timer.timestamp))
         expected = {(*scope, timestamp) for scope in scopes for timestamp in (30, -(2**63), 2**63 - 1)}
         expected -= {(*scopes[1], 30), (*scopes[3], 30)}

@@ -25,7 +25,7 @@ from statecore.errors import StateTypeError
 from statecore.model import StateKind, key_encoder
 from statecore.snapshot.keyed_files import KeyedRows
 from statecore.snapshot.live_rows import apply_rows
-from statecore.state.tables import TableSchema, joined_scope
+from statecore.state.tables import TableSchema, joined_scope, split_scope
 from statecore.state.timers import EVENT_TIMERS, TimerTable, new_table
 from statecore.testing import HarnessSnapshot, KeyedOperatorHarness, ManualClock, physical
 from tests.support.examples import examples
@@ -281,8 +281,8 @@ class TestRescale:
                 timers.register(group, (group,), timestamp)
         taken.register(1, (1,), 15)
         if heaped:
-            assert timers.pop_due(0) is None
-            assert taken.pop_due(0) is None
+            assert list(timers.due(0)) == []
+            assert list(taken.due(0)) == []
         taker.attach_key_group(3, source.detach_key_group(3))
         assert drained(timers) == [(5, (4,)), (10, (4,)), (20, (4,))]
         assert drained(taken, 5) == [(5, (3,))]
@@ -294,7 +294,7 @@ class TestRescale:
         timers = backend.timers(EVENT_TIMERS)
         timers.register(3, ("a",), 10)
         timers.register(3, ("b",), 20)
-        assert timers.pop_due(0) is None
+        assert list(timers.due(0)) == []
         rows = KeyedRows(keys=[("a",), ("c",)], key_groups=[3, 3], values=[[30], [15]], deleted=[False, False])
         apply_rows(backend.restored_table(EVENT_TIMERS, timers.schema), rows, {3}, key_encoder(["string"]))
         assert drained(timers) == [(15, ("c",)), (20, ("b",)), (30, ("a",))]
@@ -314,7 +314,7 @@ class TestRescale:
         timers.register(3, ("a",), 10)
         timers.delete(3, ("a",), 99)
         timers.delete(5, ("nobody",), 10)
-        assert timers.pop_due(9) is None
+        assert list(timers.due(9)) == []
         assert changed() == {}
         timers.delete(3, ("a",), 10)
         assert changed() == {3: {("a",)}}
@@ -323,13 +323,17 @@ class TestRescale:
 
 
 def drained(timers: TimerTable, now_ms: int = LAST) -> list[tuple[int, Any]]:
-    found = []
-    while (timer := timers.pop_due(now_ms)) is not None:
-        found.append((timer.timestamp, timer.scope))
-    return found
+    return [(timer.timestamp, timer.scope) for timer in timers.due(now_ms)]
 
 
 SCOPES = st.sampled_from([("a",), ("b",), (None,), joined_scope(("a",), Window(0, 10))])
+
+
+def place_in_order(timestamp: int, group: int, scope: Any) -> tuple[int, int, str]:
+    key, window = split_scope(scope)
+    return timestamp, group, f"{key}{'' if window is None else tuple(window)}"
+
+
 STEPS = st.one_of(
     st.tuples(st.just("register"), st.integers(0, 3), SCOPES, st.integers(0, 12)),
     st.tuples(st.just("delete"), st.integers(0, 3), SCOPES, st.integers(0, 12)),
@@ -347,10 +351,10 @@ def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
     for step, *arguments in steps:
         if step == "register":
             timers.register(*arguments)
-            expected.add((arguments[2], arguments[0], repr(arguments[1])))
+            expected.add(place_in_order(arguments[2], arguments[0], arguments[1]))
         elif step == "delete":
             timers.delete(*arguments)
-            expected.discard((arguments[2], arguments[0], repr(arguments[1])))
+            expected.discard(place_in_order(arguments[2], arguments[0], arguments[1]))
         elif step == "move":
             detached = timers.detach(arguments[0])
             if detached is not None:
@@ -359,18 +363,58 @@ def test_timers_fire_as_a_sorted_set_would(steps: list[Any]) -> None:
             assert timers.earliest() == min((timer[0] for timer in expected), default=None)
         else:
             due = sorted(timer for timer in expected if timer[0] <= arguments[0])
-            found = []
-            while (timer := timers.pop_due(arguments[0])) is not None:
-                found.append((timer.timestamp, timer.key_group, repr(timer.scope)))
+            found = [place_in_order(*timer) for timer in timers.due(arguments[0])]
             assert found == due
             expected.difference_update(due)
     held = {
-        (timestamp, group, repr(scope))
+        place_in_order(timestamp, group, scope)
         for group, rows in timers.groups.items()
         for scope, of in rows.items()
         for timestamp in of
     }
     assert held == expected
+
+
+@examples(150)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), SCOPES, st.integers(0, 12)), min_size=1, max_size=20),
+    st.lists(st.lists(STEPS.filter(lambda step: step[0] in ("register", "delete")), max_size=3), max_size=20),
+    st.booleans(),
+)
+def test_what_is_registered_or_deleted_while_timers_fire_counts_at_once(
+    registered: list[Any], meanwhile: list[list[Any]], heaped: bool
+) -> None:
+    timers: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    expected: set[Any] = set()
+
+    def change(step: str, group: int, scope: Any, timestamp: int) -> None:
+        getattr(timers, step)(group, scope, timestamp)
+        timer = place_in_order(timestamp, group, scope)
+        expected.add(timer) if step == "register" else expected.discard(timer)
+
+    if heaped:
+        assert timers.earliest() is None
+    for each in registered:
+        change("register", *each)
+    steps = iter(meanwhile)
+    for timer in timers.due(9):
+        fired = place_in_order(*timer)
+        assert fired == min(expected)
+        expected.remove(fired)
+        for step in next(steps, []):
+            change(*step)
+    assert not [timestamp for timestamp, *_ in expected if timestamp <= 9]
+    assert [place_in_order(*timer) for timer in timers.due(LAST)] == sorted(expected)
+
+
+def test_timers_that_have_not_fired_when_a_function_fails_are_still_there() -> None:
+    timers: Any = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
+    for timestamp in (10, 20, 30):
+        timers.register(timestamp % 4, ("a",), timestamp)
+    due = timers.due(25)
+    assert next(due).timestamp == 10
+    due.close()
+    assert drained(timers) == [(20, ("a",)), (30, ("a",))]
 
 
 @examples(60)
@@ -396,7 +440,7 @@ def test_timers_cost_the_same_whether_some_have_fired_before_or_not() -> None:
     """A head is noted once for a key group, however many timers are registered under it."""
     timers = new_table("t", TableSchema(StateKind.TIMERS, "bigint"))
     assert isinstance(timers, TimerTable)
-    assert timers.pop_due(0) is None
+    assert list(timers.due(0)) == []
     for timestamp in range(2_000, 0, -1):
         timers.register(0, (f"k{timestamp}",), timestamp)
     pushed = 0
@@ -408,6 +452,6 @@ def test_timers_cost_the_same_whether_some_have_fired_before_or_not() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("statecore.state.timers.heappush", counted)
-        fired = [timer.timestamp for timer in iter(lambda: timers.pop_due(2_000), None)]
+        fired = [timer.timestamp for timer in timers.due(2_000)]
     assert fired == list(range(1, 2_001))
     assert pushed <= 2_000
