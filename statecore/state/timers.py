@@ -104,9 +104,16 @@ class TimerTable(StateTable):
                     yield self._pop()
                     continue
                 taken.pop()
-                if timestamp in self.groups[key_group].get(scope, ()):
-                    self._remove(key_group, scope, timestamp)
-                    yield Timer(timestamp, key_group, scope)
+                rows = self.groups[key_group]
+                timestamps = rows.get(scope)
+                if timestamps is None or timestamp not in timestamps:
+                    self._stale[key_group] -= 1
+                    continue
+                timestamps.remove(timestamp)
+                if not timestamps:
+                    del rows[scope]
+                self.written[key_group].append(scope)
+                yield Timer(timestamp, key_group, scope)
         finally:
             for _, key_group, _, _ in taken:
                 self.touched(key_group)
@@ -174,10 +181,11 @@ class TimerTable(StateTable):
             if self._head_of.get(key_group) != timestamp:
                 continue
             del self._head_of[key_group]
-            while (heap := self._live_heap(key_group)) and heap[0][0] <= now_ms:
+            heap = self._live_heap(key_group)
+            while heap and heap[0][0] <= now_ms:
                 timestamp, text, scope = heappop(heap)
                 taken.append((timestamp, key_group, text, scope))
-            if heap:
+            if self._live_heap(key_group):
                 self._set_head(heads, key_group, heap[0][0])
         taken.sort()
         return taken

@@ -46,10 +46,14 @@ class Combiner:
         column: The column with the values.
         fold: Folds values.
 
+    Attributes:
+        bits: Width of the folded integers.
+
     """
 
     def __init__(self, gap_ms: int, column: str, fold: Folding) -> None:
         self._gap_ms, self._column, self._fold = gap_ms, column, fold
+        self.bits = fold.bits
 
     @classmethod
     def of(cls, windows: Any, contents: Any, value: Any, trigger: Any) -> Combiner | None:

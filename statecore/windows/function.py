@@ -38,12 +38,13 @@ from statecore.model.ttl import MAX_TIMESTAMP_MS
 from statecore.state import KeyedStateBackend, Window
 from statecore.state.batches import BatchKeys, Mask
 from statecore.state.contexts import ElementContext, NoBroadcastState, SubtaskContext, WindowTimers
-from statecore.state.keyed_state import HeapAggregatingState, HeapListState
+from statecore.state.keyed_state import HeapAggregatingState, HeapListState, HeapReducingState
 from statecore.state.process import CombiningFunction, Record, outputs_of
 from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
 from statecore.windows.combining import Combiner, SessionPart
 from statecore.windows.evictors import CountEvictor
 from statecore.windows.firings import EarlyFirings
+from statecore.windows.folded import FoldedSessions
 from statecore.windows.sessions import Session, Sessions
 from statecore.windows.spans import whole_ms
 from statecore.windows.triggers import EventTimeTrigger, Trigger, require_trigger
@@ -196,6 +197,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         self._contents: Any
         self._early: EarlyFirings | None
         self._sessions: Sessions | None = None
+        self._folded: FoldedSessions | None = None
 
     def open(self, ctx: RuntimeContext) -> None:
         """Get the state of the windows.
@@ -214,6 +216,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         self._early = self._trigger.early_firings(self._backend, self._timers)
         if isinstance(self._windows, SessionWindows):
             self._sessions = Sessions(self._backend, self._windows)
+        self._folded = self._folded_sessions()
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any]:
         """Add a record to its windows; a late record fires its window again.
@@ -258,9 +261,13 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
                 f"found the timer {timestamp_ms} without a window; expected the timer of a window; let the operator "
                 "call on_timer() of a window function"
             )
+        is_event = ctx.time_domain() is TimeDomain.EVENT_TIME
+        if self._folded is not None and is_event:
+            ended = self._folded.on_timer(timestamp_ms)
+            if ended is not None:
+                return self._processed([ended[1]], ended[0], ctx) if ended else ()
         session = self._session_in(namespace)
         window = namespace if session is None else session.window
-        is_event = ctx.time_domain() is TimeDomain.EVENT_TIME
         fires = is_event and self._fires_at_end and timestamp_ms == window.max_timestamp
         if not fires and self._early is not None:
             fires = self._early.on_timer(timestamp_ms, ctx, window)
@@ -277,7 +284,19 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
     ) -> tuple[Mask, Iterator[Record]]:
         """Return which rows to process one by one, and the parts of sessions that the others make."""
         assert self._combiner is not None
-        return self._combiner.combine(rows, keys, times, watermark)
+        apart, parts = self._combiner.combine(rows, keys, times, watermark)
+        if self._folded is None:
+            return apart, parts
+        # The key groups are checked once for all.
+        self._backend.set_current_batch(keys)
+        self._backend.forget_current_batch()
+        return apart, self._folded.add(parts, watermark)
+
+    def _folded_sessions(self) -> FoldedSessions | None:
+        contents, combiner, sessions = self._contents, self._combiner, self._sessions
+        if combiner is None or sessions is None or self._lateness_ms or type(contents) is not HeapReducingState:
+            return None
+        return FoldedSessions(self._backend, sessions.table, contents, combiner.bits, self._timers.event)
 
     def _content(self, record: Any) -> Any:
         if type(record) is SessionPart:
@@ -353,15 +372,20 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         has_that_time = not self._ends or ctx.timestamp() == window.max_timestamp
         if not has_that_time:
             cast(ElementContext, ctx).set_timestamp(window.max_timestamp)
-        if self._process is not None:
-            returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
-            elements = list(outputs_of(returned, "process"))
+        elements = self._processed(elements, window, ctx)
         if self._trigger.purges:
             self._contents.clear()
         if has_that_time or self._is_extended:
             return elements
         cast(ElementContext, ctx).emit(elements)
         return []
+
+    def _processed(self, elements: list[Any], window: Window, ctx: ProcessContext) -> list[Any]:
+        """Return the outputs for the elements of a window."""
+        if self._process is None:
+            return elements
+        returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
+        return list(outputs_of(returned, "process"))
 
     def _leave_out(self, value: Any, timestamp: int, ctx: ProcessContext) -> None:
         if self._late_output is not None and timestamp + self._lateness_ms <= ctx.current_watermark():

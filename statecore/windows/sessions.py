@@ -54,6 +54,7 @@ class Sessions:
 
     Attributes:
         gap_of: Returns the gap after a record, in ms.
+        table: Where they are stored.
 
     """
 
@@ -62,6 +63,7 @@ class Sessions:
         held = backend.get_list_state(SESSIONS)
         assert isinstance(held, HeapListState)
         self._list = held
+        self.table = held.table
 
     def join_newest(self, start: int, end: int, watermark: int) -> tuple[int, int, int, int] | None:
         """Let the window of a record join the newest session: the common case; None if it takes more than that.
