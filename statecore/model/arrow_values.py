@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import chain, pairwise, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -96,20 +96,22 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         arrays = [_field_array(column, field) for column, field in zip(columns, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
     container = dict if pa.types.is_map(data_type) else list | tuple
-    offsets = [0]
-    for value in values:
-        if not (value is None or isinstance(value, container)):
-            raise TypeError(f"found {value!r}; expected a value of type {data_type}")
-        offsets.append(offsets[-1] + (0 if value is None else len(value)))
-    # from_arrays represents a null list as a null offset.
-    starts = [None if gone else at for gone, at in zip(missing, offsets, strict=False)]
-    marks = pa.array(starts + offsets[-1:], pa.int32())
-    present = [value for value in values if value is not None]
+    kinds = set(map(type, values)) - {type(None)}
+    if not all(issubclass(kind, container) for kind in kinds):
+        wrong = next(value for value in values if not (value is None or isinstance(value, container)))
+        raise TypeError(f"found {wrong!r}; expected a value of type {data_type}")
+    present = values if mask is None else [value for value in values if value is not None]
+    lengths = map(len, values) if mask is None else (0 if value is None else len(value) for value in values)
+    starts: list[int | None] = [0, *accumulate(lengths)]
+    if mask is not None:
+        # from_arrays represents a null list as a null offset.
+        starts[:-1] = [None if gone else at for gone, at in zip(missing, starts, strict=False)]
+    marks = pa.array(starts, pa.int32())
     if pa.types.is_map(data_type):
         keys = to_arrow([key for value in present for key in value], data_type.key_type)
         items = to_arrow([item for value in present for item in value.values()], data_type.item_type)
         return pa.MapArray.from_arrays(marks, keys, items).cast(data_type)
-    flat = to_arrow([item for value in present for item in value], data_type.value_type)
+    flat = to_arrow(list(chain.from_iterable(present)), data_type.value_type)
     return pa.ListArray.from_arrays(marks, flat).cast(data_type)
 
 

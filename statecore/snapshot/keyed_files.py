@@ -247,8 +247,8 @@ def _overlaps(statistics: Any, key_groups: KeyGroupRange) -> bool:
 def _stored_columns(rows: KeyedRows) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {KEY_GROUP: rows.key_groups, VALUE: rows.values}
     if rows.windows is not None:
-        columns[WINDOW_START] = [None if window is None else window.start for window in rows.windows]
-        columns[WINDOW_END] = [None if window is None else window.end for window in rows.windows]
+        bounds = [(None, None) if window is None else window for window in rows.windows]
+        columns[WINDOW_START], columns[WINDOW_END] = zip(*bounds, strict=True) if bounds else ((), ())
     if rows.map_keys is not None:
         columns[MAP_KEY] = rows.map_keys
     if rows.timestamps is not None:

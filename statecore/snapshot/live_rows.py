@@ -17,7 +17,7 @@ from statecore.model import MapType, StateKind, key_encoder, parse_type
 from statecore.model.key_groups import is_integer
 from statecore.model.key_hash import KeyEncoder
 from statecore.snapshot.keyed_files import KeyedRows
-from statecore.state.tables import Key, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
+from statecore.state.tables import Key, NamespacedKey, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
 
 _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
@@ -204,9 +204,14 @@ def drop_expired(table: StateTable, now_ms: int) -> None:
 # --- into rows ---
 
 
-def _keys_and_windows(table: StateTable, scopes: list[Scope]) -> tuple[Sequence[Key], list[Window | None] | None]:
+def _keys_and_windows(table: StateTable, scopes: list[Any]) -> tuple[Sequence[Key], Sequence[Window | None] | None]:
     if not table.windowed:
         return scopes, None
+    if set(map(type, scopes)) == {NamespacedKey}:
+        # The common case, column by column.
+        keys, windows, _ = zip(*scopes, strict=True)
+        if set(map(type, windows)) == {Window}:
+            return keys, windows
     split = [split_scope(scope) for scope in scopes]
     return [key for key, _ in split], [_window(namespace, table.name) for _, namespace in split]
 
@@ -224,7 +229,7 @@ def _window(namespace: Any, state: str) -> Window | None:
 
 def _values_and_timestamps(table: StateTable, stored: list[Any]) -> tuple[list[Any], list[Any] | None]:
     if table.kind is StateKind.TIMERS:
-        return [None if timers is None else sorted(timers) for timers in stored], None
+        return [timers and (sorted(timers) if len(timers) > 1 else [*timers]) for timers in stored], None
     if not table.stamped:
         return stored, None
     if table.kind is StateKind.LIST:
