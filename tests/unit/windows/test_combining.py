@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ from statecore import (
     ProcessWindowFunction,
     PurgingTrigger,
     ReducingStateDescriptor,
+    StateTtlConfig,
     TumblingEventTimeWindows,
     WindowFunction,
     key_group_for,
@@ -32,9 +34,12 @@ from statecore import (
 from statecore.errors import ConfigurationError, StateError, StateTypeError
 from statecore.state import ProcessOperator
 from statecore.state.batches import BatchKeys, records_by_key
+from statecore.state.contexts import NO_WATERMARK, WINDOW_TIMERS
+from statecore.state.heap import KeyedSnapshot
 from statecore.state.process import can_combine
 from statecore.testing import ManualClock, physical
 from statecore.windows import EventTimeTrigger, WindowContext
+from tests.support.examples import examples
 
 MS = timedelta(milliseconds=1)
 GROUPS = 4
@@ -66,15 +71,26 @@ def sessions(
 class Subtask:
     """Runs a function, on batches or record by record in the order that these are taken in."""
 
-    def __init__(self, function: WindowFunction) -> None:
+    def __init__(
+        self, function: WindowFunction, restored: KeyedSnapshot | None = None, watermark: int = NO_WATERMARK
+    ) -> None:
         self.output: list[Any] = []
         self.late: list[Any] = []
         clock = ManualClock()
         self.backend = HeapKeyedStateBackend(GROUPS, KeyGroupRange(0, GROUPS - 1), clock)
+        if restored is not None:
+            self.backend.restore(restored)
         self.operator = ProcessOperator(
-            function, self.backend, OperatorStateBackend(), self, clock=clock, subtask=0, parallelism=1
+            function,
+            self.backend,
+            OperatorStateBackend(),
+            self,
+            clock=clock,
+            subtask=0,
+            parallelism=1,
+            watermark=watermark,
         )
-        self.operator.open(restored=False)
+        self.operator.open(restored=restored is not None)
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
         self.late.append(value)
@@ -99,9 +115,24 @@ class Subtask:
             if part:
                 self.operator.process(records_by_key(*columns(part, pa.int64())))
 
+    def stored(self) -> dict[str, Any]:
+        """Return all state, from now on without changes."""
+        self.backend.clear_changes()
+        return {name: table.copied_groups() for name, table in self.backend.tables.items()}
+
+    def require_changes_noted(self, before: dict[str, Any]) -> None:
+        """Require that the next changelog has every row that has changed since."""
+        for name, table in self.backend.tables.items():
+            for group in range(GROUPS):
+                old, new = before.get(name, {}).get(group, {}), table.groups.get(group, {})
+                changed = {scope for scope in old.keys() | new.keys() if old.get(scope) != new.get(scope)}
+                assert changed <= table.changed.get(group, {}).keys(), name
+
     def left(self) -> list[Any]:
         """Return the sessions with their contents, wherever these lie."""
         contents = physical(self.backend, "contents")
+        if self.backend.tables["contents"].stamped:
+            contents = {scope: value for scope, (value, _) in contents.items()}
         return sorted(
             (*key, start, end, contents.pop((key, namespace)))
             for key, held in physical(self.backend, "__sessions").items()
@@ -122,26 +153,78 @@ def columns(events: list[Event], n: pa.DataType) -> tuple[pa.RecordBatch, BatchK
     return rows, BatchKeys.of(rows.select(["k"]), ["string"], groups), rows["at"]
 
 
-EVENTS = st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(-9, 9), st.integers(0, 120)), max_size=25)
+# Times are relative to the watermark.
+EVENTS = st.lists(
+    st.builds(Event, st.sampled_from("ab"), st.integers(-9, 9), st.integers(-15, 40)), min_size=3, max_size=12
+)
 
 
+@examples(200)
 @given(
-    st.lists(st.tuples(EVENTS, st.integers(0, 130)), max_size=5),
+    st.lists(st.tuples(EVENTS, st.integers(0, 40)), min_size=3, max_size=6),
     st.sampled_from([operator.add, min, max]),
-    st.integers(0, 30),
+    st.sampled_from([0, 0, 7, 30]),
+    st.booleans(),
 )
 def test_a_batch_gives_what_its_records_give_one_by_one(
-    epochs: list[tuple[list[Event], int]], reduce: Any, lateness_ms: int
+    epochs: list[tuple[list[Event], int]], reduce: Any, lateness_ms: int, expires: bool
 ) -> None:
-    together, one_by_one = (Subtask(sessions(reduce, lateness_ms=lateness_ms)) for _ in range(2))
-    for events, watermark in epochs:
+    ttl = StateTtlConfig(timedelta(days=1)) if expires else None
+    contents = ReducingStateDescriptor("contents", "bigint", reduce=reduce, ttl=ttl)
+    together, one_by_one = (Subtask(sessions(contents=contents, lateness_ms=lateness_ms)) for _ in range(2))
+    watermark = 0
+    for relative, ahead in epochs:
+        events = [event._replace(at=max(0, event.at + watermark)) for event in relative]
+        before = together.stored()
         together.take(events)
         one_by_one.take_one_by_one(events)
+        watermark += ahead
         for each in (together, one_by_one):
             each.operator.advance_watermark(watermark)
         assert sorted(together.output) == sorted(one_by_one.output)
         assert sorted(map(tuple, together.late)) == sorted(map(tuple, one_by_one.late))
         assert together.left() == one_by_one.left()
+        together.require_changes_noted(before)
+        assert all(together.backend.tables[name].windowed for name in ("contents", WINDOW_TIMERS) if events)
+
+
+def test_a_session_that_waited_for_late_records_does_not_fire_again_once_that_wait_is_given_up() -> None:
+    waiting = Subtask(sessions(lateness_ms=30))
+    waiting.take([Event(key, 1, 0) for key in "ab"])
+    waiting.operator.advance_watermark(9)
+    assert waiting.output == [("a", 0, 10, 1), ("b", 0, 10, 1)]
+    for take in (Subtask.take, Subtask.take_one_by_one):
+        subtask = Subtask(sessions(), waiting.backend.snapshot(), watermark=9)
+        take(subtask, [Event("a", 5, 8)])
+        subtask.operator.advance_watermark(100)
+        assert subtask.output == [("a", 0, 18, 6)]
+        assert subtask.left() == []
+
+
+def test_a_part_that_touches_a_session_or_bridges_two_makes_one_of_them() -> None:
+    subtask = Subtask(sessions())
+    for at in (0, 30, 10, 20):
+        subtask.take([Event("a", 1, at)])
+    assert subtask.left() == [("a", 0, 40, 4)]
+    subtask.take([Event("a", 1, 60)])
+    subtask.take([Event("a", 1, 45), Event("a", 1, 53)])
+    assert subtask.left() == [("a", 0, 40, 4), ("a", 45, 70, 3)]
+
+
+def test_sessions_that_overflow_over_several_batches_are_refused() -> None:
+    subtask = Subtask(sessions())
+    subtask.take([Event("a", 2**63 - 2, 0)])
+    subtask.take([Event("a", 1, 1)])
+    with pytest.raises(StateTypeError, match="for state 'contents' under key"):
+        subtask.take([Event("a", 1, 2)])
+    assert list(physical(subtask.backend, "contents").values()) == [2**63 - 1]
+
+
+def test_a_batch_with_a_key_of_another_subtask_is_refused() -> None:
+    rows, keys, times = columns([Event("a", 5, 0)], pa.int64())
+    elsewhere = dataclasses.replace(keys, key_groups=keys.key_groups + GROUPS)
+    with pytest.raises(StateError, match="expected a key group of this subtask, 0 to 3"):
+        Subtask(sessions()).operator.process_combined(rows, elsewhere, times)
 
 
 def test_a_record_whose_window_has_just_ended_is_late_and_goes_to_the_late_output_as_it_is() -> None:
@@ -189,3 +272,12 @@ def test_a_value_that_is_no_column_is_refused() -> None:
         Subtask(sessions(value="m")).take([Event("a", 5, 0)])
     with pytest.raises(ConfigurationError, match=r"found value=5 for a window function; expected"):
         sessions(value=5)
+
+
+def test_the_end_of_a_session_is_a_change_of_all_that_is_kept_of_it() -> None:
+    subtask = Subtask(sessions())
+    subtask.take([Event("a", 1, 0)])
+    before = subtask.stored()
+    subtask.operator.advance_watermark(9)
+    assert subtask.left() == []
+    subtask.require_changes_noted(before)
