@@ -185,7 +185,7 @@ class TimerTable(StateTable):
             while heap and heap[0][0] <= now_ms:
                 timestamp, text, scope = heappop(heap)
                 taken.append((timestamp, key_group, text, scope))
-            if self._live_heap(key_group):
+            if heap:
                 self._set_head(heads, key_group, heap[0][0])
         taken.sort()
         return taken

@@ -304,6 +304,15 @@ class TestRestore:
         assert len(list(other.timers("__event_timers").due(5))) == 1
 
 
+@pytest.mark.parametrize("scope", [("a",), joined_scope(("a",), Window(0, 10))])
+def test_a_scope_of_another_subtask_is_refused(scope: Any) -> None:
+    made = backend(0, 63)
+    made.set_current_scope(scope, 63)
+    assert made.scope == scope
+    with pytest.raises(StateError, match=r"found key \('a',\) in key group 64; expected .* this subtask, 0 to 63"):
+        made.set_current_scope(scope, 64)
+
+
 class TestRegistration:
     def test_the_wrong_getter_registers_nothing(self) -> None:
         made = backend()
