@@ -91,6 +91,7 @@ def physical(backend: HeapKeyedStateBackend, name: str) -> dict[Any, Any]:
         dict of entries. With a time to live every value, element and entry is a cell (value, timestamp in ms).
 
     """
+    backend.settle()
     table = backend.tables.get(name)
     if table is None:
         return {}

@@ -82,6 +82,22 @@ class KeyedRows:
     deleted: Sequence[bool] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedArrays:
+    """Rows of a changelog as arrays, sorted by key group, of a state that is neither a map nor has a time to live.
+
+    Attributes:
+        windows: Start and end of each row's window; None for state of the key alone.
+
+    """
+
+    keys: Sequence[Key]
+    key_groups: npt.NDArray[np.int64]
+    values: pa.Array
+    windows: npt.NDArray[np.int64] | None
+    deleted: npt.NDArray[np.bool_]
+
+
 def key_schema(fields: Iterable[tuple[str, str]]) -> pa.Schema:
     """Return the Arrow schema of key columns given as (name, Spark DDL type)."""
     return pa.schema([pa.field(name, parse_type(ddl).arrow()) for name, ddl in fields])
@@ -107,14 +123,34 @@ def stored_fields(schema: TableSchema) -> tuple[Field, ...]:
 
 def rows_table(rows: KeyedRows, keys: pa.Schema, schema: TableSchema, state: str) -> pa.Table:
     """Return rows as the table of a file: a changelog if ``deleted`` is given, else a base."""
-    arrays = [to_arrow([key[i] for key in rows.keys], field.type) for i, field in enumerate(keys)]
     columns = _stored_columns(rows)
     fields = [field.arrow() for field in stored_fields(schema)]
-    arrays += [_array(columns[field.name], field.type, rows.keys, state) for field in fields]
-    if rows.deleted is not None:
-        fields.append(pa.field(DELETED, pa.bool_(), nullable=False))
-        arrays.append(pa.array(rows.deleted, pa.bool_()))
-    return pa.Table.from_arrays(arrays, schema=pa.schema([*keys, *fields]))
+    arrays = [_array(columns[field.name], field.type, rows.keys, state) for field in fields]
+    return _table(rows.keys, keys, fields, arrays, rows.deleted)
+
+
+def arrays_table(rows: ChangedArrays, keys: pa.Schema, schema: TableSchema) -> pa.Table:
+    """Return rows as the table of a changelog."""
+    columns = {KEY_GROUP: pa.array(rows.key_groups), VALUE: rows.values}
+    if rows.windows is not None:
+        columns[WINDOW_START], columns[WINDOW_END] = map(pa.array, np.ascontiguousarray(rows.windows.T))
+    fields = [field.arrow() for field in stored_fields(schema)]
+    arrays = [columns[field.name].cast(field.type) for field in fields]
+    return _table(rows.keys, keys, fields, arrays, rows.deleted)
+
+
+def _table(
+    keys: Sequence[Key],
+    key_fields: pa.Schema,
+    fields: list[pa.Field],
+    arrays: list[pa.Array],
+    deleted: Sequence[bool] | npt.NDArray[np.bool_] | None,
+) -> pa.Table:
+    key_arrays = [to_arrow([key[i] for key in keys], field.type) for i, field in enumerate(key_fields)]
+    if deleted is not None:
+        fields = [*fields, pa.field(DELETED, pa.bool_(), nullable=False)]
+        arrays = [*arrays, pa.array(deleted, pa.bool_())]
+    return pa.Table.from_arrays([*key_arrays, *arrays], schema=pa.schema([*key_fields, *fields]))
 
 
 def encode_base(*tables: pa.Table) -> bytes:
@@ -185,6 +221,13 @@ def merged_changelog(files: Sequence[Encoded], key_groups: Sequence[KeyGroupRang
     # A program may have renamed the key's columns since, so they are matched by position.
     names = key_columns(tables[-1])
     tables = [table.rename_columns(dict(zip(key_columns(table), names, strict=True))) for table in tables]
+    return joined_by_key_group(tables)
+
+
+def joined_by_key_group(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of changelogs, one after the other within a key group."""
+    if len(tables) == 1:
+        return tables[0]
     # A changelog written before the state's first window has no window columns.
     table = pa.concat_tables(tables, promote_options="default")
     # Rows of a key group keep their order: the sort is stable.

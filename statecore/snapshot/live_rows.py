@@ -12,11 +12,18 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from statecore.errors import StateError
 from statecore.model import MapType, StateKind, key_encoder, parse_type
 from statecore.model.key_groups import is_integer
 from statecore.model.key_hash import KeyEncoder
-from statecore.snapshot.keyed_files import KeyedRows
+from statecore.snapshot.keyed_files import ChangedArrays, KeyedRows, arrays_table, joined_by_key_group, rows_table
+from statecore.state import HeapKeyedStateBackend
+from statecore.state.batches import Mask
+from statecore.state.folding import Numbers
+from statecore.state.session_columns import SessionGroup
 from statecore.state.tables import Key, NamespacedKey, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
 
 _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
@@ -133,6 +140,49 @@ def changelog_rows(table: StateTable) -> KeyedRows:
                     columns.add(scope, key_group, _ABSENT, map_key)
                 columns.add(scope, key_group, found, map_key)
     return columns.rows(table, changelog=True)
+
+
+def changelog_table(backend: HeapKeyedStateBackend, state: str, keys: pa.Schema) -> pa.Table | None:
+    """Return the changes of a backend's state since ``clear_changes``, as the table of a file; None without any."""
+    table = backend.tables[state]
+    rows, arrays = changelog_rows(table), _changed_arrays(backend.columns, table)
+    tables = [rows_table(rows, keys, table.schema, state)] if rows.keys else []
+    if arrays is not None:
+        # Behind the table's rows: a key may have left columns for the tables, and be back.
+        tables.append(arrays_table(arrays, keys, table.schema))
+    return joined_by_key_group(tables) if tables else None
+
+
+def _changed_arrays(groups: Mapping[int, SessionGroup], table: StateTable) -> ChangedArrays | None:
+    """Return the changes of a table's state that lies in columns; None without any."""
+    found = [(key_group, groups[key_group].changed_rows(table.name)) for key_group in sorted(groups)]
+    key_groups = [key_group for key_group, rows in found for _ in rows.keys]
+    if not key_groups:
+        return None
+    each = [rows for _, rows in found]
+    deleted = np.concatenate([rows.deleted for rows in each])
+    values = np.concatenate([rows.values for rows in each])
+    windows = [rows.windows for rows in each if rows.windows is not None]
+    lengths = [rows.lengths for rows in each if rows.lengths is not None]
+    return ChangedArrays(
+        keys=[key for rows in each for key in rows.keys],
+        key_groups=np.array(key_groups),
+        values=_lists(table, values, deleted, np.concatenate(lengths)) if lengths else pa.array(values, mask=deleted),
+        windows=np.concatenate(windows) if windows else None,
+        deleted=deleted,
+    )
+
+
+def _lists(table: StateTable, values: Numbers, deleted: Mask, lengths: Numbers) -> pa.Array:
+    flat = pa.array(values) if values.ndim == 1 else _structs(table, values)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(starts), flat, mask=pa.array(deleted))
+
+
+def _structs(table: StateTable, values: Numbers) -> pa.Array:
+    fields = list(parse_type(table.type).arrow())
+    arrays = [pa.array(np.ascontiguousarray(column)) for column in values.T]
+    return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
 def apply_rows(table: StateTable, rows: KeyedRows, wanted: Container[int], encode: KeyEncoder) -> None:

@@ -7,7 +7,7 @@ the vectorized result could differ: an intermediate overflow, NaN, signed zeros.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Folding:
         numbers: Numbers = values.to_numpy(zero_copy_only=False).astype(np.int64 if self.bits else np.float64)
         return numbers
 
-    def fold(self, stored: list[Any], values: Numbers, index: Positions) -> tuple[Numbers, Mask]:
+    def fold(self, stored: Sequence[Any] | Numbers, values: Numbers, index: Positions) -> tuple[Numbers, Mask]:
         """Fold values in, in order; return the new value of each key, and for which keys it is certain.
 
         ``stored`` holds the old value of each key, or ``start``. ``index`` is the position of each value's key.

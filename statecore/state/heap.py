@@ -38,6 +38,7 @@ from statecore.state.keyed_state_ttl import (
     TtlRule,
     TtlValueState,
 )
+from statecore.state.session_columns import SessionGroup, SessionTables
 from statecore.state.tables import (
     Groups,
     Key,
@@ -80,6 +81,20 @@ class KeyedSnapshot:
     states: Mapping[str, tuple[TableSchema, Groups]]
 
 
+@dataclass(frozen=True, slots=True)
+class DetachedKeyGroup:
+    """State of a key group that was taken out of a backend.
+
+    Attributes:
+        tables: Per state name its schema and what its table detached.
+        columns: The sessions that lie in columns; None without any.
+
+    """
+
+    tables: Mapping[str, tuple[TableSchema, Any]]
+    columns: SessionGroup | None
+
+
 class HeapKeyedStateBackend:
     """State of the key groups of one subtask.
 
@@ -91,6 +106,7 @@ class HeapKeyedStateBackend:
     Attributes:
         scope: The current key within the current namespace; None without a current key.
         batch: The keys of the current batch; None without one.
+        columns: Sessions that lie in columns and not in tables, per key group.
         rewrite_needed: Whether files hold a state in another type or form than memory, so that a changelog cannot
             extend them.
 
@@ -105,6 +121,7 @@ class HeapKeyedStateBackend:
         self.batch: BatchKeys | None = None
         self.key_group = -1
         self.tables: dict[str, StateTable] = {}
+        self.columns: dict[int, SessionGroup] = {}
         self.rewrite_needed = False
         self._sealed = False
         self._restored: set[str] = set()
@@ -242,24 +259,42 @@ class HeapKeyedStateBackend:
         self._restored.add(name)
         return table
 
-    def detach_key_group(self, key_group: int) -> dict[str, tuple[TableSchema, Any]]:
+    def detach_key_group(self, key_group: int) -> DetachedKeyGroup:
         """Take a key group's state out, for ``attach_key_group`` of a later backend."""
         detached = {name: (table.schema, table.detach(key_group)) for name, table in self.tables.items()}
-        return {name: (schema, rows) for name, (schema, rows) in detached.items() if rows is not None}
+        tables = {name: (schema, rows) for name, (schema, rows) in detached.items() if rows is not None}
+        return DetachedKeyGroup(tables, self.columns.pop(key_group, None))
 
-    def attach_key_group(self, key_group: int, detached: Mapping[str, tuple[TableSchema, Any]]) -> None:
+    def attach_key_group(self, key_group: int, detached: DetachedKeyGroup) -> None:
         """Take over a key group's state that another backend detached."""
-        for name, (schema, rows) in detached.items():
+        for name, (schema, rows) in detached.tables.items():
             self.restored_table(name, schema).attach(key_group, rows)
+        if detached.columns is not None:
+            self.columns[key_group] = detached.columns
+
+    def settle(self, key_groups: Iterable[int] | None = None) -> None:
+        """Move what lies in columns to the tables, as whoever reads these needs it; by default of all key groups."""
+        for key_group in list(self.columns) if key_groups is None else key_groups:
+            columns = self.columns.pop(key_group, None)
+            if columns is not None:
+                columns.settle(self._tables_of(columns), key_group)
+
+    def _tables_of(self, columns: SessionGroup) -> SessionTables:
+        sessions, contents, timers = map(self.tables.__getitem__, columns.names)
+        assert isinstance(timers, TimerTable)
+        return SessionTables(sessions, contents, timers)
 
     def clear_changes(self) -> None:
         """Forget which keys were written, because files hold them now."""
         self.rewrite_needed = False
         for table in self.tables.values():
             table.clear_changes()
+        for columns in self.columns.values():
+            columns.clear_changes()
 
     def snapshot(self) -> KeyedSnapshot:
         """Return the state of all key groups, isolated from later writes; without expired state if so configured."""
+        self.settle()
         now_ms = self.clock.now_ms()
         states = {name: (table.schema, table.snapshot_groups(now_ms)) for name, table in self.tables.items()}
         return KeyedSnapshot(self.max_parallelism, states)
@@ -317,6 +352,7 @@ class HeapKeyedStateBackend:
         self._last_used = None
         self._every_record.clear()
         self._restored.clear()
+        self.columns.clear()
         self.rewrite_needed = self._sealed = False
         for table in self.tables.values():
             table.reset()

@@ -15,6 +15,7 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.state.batches import BatchKeys
+from statecore.state.session_columns import SessionGroup
 from statecore.state.tables import Key, Scope
 from statecore.state.timers import TimerTable
 from statecore.state.undo import UndoLog
@@ -51,7 +52,14 @@ class KeyedScope(Protocol):
 
 
 class KeyedStateBackend(KeyedScope, Protocol):
-    """Keyed state of one subtask, as an operator uses it."""
+    """Keyed state of one subtask, as an operator uses it.
+
+    Attributes:
+        columns: Sessions that lie in columns and not in tables, per key group.
+
+    """
+
+    columns: dict[int, SessionGroup]
 
     @property
     def current_key(self) -> Key | None:
@@ -98,6 +106,9 @@ class KeyedStateBackend(KeyedScope, Protocol):
 
     def note_changes(self, log: UndoLog) -> None:
         """Note in a log what changes from now on, in states that are registered later."""
+
+    def settle(self) -> None:
+        """Move what lies in columns to the tables, as whoever reads these needs it."""
 
     def seal(self) -> None:
         """Refuse from now on to migrate restored state."""

@@ -48,6 +48,7 @@ from statecore.state.contexts import (
 from statecore.state.dead_letters import DeadLetters, HeldBack
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
 from statecore.state.operator_state import OperatorStateBackend
+from statecore.state.session_columns import End
 from statecore.state.tables import Key, split_scope
 from statecore.state.timers import PROCESSING_TIMERS, TimerTable
 from statecore.state.undo import UndoLog
@@ -91,6 +92,14 @@ class CombiningFunction(ABC):
         self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
     ) -> tuple[Mask, Iterator[Record]]:
         """Return which rows to process one by one, and what to process in place of the others, after them."""
+
+    @abstractmethod
+    def ends(self, watermark: int) -> Iterator[End]:
+        """Remove what the watermark ends without a timer; yield it in the order of timers, for ``on_end``."""
+
+    @abstractmethod
+    def on_end(self, end: End, ctx: Any) -> Iterable[Any]:
+        """Return the outputs of an end."""
 
 
 class ProcessOperator:
@@ -163,7 +172,10 @@ class ProcessOperator:
     @property
     def next_event_timer_ms(self) -> int | None:
         """The earliest event-time timer, in ms."""
-        return None if self._event_timers is None else self._event_timers.earliest()
+        columns = () if self._keyed is None else self._keyed.columns.values()
+        timers = [group.earliest_timer for group in columns]
+        timers.append(None if self._event_timers is None else self._event_timers.earliest())
+        return min((timer for timer in timers if timer is not None), default=None)
 
     @property
     def next_processing_timer_ms(self) -> int | None:
@@ -431,8 +443,13 @@ class ProcessOperator:
         assert isinstance(function, _WITH_TIMERS)
         context: Any = TimerContext(self._element, domain)
         is_event = domain is TimeDomain.EVENT_TIME
+        ends = function.ends(now_ms) if is_event and isinstance(function, CombiningFunction) else iter(())
         try:
+            end = next(ends, None)
             for timestamp, key_group, scope in timers.due(now_ms):
+                while end is not None and end.precedes(timestamp, key_group, scope):
+                    self._end(end, context)
+                    end = next(ends, None)
                 keyed.set_current_scope(scope, key_group)
                 self._moment.timestamp = timestamp
                 try:
@@ -442,9 +459,22 @@ class ProcessOperator:
                 except Exception:
                     self._fail(split_scope(scope)[0], f"{domain} timer {timestamp}")
                     raise
+            while end is not None:
+                self._end(end, context)
+                end = next(ends, None)
         finally:
             keyed.set_current_namespace(None)
             keyed.forget_current_key()
+
+    def _end(self, end: End, context: Any) -> None:
+        assert isinstance(self._function, CombiningFunction)
+        timestamp = end.order[0]
+        self._moment.timestamp = timestamp
+        try:
+            self._emitter.emit_all(self._function.on_end(end, context), timestamp)
+        except Exception:
+            self._fail(end.key, f"{TimeDomain.EVENT_TIME} timer {timestamp}")
+            raise
 
 
 def outputs_of(returned: object, method: str) -> Iterable[Any]:

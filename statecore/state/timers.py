@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.errors import StateTypeError
 from statecore.model import StateKind
-from statecore.state.tables import Scope, StateTable, TableSchema, split_scope
+from statecore.state.tables import Key, Scope, StateTable, TableSchema, split_scope
 
 if TYPE_CHECKING:
     from statecore.state.undo import UndoLog
@@ -252,12 +252,16 @@ def new_table(name: str, schema: TableSchema) -> StateTable:
 
 
 def _entry(timestamp: int, scope: Scope) -> _Entry:
-    key, namespace = split_scope(scope)
+    return timestamp, key_text(*split_scope(scope)), scope
+
+
+def key_text(key: Key, namespace: Any) -> str:
+    """Return what timers of one timestamp and key group go by."""
     if namespace is None:
-        return timestamp, repr(key), scope
+        return repr(key)
     # That of a named tuple is Python, and slow.
     window = tuple.__repr__(namespace) if isinstance(namespace, tuple) else repr(namespace)
-    return timestamp, f"{key!r}{window}", scope
+    return f"{key!r}{window}"
 
 
 def _check(timestamp: object) -> None:

@@ -20,6 +20,7 @@ from statecore.model import ReducingStateDescriptor
 from statecore.state.batches import BatchKeys, Mask
 from statecore.state.folding import Folding, folding
 from statecore.state.process import Record
+from statecore.state.session_columns import NO_PARTS, Parts
 from statecore.windows.assigners import EventTimeSessionWindows
 from statecore.windows.triggers import EventTimeTrigger
 
@@ -44,16 +45,14 @@ class Combiner:
     Args:
         gap_ms: The sessions' gap.
         column: The column with the values.
-        fold: Folds values.
 
     Attributes:
-        bits: Width of the folded integers.
+        fold: Folds values.
 
     """
 
     def __init__(self, gap_ms: int, column: str, fold: Folding) -> None:
-        self._gap_ms, self._column, self._fold = gap_ms, column, fold
-        self.bits = fold.bits
+        self._gap_ms, self._column, self.fold = gap_ms, column, fold
 
     @classmethod
     def of(cls, windows: Any, contents: Any, value: Any, trigger: Any) -> Combiner | None:
@@ -70,29 +69,34 @@ class Combiner:
 
     def combine(
         self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
-    ) -> tuple[Mask, Iterator[Record]]:
+    ) -> tuple[Mask, Parts]:
         """Return which rows must be added one by one, before the others, and the parts that the others make."""
         apart = np.ones(rows.num_rows, np.bool_)
         values = rows.column(self._column) if self._column in rows.schema.names else None
         if times is None or values is None or times.null_count or values.null_count:
-            return apart, iter(())
-        numbers, timestamps = self._fold.column(values), times.to_numpy()
+            return apart, NO_PARTS
+        numbers, timestamps = self.fold.column(values), times.to_numpy()
         if numbers is None:
-            return apart, iter(())
+            return apart, NO_PARTS
         chosen = np.flatnonzero(timestamps > watermark + 1 - self._gap_ms)
         chosen = chosen[np.lexsort((timestamps[chosen], keys.index[chosen]))]
         if not len(chosen):
-            return apart, iter(())
+            return apart, NO_PARTS
         key, at = keys.index[chosen], timestamps[chosen]
         begins = np.ones(len(chosen), np.bool_)
         begins[1:] = (np.diff(key) != 0) | (np.diff(at) > self._gap_ms)
         first = np.flatnonzero(begins)
         last = np.append(first[1:], len(chosen)) - 1
         part = np.cumsum(begins) - 1
-        folded, certain = self._fold.fold([self._fold.start] * len(first), numbers[chosen], part)
+        folded, certain = self.fold.fold([self.fold.start] * len(first), numbers[chosen], part)
         apart[chosen[certain[part]]] = False
         first, last = first[certain], last[certain]
-        starts = at[first].tolist()
-        parts = map(SessionPart, starts, (at[last] + self._gap_ms).tolist(), folded[certain].tolist())
-        scopes = map(keys.scopes.__getitem__, key[first].tolist())
-        return apart, zip(scopes, keys.key_groups[key[first]].tolist(), parts, starts, strict=True)
+        return apart, Parts(key[first], at[first], at[last] + self._gap_ms, folded[certain])
+
+
+def part_records(parts: Parts, keys: BatchKeys) -> Iterator[Record]:
+    """Yield parts as records, to be processed one by one."""
+    starts = parts.starts.tolist()
+    values = map(SessionPart, starts, parts.ends.tolist(), parts.values.tolist())
+    scopes = map(keys.scopes.__getitem__, parts.keys.tolist())
+    return zip(scopes, keys.key_groups[parts.keys].tolist(), values, starts, strict=True)

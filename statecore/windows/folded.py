@@ -1,25 +1,26 @@
-"""Sessions with contents that fold, straight on the tables: the common cases, since they occur for every session.
+"""Sessions with contents that fold, in columns: the common cases, for all sessions of a subtask at once.
 
-A part of a key's records joins the newest session of the key, or opens one after it; and a session ends. All
-else is left to the window function, which gives the same in these cases.
+A part of a key's records joins the newest session of the key, or opens one after it; and a session ends. When more than
+that happens to a key, its sessions move to the tables, where the window function finds them, and stay there until
+they have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import cast
+from itertools import groupby
+from operator import attrgetter
 
-from statecore.state import KeyedStateBackend, Window
-from statecore.state.keyed_state import HeapReducingState
-from statecore.state.process import Record
-from statecore.state.tables import NamespacedKey, StateTable, joined_scope
-from statecore.state.timers import TimerTable
-from statecore.windows.sessions import Session
+import numpy as np
 
-# Without the Python frame of the constructors.
-_window = partial(tuple.__new__, Window)
-_session = partial(tuple.__new__, Session)
+from statecore.state import KeyedStateBackend
+from statecore.state.batches import BatchKeys, Mask
+from statecore.state.folding import Folding
+from statecore.state.session_columns import End, Parts, SessionGroup, SessionTables
+from statecore.state.tables import Key
+from statecore.state.timers import key_text
+
+_BY_ORDER = attrgetter("order")
 
 
 class FoldedSessions:
@@ -27,87 +28,52 @@ class FoldedSessions:
 
     Args:
         backend: Keyed state of the subtask.
-        sessions: The sessions of each key.
-        contents: What the sessions hold: integers.
-        bits: Width of these integers.
-        timers: The timers of the sessions.
+        tables: The tables that hold the sessions which are not in columns.
+        fold: Folds contents.
 
     """
 
-    def __init__(
-        self,
-        backend: KeyedStateBackend,
-        sessions: StateTable,
-        contents: HeapReducingState,
-        bits: int,
-        timers: TimerTable,
-    ) -> None:
-        self._backend = backend
-        self._sessions = sessions
-        self._contents = contents.table
-        self._reduce = contents.reduce
-        self._limit = 1 << (bits - 1)
-        self._timers = timers
+    def __init__(self, backend: KeyedStateBackend, tables: SessionTables, fold: Folding) -> None:
+        self._columns, self._tables, self._fold = backend.columns, tables, fold
+        for key_group, held in list(tables.sessions.groups.items()):
+            # Of a key group with columns, the sessions in tables are there for a reason.
+            if held and key_group not in self._columns:
+                self._group(key_group).take(tables, key_group)
 
-    def add(self, parts: Iterator[Record], watermark: int) -> Iterator[Record]:
-        """Add parts of sessions; yield those that take more, each to be added before the next is asked for."""
-        sessions, contents, timers, reduce = self._sessions, self._contents, self._timers, self._reduce
-        limit = self._limit
-        for record in parts:
-            key, key_group, (start, end, value), _ = record
-            own, totals = sessions.groups[key_group], contents.groups[key_group]
-            held = own.get(key, ())
-            newest = held[-1] if held else None
-            if newest is None or start > newest[1]:
-                namespace = _window((start, end))
-                scope = joined_scope(key, namespace)
-                own[key] = [*held, _session((start, end, start, end))]
-                sessions.written[key_group].append(key)
-                totals[scope] = value
-                contents.windowed = True
-                timers.register(key_group, scope, end - 1)
-            else:
-                old_start, old_end, state_start, state_end = newest
-                scope = joined_scope(key, _window((state_start, state_end)))
-                total = totals.get(scope)
-                joins_others = end < old_start or (len(held) > 1 and held[-2][1] >= start)
-                if joins_others or old_end <= watermark + 1 or total is None:
-                    yield record
-                    continue
-                total = reduce(total, value)
-                if not -limit <= total < limit:
-                    yield record
-                    continue
-                totals[scope] = total
-                if start < old_start or end > old_end:
-                    joined = _session((min(start, old_start), max(end, old_end), state_start, state_end))
-                    own[key] = [*held[:-1], joined]
-                    sessions.written[key_group].append(key)
-            contents.written[key_group].append(scope)
+    def add(self, parts: Parts, keys: BatchKeys) -> Mask:
+        """Add parts to sessions; return which parts take more, and are to be processed one by one."""
+        left = np.zeros(len(parts), np.bool_)
+        for key_group, first, end in keys.runs():
+            start, stop = np.searchsorted(parts.keys, (first, end)).tolist()
+            if start < stop:
+                self._tables.contents.windowed = self._tables.timers.windowed = True
+                group, elsewhere = self._group(key_group), self._tables.sessions.groups[key_group]
+                own = parts[start:stop]
+                left[start:stop] = group.add(own, keys.scopes, elsewhere, self._fold)
+        return left
 
-    def on_timer(self, timestamp: int) -> tuple[()] | tuple[Window, int] | None:
-        """Remove and return the session of the current scope, with its contents, if it ends at this time.
+    def release(self, key: Key, key_group: int) -> None:
+        """Move the sessions of a key to the tables."""
+        group = self._columns.get(key_group)
+        if group is not None:
+            group.release(key, self._tables, key_group)
 
-        Nothing if it ends later, for which it gets a timer; None if it takes more.
-        """
-        scope, key_group = cast(NamespacedKey, self._backend.scope), self._backend.key_group
-        key, namespace, _ = scope
-        own = self._sessions.groups[key_group]
-        held = own.get(key, ())
-        session = next((each for each in held if each[2:] == namespace), None)
-        if session is None:
-            return None
-        start, end, *_ = session
-        if end - 1 > timestamp:
-            self._timers.register(key_group, scope, end - 1)
-            return ()
-        total = self._contents.groups[key_group].pop(scope, None) if end - 1 == timestamp else None
-        if total is None:
-            return None
-        if len(held) == 1:
-            del own[key]
-        else:
-            own[key] = [each for each in held if each is not session]
-        self._sessions.written[key_group].append(key)
-        self._contents.written[key_group].append(scope)
-        return _window((start, end)), total
+    def end(self, watermark: int) -> Iterator[End]:
+        """Remove the sessions whose end the watermark has reached; yield them as their timers would fire."""
+        ends = [end for key_group, group in self._columns.items() for end in group.end(watermark, key_group)]
+        ends.sort(key=_BY_ORDER)
+        for _, same in groupby(ends, _BY_ORDER):
+            tied = list(same)
+            if len(tied) > 1:
+                tied.sort(key=lambda end: key_text(end.key, end.namespace))
+            yield from tied
+
+    def _group(self, key_group: int) -> SessionGroup:
+        group = self._columns.get(key_group)
+        if group is None:
+            names = tuple(table.name for table in self._tables)
+            group = self._columns[key_group] = SessionGroup((names[0], names[1], names[2]))
+            for table in self._tables:
+                # A key group is detached with these, also when all its sessions are in columns.
+                table.groups[key_group]
+        return group

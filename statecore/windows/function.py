@@ -24,6 +24,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from statecore.errors import ConfigurationError, StateError, shortened
@@ -40,8 +41,9 @@ from statecore.state.batches import BatchKeys, Mask
 from statecore.state.contexts import ElementContext, NoBroadcastState, SubtaskContext, WindowTimers
 from statecore.state.keyed_state import HeapAggregatingState, HeapListState, HeapReducingState
 from statecore.state.process import CombiningFunction, Record, outputs_of
+from statecore.state.session_columns import End, SessionTables
 from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
-from statecore.windows.combining import Combiner, SessionPart
+from statecore.windows.combining import Combiner, SessionPart, part_records
 from statecore.windows.evictors import CountEvictor
 from statecore.windows.firings import EarlyFirings
 from statecore.windows.folded import FoldedSessions
@@ -235,6 +237,8 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             )
         sessions = self._sessions
         if sessions is not None:
+            if self._folded is not None:
+                self._folded.release(ctx.get_current_key(), self._backend.key_group)
             end = value.end if type(value) is SessionPart else timestamp + sessions.gap_of(value)
             return self._add_to_session(value, timestamp, end, sessions, ctx)
         watermark = ctx.current_watermark()
@@ -262,10 +266,6 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
                 "call on_timer() of a window function"
             )
         is_event = ctx.time_domain() is TimeDomain.EVENT_TIME
-        if self._folded is not None and is_event:
-            ended = self._folded.on_timer(timestamp_ms)
-            if ended is not None:
-                return self._processed([ended[1]], ended[0], ctx) if ended else ()
         session = self._session_in(namespace)
         window = namespace if session is None else session.window
         fires = is_event and self._fires_at_end and timestamp_ms == window.max_timestamp
@@ -282,21 +282,42 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
     def combine(
         self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
     ) -> tuple[Mask, Iterator[Record]]:
-        """Return which rows to process one by one, and the parts of sessions that the others make."""
+        """Return which rows to process one by one, and after them the parts of sessions that the others make."""
         assert self._combiner is not None
         apart, parts = self._combiner.combine(rows, keys, times, watermark)
-        if self._folded is None:
-            return apart, parts
-        # The key groups are checked once for all.
-        self._backend.set_current_batch(keys)
-        self._backend.forget_current_batch()
-        return apart, self._folded.add(parts, watermark)
+        if self._folded is not None and len(parts):
+            # The key groups are checked once for all.
+            self._backend.set_current_batch(keys)
+            self._backend.forget_current_batch()
+            waits = np.zeros(len(keys.scopes), np.bool_)
+            waits[keys.index[apart]] = True
+            left = waits[parts.keys]
+            left[~left] = self._folded.add(parts[~left], keys)
+            parts = parts[left]
+        return apart, part_records(parts, keys)
+
+    def ends(self, watermark: int) -> Iterator[End]:
+        """Remove and yield the sessions in columns that end."""
+        return iter(()) if self._folded is None else self._folded.end(watermark)
+
+    def on_end(self, end: End, ctx: ProcessContext) -> Iterable[Any]:
+        """Return the outputs of a session that has ended."""
+        return self._processed([end.total], end.window, end.key, ctx)
 
     def _folded_sessions(self) -> FoldedSessions | None:
-        contents, combiner, sessions = self._contents, self._combiner, self._sessions
-        if combiner is None or sessions is None or self._lateness_ms or type(contents) is not HeapReducingState:
+        contents, combiner, sessions, timers = self._contents, self._combiner, self._sessions, self._timers.event
+        if (
+            combiner is None
+            or sessions is None
+            or self._lateness_ms
+            or self._is_extended
+            or type(contents) is not HeapReducingState
+            or timers.undo_log is not None
+        ):
+            self._backend.settle()
             return None
-        return FoldedSessions(self._backend, sessions.table, contents, combiner.bits, self._timers.event)
+        tables = SessionTables(sessions.table, contents.table, timers)
+        return FoldedSessions(self._backend, tables, combiner.fold)
 
     def _content(self, record: Any) -> Any:
         if type(record) is SessionPart:
@@ -372,7 +393,7 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         has_that_time = not self._ends or ctx.timestamp() == window.max_timestamp
         if not has_that_time:
             cast(ElementContext, ctx).set_timestamp(window.max_timestamp)
-        elements = self._processed(elements, window, ctx)
+        elements = self._processed(elements, window, ctx.get_current_key(), ctx)
         if self._trigger.purges:
             self._contents.clear()
         if has_that_time or self._is_extended:
@@ -380,11 +401,11 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         cast(ElementContext, ctx).emit(elements)
         return []
 
-    def _processed(self, elements: list[Any], window: Window, ctx: ProcessContext) -> list[Any]:
+    def _processed(self, elements: list[Any], window: Window, key: tuple[Any, ...], ctx: ProcessContext) -> list[Any]:
         """Return the outputs for the elements of a window."""
         if self._process is None:
             return elements
-        returned = self._process.process(ctx.get_current_key(), WindowContext(window, ctx), elements)
+        returned = self._process.process(key, WindowContext(window, ctx), elements)
         return list(outputs_of(returned, "process"))
 
     def _leave_out(self, value: Any, timestamp: int, ctx: ProcessContext) -> None:

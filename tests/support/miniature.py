@@ -157,6 +157,7 @@ class Cluster:
         commit: bool = True,
         lineage: int | None = None,
         restores: bool = False,
+        counts: bool = False,
     ) -> list[SubtaskCommit]:
         """Run an epoch, subtask i on the worker of the i-th letter, and commit it or lose the attempt.
 
@@ -181,7 +182,7 @@ class Cluster:
             restored=None if operator is None else msgspec.structs.replace(operator, subtasks=()),
             foreign_store=None,
             restores=restores,
-            counts_state=False,
+            counts_state=counts,
             subtasks=subtask_specs(operator, parallelism, GROUPS, parts),
         )
         merged = []

@@ -15,12 +15,14 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from statecore.model import KeyGroupRange, key_group_range
-from statecore.runtime.messages import ANCHOR, SLOT
+from statecore.runtime.messages import ANCHOR, KEY_GROUP, SLOT
+from statecore.runtime.placement import column, key_group_of, subtask_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,9 +35,11 @@ _OWN_SLOT = "__statecore_anchor_slot"
 _PAUSES_MS = (0, 100, 300, 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Anchor:
     """One layout of subtasks.
+
+    It keeps the expressions that every epoch needs: to make one costs up to milliseconds, which small epochs notice.
 
     Attributes:
         table: One row per slot, persisted in the partition of its number.
@@ -62,13 +66,34 @@ class Anchor:
         """
         placed = rows.repartitionById(_partitions(self.parallelism), SLOT)
         # The table must stay unchanged: with an added or renamed column, Spark would shuffle it.
-        joined = placed.join(self.table.hint("shuffle_hash"), F.col(SLOT) == F.col(_OWN_SLOT), "full_outer")
-        return joined.select(*(name for name in rows.columns if name != SLOT), self._subtask())
+        joined = placed.join(self._joined_table, self._same_slot, "full_outer")
+        return joined.select(*(name for name in rows.columns if name != SLOT), self._subtask)
 
     def rows(self) -> DataFrame:
         """Return one row per subtask, on its executor, with its number in the column ``ANCHOR``."""
-        return self.table.select(self._subtask())
+        return self.table.select(self._subtask)
 
+    def placing(self, key_columns: tuple[str, ...], max_parallelism: int) -> tuple[Column, Column]:
+        """Return the key group of a row, and the slot of the subtask that owns it."""
+        if key_columns not in self._placing:
+            group = key_group_of([column(name) for name in key_columns], max_parallelism)
+            owner = subtask_of(group, max_parallelism, self.parallelism)
+            self._placing[key_columns] = group.alias(KEY_GROUP), self.slot_of(owner).alias(SLOT)
+        return self._placing[key_columns]
+
+    @cached_property
+    def _placing(self) -> dict[tuple[str, ...], tuple[Column, Column]]:
+        return {}
+
+    @cached_property
+    def _joined_table(self) -> DataFrame:
+        return self.table.hint("shuffle_hash")
+
+    @cached_property
+    def _same_slot(self) -> Column:
+        return F.col(SLOT) == F.col(_OWN_SLOT)
+
+    @cached_property
     def _subtask(self) -> Column:
         subtasks = sorted(range(self.parallelism), key=self.slots.__getitem__)
         return _looked_up(subtasks, F.col(_OWN_SLOT)).alias(ANCHOR)

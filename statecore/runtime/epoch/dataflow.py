@@ -234,9 +234,7 @@ class Dataflow:
             if into == BROADCAST:
                 return df.select(record.alias(into), F.explode(anchor.all_slots()).alias(SLOT))
             if keys:
-                group = key_group_of([column(name) for name in keys], self._max_parallelism)
-                owner = subtask_of(group, self._max_parallelism, anchor.parallelism)
-                return df.select(record.alias(into), group.alias(KEY_GROUP), anchor.slot_of(owner).alias(SLOT))
+                return df.select(record.alias(into), *anchor.placing(tuple(keys), self._max_parallelism))
             target = _any_subtask(df.schema.simpleString(), record, anchor.parallelism)
             return df.select(record.alias(into), anchor.slot_of(target).alias(SLOT))
         return self._crossed(read, into, specs[read.uid], passed_on, keys, anchor)

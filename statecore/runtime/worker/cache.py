@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from statecore.model import KeyGroupRange
 from statecore.runtime.messages import SUBTASK_DECODER, EpochSpec, OperatorSpec
@@ -18,7 +17,8 @@ from statecore.runtime.worker.garbage_collection import freeze_state
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import KeyedFile, OperatorFile, SubtaskState
 from statecore.snapshot.restore import apply_keyed_files, operator_snapshots
-from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend, TableSchema
+from statecore.state import Clock, HeapKeyedStateBackend, OperatorStateBackend
+from statecore.state.heap import DetachedKeyGroup
 from statecore.state.operator_state import HeldOperatorState
 
 # A key group that was unused for this many epochs has moved to another worker.
@@ -31,7 +31,7 @@ _Operator = tuple[str, str]
 class _CachedGroup:
     token: str
     epoch: int
-    states: Mapping[str, tuple[TableSchema, Any]]
+    state: DetachedKeyGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SubtaskStateLoader:
             for key_group in range(first, last + 1):
                 cached = self._cache.pop(key_group, None)
                 if cached is not None and cached.token == head:
-                    backend.attach_key_group(key_group, cached.states)
+                    backend.attach_key_group(key_group, cached.state)
                     self.cached_key_groups += 1
                 elif head:
                     stale[key_group] = cached
@@ -118,9 +118,10 @@ class SubtaskStateLoader:
         if tokens is None:
             tokens = {group: head for first, last, head in self.start.heads for group in range(first, last + 1)}
         scopes = sum(len(rows) for table in keyed.tables.values() for rows in table.groups.values())
+        scopes += sum(map(len, keyed.columns.values()))
         for key_group in range(keyed.key_groups.start, keyed.key_groups.end + 1):
-            states = keyed.detach_key_group(key_group)
-            self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, states)
+            state = keyed.detach_key_group(key_group)
+            self._cache[key_group] = _CachedGroup(tokens[key_group], self._epoch.epoch, state)
         # Freeze after a load, and then whenever the state has doubled.
         place = (*self._own, self._subtask)
         if self.cached_key_groups < len(keyed.key_groups) or scopes > 2 * _frozen_scopes.get(place, 0):
@@ -143,7 +144,8 @@ class SubtaskStateLoader:
             first_file[key_group] = 0 if cached is None else _after(files, key_group, cached.token)
             # A version that no file continues belongs to another history, perhaps with other types; do not use it.
             if cached is not None and first_file[key_group]:
-                backend.attach_key_group(key_group, cached.states)
+                backend.attach_key_group(key_group, cached.state)
+                backend.settle((key_group,))
         apply_keyed_files(backend, self._store, self._epoch.restored, files, first_file)
 
     def _files(self) -> SubtaskState:

@@ -30,6 +30,7 @@ from statecore.runtime.messages import (
     OperatorSpec,
     SubtaskCommit,
 )
+from statecore.runtime.worker.acknowledging import acknowledge_now
 from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
@@ -70,6 +71,7 @@ def subtask_runner(
     release = RELEASE
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_now()
         require_release_of_driver(release)
         yield from _run(spec, epoch, batches)
 
@@ -316,12 +318,22 @@ def _schemas(keyed: HeapKeyedStateBackend | None, operator: Mapping[str, HeldOpe
 
 
 def _state_rows(keyed: HeapKeyedStateBackend, *, maps: bool) -> dict[str, int]:
-    return {name: count_state(table) for name, table in keyed.tables.items() if maps or table.kind is not StateKind.MAP}
+    return {
+        name: count_state(table) + sum(columns.count(name) for columns in keyed.columns.values())
+        for name, table in keyed.tables.items()
+        if maps or table.kind is not StateKind.MAP
+    }
 
 
 def _counted(keyed: HeapKeyedStateBackend) -> dict[str, tuple[int, ...]]:
     owned = range(keyed.key_groups.start, keyed.key_groups.end + 1)
-    return {name: tuple(count_rows(table, group) for group in owned) for name, table in keyed.tables.items()}
+    return {
+        name: tuple(
+            count_rows(table, group) + (keyed.columns[group].count(name) if group in keyed.columns else 0)
+            for group in owned
+        )
+        for name, table in keyed.tables.items()
+    }
 
 
 def _ms(seconds: float) -> int:

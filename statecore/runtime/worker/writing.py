@@ -5,11 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from statecore.model import parse_type
 from statecore.runtime.messages import EpochSpec, OperatorSpec
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.keyed_files import KeyedRows, encode_base, encode_changelog, footer_of, key_schema, rows_table
-from statecore.snapshot.live_rows import base_rows, changelog_rows, drop_expired
+from statecore.snapshot.keyed_files import (
+    encode_base,
+    encode_changelog,
+    footer_of,
+    key_schema,
+    rows_table,
+)
+from statecore.snapshot.live_rows import base_rows, changelog_table, drop_expired
 from statecore.snapshot.manifest import FileKind, KeyedFile, OperatorFile, PartitionsRef
 from statecore.snapshot.operator_files import elements_table, encode_elements
 from statecore.state import HeapKeyedStateBackend, StateTable
@@ -36,10 +44,11 @@ class StateWriter:
         encode, suffix = _FORMATS[kind]
         groups = (backend.key_groups.start, backend.key_groups.end)
         written = []
+        if kind is FileKind.BASE:
+            backend.settle()
         for name, state in sorted(backend.tables.items()):
-            rows = self._rows(state, kind)
-            if rows.keys:
-                table = rows_table(rows, self._key_schema, state.schema, name)
+            table = self._table(backend, state, kind)
+            if table is not None:
                 data = encode(table)
                 written.append(
                     KeyedFile(
@@ -48,7 +57,7 @@ class StateWriter:
                         kind=kind,
                         token=self.token,
                         key_groups=groups,
-                        rows=len(rows.keys),
+                        rows=table.num_rows,
                         footer=footer_of(data) if kind is FileKind.BASE else None,
                     )
                 )
@@ -65,8 +74,10 @@ class StateWriter:
                 written.append(OperatorFile(file=file, state=name, partitions=partitions))
         return written
 
-    def _rows(self, state: StateTable, kind: FileKind) -> KeyedRows:
+    def _table(self, backend: HeapKeyedStateBackend, state: StateTable, kind: FileKind) -> pa.Table | None:
+        """Return the rows of a state's file; None without any."""
         if kind is FileKind.CHANGELOG:
-            return changelog_rows(state)
+            return changelog_table(backend, state.name, self._key_schema)
         drop_expired(state, self._now_ms)
-        return base_rows(state)
+        rows = base_rows(state)
+        return rows_table(rows, self._key_schema, state.schema, state.name) if rows.keys else None

@@ -40,6 +40,7 @@ from statecore.snapshot.manifest import (
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.restore import apply_keyed_files
 from statecore.state import HeapKeyedStateBackend
+from statecore.state.heap import DetachedKeyGroup
 from statecore.state.tables import Window, copied_rows
 from statecore.testing import ManualClock
 from tests.support.examples import examples
@@ -319,7 +320,7 @@ class Job:
                     )
                     for name, (schema, rows) in states.items()
                 }
-                backend.attach_key_group(key_group, copies)
+                backend.attach_key_group(key_group, DetachedKeyGroup(copies, None))
         apply_keyed_files(backend, self.store, self.newest.operators[0], files, first_file)
         return backend
 

@@ -28,6 +28,7 @@ from statecore.errors import (
     StateConflictError,
     StateError,
 )
+from statecore.state.heap import DetachedKeyGroup
 from statecore.state.tables import joined_scope
 from statecore.testing import ManualClock, physical
 
@@ -236,7 +237,7 @@ class TestRestore:
     def test_a_key_group_without_state_gives_nothing_away(self) -> None:
         source = backend()
         source.get_value_state(TOTAL).update(1)
-        assert source.detach_key_group(5) == {}
+        assert source.detach_key_group(5) == DetachedKeyGroup({}, None)
 
     def test_snapshots_may_be_taken_of_the_backend_that_they_are_restored_into(self) -> None:
         made = backend()

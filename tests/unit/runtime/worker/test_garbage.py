@@ -25,7 +25,7 @@ def test_a_look_for_garbage_does_not_go_through_the_state(cluster: Cluster) -> N
         """Return the keys of state dictionaries that a look for garbage goes through."""
         watched = {id(item) for item in gc.get_objects()}
         groups = cluster.workers[worker][0][cluster.spec.store_url, "totals"].values()
-        held = [rows for group in groups for _, rows in group.states.values()]
+        held = [rows for group in groups for _, rows in group.state.tables.values()]
         assert sum(map(len, held)) >= 2 * len(keys)
         return [key for rows in held if id(rows) in watched for (key,) in rows]
 
