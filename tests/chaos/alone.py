@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from statecore.joins import Interval, IntervalJoinFunction
@@ -16,7 +16,8 @@ from tests.chaos import job
 
 Rows = Counter[tuple[Any, ...]]
 SINKS = (
-    "gathered", "unknown", "flushed", "tallied", "late", "visits", "missed", "attended", "near", "stray",
+    "gathered", "unknown", "flushed", "tallied", "late", "visits", "missed", "sums", "tardy", "attended", "near",
+    "stray",
 )  # fmt: skip
 
 
@@ -73,6 +74,7 @@ class Alone:
         )
         self.tally = KeyedOperatorHarness(job.Tally(), key=lambda v: (v.bucket,), key_types=["bigint"])
         self.visits = KeyedOperatorHarness(job.visits(), key=lambda v: (v.k,), key_types=["string"])
+        self.sums = KeyedOperatorHarness(job.sums(), key=lambda v: (v.k,), key_types=["string"])
         self.attend = TwoInputOperatorHarness(job.Attend(), key_types=["string"])
         join = IntervalJoinFunction(job.Near(), Interval(*job.NEAR), *NEAR_COLUMNS, left_late=job.STRAY)
         self.near = TwoInputOperatorHarness(join, key=lambda v: (v.bucket,), key_types=["bigint"])
@@ -81,10 +83,11 @@ class Alone:
     def epoch(self, rules: Iterable[Rule], records: Iterable[Record], watermark_ms: int | None, now_ms: int) -> None:
         """Run one epoch, which begins where the epoch before left the watermark."""
         gather, tally, visits, attend, near = self.gather, self.tally, self.visits, self.attend, self.near
-        for harness in (gather, tally, visits, attend, near):
+        for harness in (gather, tally, visits, self.sums, attend, near):
             harness.clock.set(now_ms)
         self._advance(gather, watermark_ms, now_ms)
         self._advance(visits, watermark_ms, now_ms)
+        self._advance(self.sums, watermark_ms, now_ms)
         self._pass_on()
         for harness in (tally, attend, near):
             self._advance(harness, watermark_ms, now_ms)
@@ -96,6 +99,9 @@ class Alone:
             # Within an epoch, the first input's records come before those of the second.
             attend.process1(record, timestamp_ms=record.n * 1000)
             near.process1(InBucket(*record, record.n % job.BUCKETS), timestamp_ms=record.n * 1000)
+        # Records taken together: those whose own window has ended, as they came, and then the others.
+        for record in sorted(records, key=lambda record: not _has_ended(record, watermark_ms)):
+            self.sums.process(record, timestamp_ms=record.n * 1000)
         self._pass_on()
 
     def published(self) -> dict[str, Rows]:
@@ -108,6 +114,8 @@ class Alone:
             "late": _rows(self.tally.side_output(job.LATE)),
             "visits": _rows(self.visits.output),
             "missed": _rows(self.visits.side_output(job.MISSED)),
+            "sums": _rows(self.sums.output),
+            "tardy": _rows(self.sums.side_output(job.TARDY)),
             "attended": _rows(self.attend.output),
             "near": _rows(self.near.output),
             "stray": _rows(self.near.side_output(job.STRAY)),
@@ -152,6 +160,10 @@ def read_so_far(manifest: Manifest) -> tuple[int, int]:
 
 def _files(positions: tuple[str, ...]) -> int:
     return json.loads(positions[0])["logOffset"] + 1 if positions else 0
+
+
+def _has_ended(record: Record, watermark_ms: int | None) -> bool:
+    return watermark_ms is not None and record.n * 1000 + job.GAP // timedelta(milliseconds=1) - 1 <= watermark_ms
 
 
 def _rows(outputs: Iterable[Any]) -> Counter[tuple[Any, ...]]:

@@ -9,6 +9,9 @@
                                  │                 │
                               missed               │
     records ─► key_by(k) ──────────────────────────┘
+    records ─► key_by(k) ───► sums
+                                 │
+                               tardy
     records ──────────────────► key_by(bucket) ─┬─► near
     gathered ─► filter(what) ─► key_by(bucket) ─┘     │
                                                     stray
@@ -16,6 +19,7 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import timedelta
 
 from statecore import (
@@ -82,6 +86,8 @@ SEEN = ListStateDescriptor("seen", "bigint")
 GAP = timedelta(seconds=25)
 GRACE = timedelta(seconds=10)
 
+ADDED = ReducingStateDescriptor("added", "bigint", reduce=operator.add)
+
 WAITING = ListStateDescriptor("waiting", "bigint")
 TAKEN = ValueStateDescriptor("taken", "bigint")
 ATTENDED = (WAITING, TAKEN)
@@ -100,6 +106,7 @@ UNKNOWN = OutputTag("unknown", "k string, n bigint")
 FLUSHED = OutputTag("flushed", "n bigint")
 LATE = OutputTag("late", "bucket bigint, amount bigint, what string")
 MISSED = OutputTag("missed", "k string, n bigint, at timestamp")
+TARDY = OutputTag("tardy", "k string, n bigint, at timestamp")
 STRAY = OutputTag("stray", "k string, n bigint, at timestamp, bucket bigint")
 
 
@@ -225,6 +232,18 @@ def visits() -> WindowFunction:
     )
 
 
+class Added(ProcessWindowFunction):
+    """Puts out the bounds of a session and its sum."""
+
+    def process(self, key, context, elements):
+        yield *key, *context.window, *elements
+
+
+def sums() -> WindowFunction:
+    """Add up numbers per session; these sessions lie in columns."""
+    return WindowFunction(EventTimeSessionWindows(GAP), ADDED, process=Added(), value="n", late_output=TARDY)
+
+
 class Attend(KeyedCoProcessFunction):
     """Lets records wait for a session that has seen them."""
 
@@ -290,6 +309,9 @@ def build(job: Job) -> None:
     )
     visited.sink("visits", ParquetSink(f"{lake}/visits"))
     visited.side_output(MISSED).sink("missed", ParquetSink(f"{lake}/missed"))
+    summed = records.key_by("k").process(sums(), output="k string, start bigint, end bigint, added bigint", uid="sums")
+    summed.sink("sums", ParquetSink(f"{lake}/sums"))
+    summed.side_output(TARDY).sink("tardy", ParquetSink(f"{lake}/tardy"))
     attended = (
         records.key_by("k", order_by=("n",))
         .connect(visited.key_by("k", order_by=("start", "seen")))

@@ -168,7 +168,27 @@ def _state_differences(alone: Alone, store: CheckpointStore, manifest: Manifest)
                 _not_empty(physical(restored, name)),
                 _not_empty(physical(harness.keyed_backend, name)),
             )
+    sums = find_operator(manifest.operators, "sums", where)
+    found += _compared(
+        f"{where}, sessions of sums",
+        _sessions(_restored(store, manifest, sums)),
+        _sessions(alone.sums.keyed_backend),
+    )
     return [*found, *_operator_differences(where, alone, store, manifest)]
+
+
+def _sessions(backend: HeapKeyedStateBackend) -> dict[Any, Any]:
+    """Return each session's sum and number of timers, and whatever belongs to none.
+
+    In which row they are, and how long before its end a session has its timer, is nobody's promise.
+    """
+    added, timers = (_not_empty(physical(backend, name)) for name in (job.ADDED.name, "__window_timers"))
+    found = {}
+    for key, sessions in physical(backend, SESSIONS.name).items():
+        for start, end, *own in sessions:
+            scope = key, tuple(own)
+            found[key, start, end] = added.pop(scope, None), len(timers.pop(scope, ()))
+    return {**found, **added, **timers}
 
 
 def _operator_differences(where: str, alone: Alone, store: CheckpointStore, manifest: Manifest) -> list[str]:

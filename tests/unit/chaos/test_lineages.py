@@ -182,7 +182,7 @@ def test_a_savepoint_of_an_epoch_that_nobody_has_seen_is_a_difference(tmp_path: 
     store, sinks = CheckpointStore.at(str(tmp_path / "store")), Sinks(tmp_path)
     operators = tuple(
         msgspec.structs.replace(operator([SubtaskState()], ()), uid=uid)
-        for uid in ("gather", "tally", "visits", "attend", "near")
+        for uid in ("gather", "tally", "visits", "sums", "attend", "near")
     )
     seen = Lineages()
     seen.add(epoch(OLD, number, operators=operators) for number in range(5))
