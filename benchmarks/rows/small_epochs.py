@@ -50,8 +50,9 @@ class _Sides:
         job = OurJob(self._bench.spark, self._next("ours"), self._records.folder)
         with job.running() as query:
             seconds = self._seconds("ours", query)
-        job.close()
+        # First, because a worker may still write files.
         self._bench.forget_state()
+        job.close()
         return seconds
 
     def peer(self) -> float:

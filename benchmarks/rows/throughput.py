@@ -45,8 +45,9 @@ class Sides:
         with job.running() as query:
             seconds = seconds_of(query, self._source.files)
         self.note = f"last round, {phases(job.epochs()[WARM_UP:])}"
-        job.close()
+        # First, because a worker may still write files.
         self._bench.forget_state()
+        job.close()
         return self._rate(seconds)
 
     def peer(self, operator: peers.Operator, *, schema: str = RECORDS, output_mode: str = "update") -> float:
