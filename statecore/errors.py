@@ -41,6 +41,10 @@ Each message has three parts: what was found, what was expected, what to do.
     │   └── NoSupervisorError         nobody would start a job that this change stops
     ├── ClusterError                  a cluster cannot be resized or does not become ready
     │   └── ClusterBusyError          it does not answer now, or is being changed; a later attempt may succeed
+    ├── CheckpointError               a checkpoint of a query of Spark's own
+    │   ├── CheckpointRefusedError    it holds, or asks for, something that is not covered
+    │   ├── CheckpointDamagedError    its files are missing, damaged or contradict each other
+    │   └── NotProvenError            a copy that cannot be proven right; it is removed
     ├── UnhealthyJobError             a job that was changed will not become healthy
     ├── RequestFailedError            a driver could not carry out a request
     └── StepFailedError               a step of a change failed; it may be retryable
@@ -216,6 +220,22 @@ class ClusterError(StatecoreError):
 
 class ClusterBusyError(ClusterError):
     """A cluster does not answer now, or refuses changes for a while; a later attempt may succeed."""
+
+
+class CheckpointError(StatecoreError):
+    """A checkpoint of a query of Spark's own cannot be read, copied or rescaled."""
+
+
+class CheckpointRefusedError(CheckpointError):
+    """A checkpoint holds, or a command asks for, something that is not covered; the message names the remedy."""
+
+
+class CheckpointDamagedError(CheckpointError):
+    """Files of a checkpoint are missing, damaged or contradict each other."""
+
+
+class NotProvenError(CheckpointError):
+    """A copy of a checkpoint could not be proven right."""
 
 
 class UnhealthyJobError(StatecoreError):
