@@ -1,0 +1,81 @@
+"""The proof that two checkpoints hold the same state: every row is there, as it was, where Spark looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from statecore.errors import CheckpointRefusedError, NotProvenError
+from statecore.queries.digests import FamilyDigest, StoreDigest
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was compared, and found equal.
+
+    Attributes:
+        batch: The batch after which both checkpoints stand.
+        stores: Digest of each state store in the new layout.
+        restart: Whether a trial restart of the query loaded the state and left it as it was.
+
+    """
+
+    batch: int
+    stores: tuple[StoreDigest, ...]
+    restart: bool
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of state, of all stores."""
+        return sum(sum(store.rows) for store in self.stores)
+
+
+def check_explained(digest: StoreDigest) -> None:
+    """Check that the rule which places rows explains where each row of the old layout lies.
+
+    Raises:
+        CheckpointRefusedError: Some rows lie elsewhere.
+
+    """
+    store, misplaced = digest.store, sum(digest.misplaced)
+    if misplaced:
+        raise CheckpointRefusedError(
+            f"found {misplaced:,} of {sum(digest.rows):,} rows of operator {store.operator}, store {store.name}, in "
+            f"other state partitions than the hash of their keys gives at {store.partitions} partitions; expected every row "
+            "where Spark's hash puts it; the query distributes its keys in another way (a collation, or a layout of an "
+            "older Spark), so it must keep its number of partitions"
+        )
+
+
+def check_same_state(before: Sequence[StoreDigest], after: Sequence[StoreDigest]) -> None:
+    """Check that two layouts hold the same rows, and that each row lies where Spark looks for it.
+
+    Raises:
+        NotProvenError: Something differs. The message names each store and column family that does.
+
+    """
+    differences = list(_differences(before, after))
+    if differences:
+        raise NotProvenError(
+            f"found different state: {'; '.join(differences)}; expected the same rows, each where Spark looks for it; "
+            "do not start a query from this copy, and repeat the rescale"
+        )
+
+
+def _differences(before: Sequence[StoreDigest], after: Sequence[StoreDigest]) -> Iterator[str]:
+    old = {(digest.store.operator, digest.store.name): digest for digest in before}
+    new = {(digest.store.operator, digest.store.name): digest for digest in after}
+    for operator, name in sorted(old.keys() ^ new.keys()):
+        yield f"operator {operator}, store {name}, is in one of them only"
+    for (operator, name), ours in sorted(new.items()):
+        if (theirs := old.get((operator, name))) is None:
+            continue
+        where = f"operator {operator}, store {name}"
+        for family in sorted(ours.families.keys() | theirs.families.keys()):
+            was, now = (side.families.get(family, FamilyDigest()) for side in (theirs, ours))
+            if was.rows != now.rows:
+                yield f"{where}, column family {family}, has {now.rows:,} rows instead of {was.rows:,}"
+            elif was != now:
+                yield f"{where}, column family {family}, has other rows, or a list in another order"
+        if wrong := sum(ours.misplaced):
+            yield f"{where} has {wrong:,} rows in partitions where Spark does not look for them"
