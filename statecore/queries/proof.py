@@ -41,9 +41,9 @@ def check_explained(digest: StoreDigest) -> None:
     if misplaced:
         raise CheckpointRefusedError(
             f"found {misplaced:,} of {sum(digest.rows):,} rows of operator {store.operator}, store {store.name}, in "
-            f"other state partitions than the hash of their keys gives at {store.partitions} partitions; expected every row "
-            "where Spark's hash puts it; the query distributes its keys in another way (a collation, or a layout of an "
-            "older Spark), so it must keep its number of partitions"
+            f"other state partitions than the hash of their keys gives at {store.partitions} partitions; expected each "
+            "row where Spark's hash puts it; the query distributes its keys another way (a collation, or a layout of "
+            "an older Spark), so it must keep its number of partitions"
         )
 
 
