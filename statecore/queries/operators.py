@@ -46,6 +46,7 @@ KINDS: Mapping[str, str] = {
 """Operators that are covered, by their names in Spark's metadata."""
 
 _NEWEST = 2
+_LIST = "ListState"
 _STATE = "state"
 
 
@@ -68,7 +69,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Properties(msgspec.Struct):
-    """Any JSON object."""
+    stateVariables: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,11 @@ class StatefulOperator:
     def partitions(self) -> int:
         """Number of state partitions; 0 without metadata."""
         return max((store.partitions for store in self.stores), default=0)
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a key may have several values whose order counts."""
+        return any(each.get("stateVariableType") == _LIST for each in self.properties.get("stateVariables", ()))
 
 
 def read_operators(store: FileStore, batch: int) -> tuple[StatefulOperator, ...]:
