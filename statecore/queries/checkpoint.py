@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
-from statecore.queries.files import normal_url, read_checked
+from statecore.queries.files import INCOMPLETE, normal_url, read_checked
 from statecore.queries.logs import (
     SHUFFLE_PARTITIONS,
     CommitLog,
@@ -108,6 +108,11 @@ def open_checkpoint(url: str) -> SparkCheckpoint:
 
     """
     store = open_store(normal_url(url))
+    if store.size(INCOMPLETE) is not None:
+        raise CheckpointRefusedError(
+            f"found a copy in {store.url} that is not whole; expected a checkpoint; wait for the attempt that writes "
+            "it, or repeat an interrupted one"
+        )
     batch, newest = newest_batches(store)
     if batch is None:
         # To tell a query that has just begun from a folder of something else.
@@ -140,10 +145,29 @@ def newest_batches(store: FileStore) -> tuple[int | None, int | None]:
     if committed is not None and (logged is None or not committed <= logged <= committed + 1):
         raise CheckpointDamagedError(
             f"found commits up to batch {committed} and offsets up to batch {logged} in {store.url}; expected offsets "
-            "up to the newest committed batch or one more; restore the checkpoint from a clone or a backup; with "
-            "asynchronous progress tracking, stop the query and start it once without"
+            "up to the newest committed batch or one more; stop the query if it runs; with asynchronous progress "
+            "tracking, run one batch without; otherwise restore the checkpoint from a clone or a backup"
         )
     return committed, logged
+
+
+def require_unchanged(checkpoint: SparkCheckpoint) -> None:
+    """Refuse a checkpoint that its query has written to since it was opened.
+
+    A foreign query that is idle cannot be noticed.
+
+    Raises:
+        CheckpointRefusedError: The newest batch is another one.
+        StorageError: The storage fails.
+
+    """
+    store, expected = checkpoint.store, (checkpoint.batch, checkpoint.pending or checkpoint.batch)
+    committed, logged = max(_batches(store, COMMITS), default=None), max(_batches(store, OFFSETS), default=None)
+    if (committed, logged) != expected:
+        raise CheckpointRefusedError(
+            f"found batch {committed} committed and batch {logged} logged in {checkpoint.url}, and {expected[0]} and "
+            f"{expected[1]} a moment ago; expected a query that is stopped; stop the query, then try again"
+        )
 
 
 def read_offsets(store: FileStore, batch: int) -> OffsetLog:

@@ -22,6 +22,9 @@ import msgspec
 from statecore.errors import CheckpointDamagedError, ConfigurationError, MissingFileError
 from statecore.storage import FileEntry, FileStore, open_store, split_url
 
+INCOMPLETE = ".statecore-incomplete"
+"""An object of this name says that a checkpoint in S3 is not whole."""
+
 _MAGIC = b"crc\0"
 _HEADER_BYTES = 8
 _CHECKSUM_BYTES = 4

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 AGGREGATION = "stateStoreSave"
 JOIN = "symmetricHashJoin"
+SESSION_WINDOW = "sessionWindowStateStoreSaveExec"
 LIMIT = "globalLimit"
 REAL_TIME_AGGREGATION = "StatefulStreamlineAggregate"
 TRANSFORM = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
 
 KINDS: Mapping[str, str] = {
     AGGREGATION: "aggregation",
-    "sessionWindowStateStoreSaveExec": "session window",
+    SESSION_WINDOW: "session window",
     "dedupe": "dropDuplicates",
     "dedupeWithinWatermark": "dropDuplicatesWithinWatermark",
     JOIN: "stream-stream join",
@@ -129,6 +130,16 @@ def metadata_files(store: FileStore, operator: int, batch: int) -> list[str]:
     if batches:
         return [f"{folder}/v2/{each}" for each in batches]
     return [f"{folder}/metadata"] if store.size(f"{folder}/metadata") is not None else []
+
+
+def versioned_metadata(store: FileStore) -> list[str]:
+    """Return the metadata files of version 2 of all operators, which name their schema files by absolute paths."""
+    return [
+        entry.path
+        for folder in store.folders(_STATE)
+        for entry in store.list(f"{folder}/_metadata/v2")
+        if entry.path.rpartition("/")[2].isdecimal()
+    ]
 
 
 def moved_metadata(data: bytes, where: str, root: str, partitions: int | None = None) -> bytes:
