@@ -82,8 +82,8 @@ class Staging(ABC):
 
         """
 
-    def _settle(self) -> None:
-        """Let metadata name the target instead of the place where the checkpoint was made."""
+    def settle(self) -> None:
+        """Let metadata name the target, not the place where the checkpoint is made; done at the end in any case."""
         store = self.store
         for path in versioned_metadata(store):
             data = store.read(path)
@@ -102,7 +102,7 @@ class _Local(Staging):
         return bring(source, str(self.folder), files, report)
 
     def publish(self) -> None:
-        self._settle()
+        self.settle()
         _sync(self.folder)
         target = Path(self.target)
         try:
@@ -134,7 +134,7 @@ class _S3(Staging):
         self._store.delete_all(entry.path for entry in files if entry.path != INCOMPLETE)
 
     def publish(self) -> None:
-        self._settle()
+        self.settle()
         files = [entry for entry in files_below(self.url) if not is_hidden_checksum(entry.path)]
         bring(self.url, self.target, [entry for entry in files if not _is_log(entry.path)])
         self._require_ours()

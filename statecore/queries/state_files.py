@@ -7,6 +7,7 @@ id that the commit names into the name; a file with another id is of an attempt 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -82,18 +83,15 @@ def missing_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> It
         StorageError: The storage fails.
 
     """
-    found = {
-        (each.operator, each.partition, each.store, each.unique_id)
-        for entry in files
-        if (each := state_file(entry.path)) is not None and each.version == checkpoint.version
-    }
+    found: dict[tuple[int, int, str], set[str]] = defaultdict(set)
+    for entry in files:
+        if (each := state_file(entry.path)) is not None and each.version == checkpoint.version:
+            found[each.operator, each.partition, each.store].add(each.unique_id)
     ids = checkpoint.commit.unique_ids or {}
     for operator in checkpoint.operators:
+        named = ids.get(operator.number, ())
         for partition in partitions_with_state(checkpoint, operator):
-            for index, store in enumerate(operator.stores):
-                named = ids.get(operator.number, ())
-                # As many ids as stores, except where a commit names one for them all.
-                of_partition = named[partition] if partition < len(named) else ()
-                unique_id = of_partition[min(index, len(of_partition) - 1)] if of_partition else ""
-                if (operator.number, partition, store.name, unique_id) not in found:
+            expected = set(named[partition]) if partition < len(named) else {""}
+            for store in operator.stores:
+                if not expected & found[operator.number, partition, store.name]:
                     yield store.folder(partition)
