@@ -8,7 +8,8 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── MissingExtraError         a package of one of statecore's extras is missing
     │   ├── InvalidParallelismError   parallelism or max parallelism out of bounds
     │   ├── UnsupportedTypeError      a Spark type that cannot be a key or a state value
-    │   └── JobDefinitionError        build(job) describes an impossible job
+    │   ├── JobDefinitionError        build(job) describes an impossible job
+    │   └── QueryDefinitionError      build(spark, settings) does not return a query
     ├── SourceError                   a source cannot be read as the job declares it
     ├── FunctionError                 a user's function failed; its own error is the cause
     ├── StateError                    wrong use of state from a function
@@ -86,6 +87,10 @@ class UnsupportedTypeError(ConfigurationError):
 
 class JobDefinitionError(ConfigurationError):
     """``build(job)`` describes an impossible job."""
+
+
+class QueryDefinitionError(ConfigurationError):
+    """``build(spark, settings)`` of a query file does not return a query of Spark's own."""
 
 
 class SourceError(StatecoreError):

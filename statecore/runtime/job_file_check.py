@@ -11,8 +11,8 @@ import json
 import signal
 import sys
 
+from statecore.blame import exception_line, job_file_line
 from statecore.errors import StatecoreError
-from statecore.runtime.blame import exception_line, job_file_line
 from statecore.runtime.job import load_job
 
 TIMEOUT_S = 30

@@ -17,11 +17,11 @@ from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from statecore.blame import exception_line, job_file_line
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.catalog.queries import check_name
 from statecore.errors import ConfigurationError, FunctionError, GenerationClaimedError, StatecoreError, UnknownJobError
 from statecore.model import default_max_parallelism
-from statecore.runtime.blame import exception_line, job_file_line
 from statecore.runtime.driver.available import run_until_available
 from statecore.runtime.driver.generation import job_session
 from statecore.runtime.driver.query_settings import session_settings

@@ -8,8 +8,8 @@ import time
 
 from pyspark import SparkContext
 
+from statecore.blame import blame
 from statecore.catalog import Catalog
-from statecore.runtime.blame import blame
 from statecore.runtime.job import JOB_MODULE
 
 _HEAD, _TAIL = 1_000, 4_000

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 
 from pyspark import cloudpickle
 
@@ -15,6 +11,7 @@ from statecore.errors import JobDefinitionError
 from statecore.runtime.job.builder import Job
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.storage import FileStore
+from statecore.user_files import load_user_file
 
 JOB_MODULE = "statecore_job_"
 """Prefix of the module names of job files; the file's name follows."""
@@ -54,7 +51,8 @@ def load_job(artifact: str | Path, settings: Mapping[str, str]) -> Job:
         raise JobDefinitionError(
             f"found no job file {path}; expected a Python file that defines build(job); register the job again"
         )
-    module = _load_module(path)
+    module = load_user_file(path, JOB_MODULE)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     build = getattr(module, "build", None)
     if not callable(build):
         raise JobDefinitionError(f"found no build(job) in {path}; expected one; define it")
@@ -71,15 +69,3 @@ def described(build: Callable[[Job], object], settings: Mapping[str, str]) -> Jo
     job = Job(settings)
     build(job)
     return job.validated()
-
-
-def _load_module(path: Path) -> ModuleType:
-    name = f"{JOB_MODULE}{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return module

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from statecore.blame import blame
 from statecore.catalog import Catalog
-from statecore.runtime.blame import blame
 from statecore.runtime.driver import failures
 from statecore.runtime.job import load_job
 

@@ -1,0 +1,30 @@
+"""Loads Python files that users write: job files and query files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def load_user_file(path: Path, prefix: str) -> ModuleType:
+    """Run a Python file and return it as a module.
+
+    Args:
+        path: The file, which exists.
+        prefix: Prefix of the module's name; the file's name follows.
+
+    Raises:
+        Exception: Whatever the file raises.
+
+    """
+    name = f"{prefix}{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
