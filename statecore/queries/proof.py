@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from statecore.errors import CheckpointRefusedError, NotProvenError
+from statecore.errors import CheckpointRefusedError, NotProvenError, shortened
 from statecore.queries.digests import FamilyDigest, StoreDigest
+
+if TYPE_CHECKING:
+    from statecore.queries.checkpoint import SparkCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,32 @@ def check_explained(digest: StoreDigest) -> None:
             "row where Spark's hash puts it; the query distributes its keys another way (a collation, or a layout of "
             "an older Spark), so it must keep its number of partitions"
         )
+
+
+def check_same_logs(before: SparkCheckpoint, after: SparkCheckpoint) -> None:
+    """Check that two checkpoints stand at the same batch of one query, and differ in their number of partitions alone.
+
+    Raises:
+        NotProvenError: Something else differs.
+
+    """
+    for what, was, now in _facts(before, after):
+        if was != now:
+            raise NotProvenError(
+                f"found {what} {shortened(now)} in {after.url} and {shortened(was)} in {before.url}; expected the same "
+                "in both; if the query has run since, make the copy again from where it stands now"
+            )
+
+
+def _facts(before: SparkCheckpoint, after: SparkCheckpoint) -> Iterator[tuple[str, object, object]]:
+    yield "the query id", before.query_id, after.query_id
+    yield "the newest committed batch", before.batch, after.batch
+    yield "the batch that is logged and not committed", before.pending, after.pending
+    for batch, log in before.offsets.items():
+        yield f"the offsets of batch {batch}", log.with_partitions(after.partitions), after.offsets[batch]
+    yield "the newest commit", before.commit.with_unique_ids(None), after.commit.with_unique_ids(None)
+    for old, new in zip_longest(before.operators, after.operators):
+        yield "the operator", old and (old.number, old.name), new and (new.number, new.name)
 
 
 def check_same_state(before: Sequence[StoreDigest], after: Sequence[StoreDigest]) -> None:

@@ -1,0 +1,138 @@
+"""A checkpoint for another number of state partitions, with proof.
+
+::
+
+    PATH ──clone──► source ──each row of state to its new partition──► staging ──proof──► TARGET
+                      └─────logs, sources, schemas───────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from statecore.queries import rocksdb
+from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
+from statecore.queries.clone import clone
+from statecore.queries.hdfs import tables as hdfs
+from statecore.queries.layout import commit, lay_out
+from statecore.queries.logs import UniqueIds
+from statecore.queries.origin import origin_of, write_origin
+from statecore.queries.placement import placed
+from statecore.queries.proof import Proof, check_explained, check_same_logs, check_same_state
+from statecore.queries.query_file import load_query
+from statecore.queries.reading import ROCKSDB, digests, state_rows
+from statecore.queries.refusals import refuse
+from statecore.queries.session import query_session
+from statecore.queries.staging import Staging, staged
+from statecore.queries.steps import Done, steps
+from statecore.queries.transfer import Report, quiet
+from statecore.queries.trial import trial_restart
+
+_SOURCE, _TRIAL = "source", "trial"
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleResult:
+    """A checkpoint that was made, and proven.
+
+    Attributes:
+        path: URL of the checkpoint that it was made from.
+        target: URL of the new one.
+        partitions_before: Number of state partitions there.
+        partitions_after: Number of state partitions here.
+        pending: The batch that is logged and not committed, which the query repeats first; None without one.
+        proof: What was compared.
+
+    """
+
+    path: str
+    target: str
+    partitions_before: int
+    partitions_after: int
+    pending: int | None
+    proof: Proof
+
+
+def rescale(
+    path: str,
+    target: str,
+    partitions: int,
+    query: str | Path | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    report: Report = quiet,
+) -> RescaleResult:
+    """Write a checkpoint of a query anew, for another number of state partitions, and prove that it is right.
+
+    Args:
+        path: The query's ``checkpointLocation``: a local folder, or ``s3://bucket/prefix``. It is only read.
+        target: Where the new checkpoint appears, whole or not at all.
+        partitions: Its number of state partitions.
+        query: A file that defines ``build(spark, settings)``, for a trial restart; None does without.
+        settings: The settings that ``build`` gets.
+        spark: A session on this machine; None starts one.
+        report: Called with the number of steps done, and of all.
+
+    Raises:
+        CheckpointRefusedError: The checkpoint, or the number, is not covered; or the target exists.
+        CheckpointDamagedError: A file of the checkpoint is missing or not whole.
+        NotProvenError: The new checkpoint could not be proven right; it was removed.
+        StorageError: The storage fails.
+
+    """
+    checkpoint = open_checkpoint(path)
+    refuse(checkpoint, partitions)
+    build = None if query is None else load_query(query)
+    stores = sum(len(operator.stores) for operator in checkpoint.operators)
+    done = steps(report, 3 * stores + 2)
+    with staged(target, checkpoint.url) as staging:
+        attempt = staging.folder.parent
+        clone(checkpoint, str(attempt / _SOURCE))
+        source = open_checkpoint(str(attempt / _SOURCE))
+        session = spark or query_session()
+        done()
+        before = digests(session, source, done)
+        for each in before:
+            check_explained(each)
+        lay_out(source, staging, partitions)
+        commit(source, staging, _write_state(session, source, staging, partitions, done))
+        made = open_checkpoint(staging.url)
+        check_same_logs(source, made)
+        after = digests(session, made, done)
+        check_same_state(before, after)
+        if build is not None:
+            trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL)
+        require_unchanged(checkpoint)
+        write_origin(staging.store, origin_of(checkpoint, partitions))
+        done()
+    return RescaleResult(
+        path=checkpoint.url,
+        target=staging.target,
+        partitions_before=checkpoint.partitions,
+        partitions_after=partitions,
+        pending=checkpoint.pending,
+        proof=Proof(checkpoint.batch, tuple(after), restart=build is not None),
+    )
+
+
+def _write_state(
+    spark: SparkSession, source: SparkCheckpoint, staging: Staging, partitions: int, done: Done
+) -> UniqueIds | None:
+    """Write all rows of state to their new partitions; return the ids of the new files, in checkpoint format 2."""
+
+    def place(rows: DataFrame) -> DataFrame:
+        done()
+        return placed(rows, partitions)
+
+    if source.provider == ROCKSDB:
+        return rocksdb.rewrite(spark, source.url, staging.url, source.batch, partitions, place)
+    for operator in source.operators:
+        for store in operator.stores:
+            rows = place(state_rows(spark, source, operator, store))
+            hdfs.write_store(rows, staging.url, store, source.version, partitions, source.conf)
+    return None

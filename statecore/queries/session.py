@@ -1,0 +1,15 @@
+"""The Spark session of a tool that nobody gave one."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+
+def query_session() -> SparkSession:
+    """Return a session on this machine, on all its cores unless Spark's own configuration says otherwise."""
+    return (
+        SparkSession.builder.appName("statecore checkpoint")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )

@@ -1,0 +1,77 @@
+"""The proof alone: whether one checkpoint is another one with a different number of state partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
+from statecore.queries.clone import clone
+from statecore.queries.files import is_local
+from statecore.queries.proof import Proof, check_explained, check_same_logs, check_same_state
+from statecore.queries.query_file import load_query
+from statecore.queries.reading import digests
+from statecore.queries.refusals import refuse
+from statecore.queries.session import query_session
+from statecore.queries.steps import steps
+from statecore.queries.transfer import Report, quiet
+from statecore.queries.trial import trial_restart
+from statecore.storage.workspaces import workspace
+
+
+def verify(
+    path: str,
+    target: str,
+    query: str | Path | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    report: Report = quiet,
+) -> Proof:
+    """Prove that a checkpoint holds what another one holds, each row where Spark looks for it.
+
+    Args:
+        path: The checkpoint that the other was made from.
+        target: The other; neither is written to.
+        query: A file that defines ``build(spark, settings)``, for a trial restart; None does without.
+        settings: The settings that ``build`` gets.
+        spark: A session on this machine; None starts one.
+        report: Called with the number of steps done, and of all.
+
+    Raises:
+        NotProvenError: They differ, or stand at different batches.
+        CheckpointRefusedError: One of them is not covered.
+        CheckpointDamagedError: A file is missing or not whole.
+        StorageError: The storage fails.
+
+    """
+    old, new = open_checkpoint(path), open_checkpoint(target)
+    for each in (old, new):
+        refuse(each)
+    check_same_logs(old, new)
+    build = None if query is None else load_query(query)
+    done = steps(report, 2 * sum(len(operator.stores) for operator in old.operators) + 1)
+    session = spark or query_session()
+    with workspace("verify") as folder:
+        before = digests(session, _here(old, folder / "old"), done)
+        for each in before:
+            check_explained(each)
+        copy = _here(new, folder / "new")
+        after = digests(session, copy, done)
+        check_same_state(before, after)
+        for each in (old, new):
+            require_unchanged(each)
+        if build is not None:
+            trial_restart(session, copy.url, build, settings or {}, folder / "trial")
+        done()
+    return Proof(new.batch, tuple(after), restart=build is not None)
+
+
+def _here(checkpoint: SparkCheckpoint, folder: Path) -> SparkCheckpoint:
+    """Return the checkpoint, or a clone on this machine when it lies elsewhere."""
+    if is_local(checkpoint.url):
+        return checkpoint
+    clone(checkpoint, str(folder))
+    return open_checkpoint(str(folder))
