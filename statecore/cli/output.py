@@ -21,7 +21,7 @@ NOTHING = "–"
 """Shown for an unknown value."""
 
 _NUMBERS = {
-    "subtask", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism",
+    "subtask", "partition", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism",
     "of the average", "rows/s", "lag", "committed",
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import typer
 
 from statecore.cli.audit import show_audit
 from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
+from statecore.cli.checkpoint import clone_checkpoint, rescale_checkpoint, show_checkpoint, verify_checkpoint
 from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
 from statecore.cli.jobs import list_jobs
@@ -49,6 +50,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 savepoints = typer.Typer(help="Take, list, show, verify and drop savepoints.", no_args_is_help=True)
+checkpoints = typer.Typer(
+    help="Show, clone, rescale and prove checkpoints of Spark's own queries.", no_args_is_help=True
+)
 policies = typer.Typer(help="Size a job by its load, with the DAG autoscale.", no_args_is_help=True)
 clusters = typer.Typer(help="Register, list and remove the clusters of jobs.", no_args_is_help=True)
 catalogs = typer.Typer(help="Migrate or restore the catalog itself.", no_args_is_help=True)
@@ -65,6 +69,7 @@ app.command("plan", rich_help_panel=_RESCALE)(plan)
 app.command("rescale", rich_help_panel=_RESCALE)(rescale)
 app.add_typer(policies, name="policy", rich_help_panel=_RESCALE)
 app.add_typer(savepoints, name="savepoint", rich_help_panel=_RESCALE)
+app.add_typer(checkpoints, name="checkpoint", rich_help_panel=_RESCALE)
 app.command("supervisor", rich_help_panel=_OPERATE)(supervise)
 app.add_typer(clusters, name="cluster", rich_help_panel=_OPERATE)
 app.add_typer(catalogs, name="catalog", rich_help_panel=_OPERATE)
@@ -74,6 +79,11 @@ savepoints.command("list")(list_savepoints)
 savepoints.command("show")(show_savepoint)
 savepoints.command("verify")(verify_savepoint)
 savepoints.command("drop")(drop_savepoint)
+
+checkpoints.command("show")(show_checkpoint)
+checkpoints.command("clone")(clone_checkpoint)
+checkpoints.command("rescale")(rescale_checkpoint)
+checkpoints.command("verify")(verify_checkpoint)
 
 policies.command("set")(set_policy)
 policies.command("show")(show_policy)

@@ -1,0 +1,208 @@
+"""What a checkpoint holds, for people and programs, without Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from statecore.errors import CheckpointRefusedError
+from statecore.queries.checkpoint import SparkCheckpoint
+from statecore.queries.files import files_below
+from statecore.queries.logs import OffsetLog
+from statecore.queries.operators import AGGREGATION, JOIN, StatefulOperator
+from statecore.queries.origin import Origin, read_origin
+from statecore.queries.recorded_rows import recorded_rows
+from statecore.queries.refusals import JOIN_FORMAT, refuse
+from statecore.queries.schemas import is_keyless
+from statecore.queries.state_files import place_of
+from statecore.storage import FileEntry
+
+_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
+_FORMATS: Mapping[str, str] = {
+    AGGREGATION: "spark.sql.streaming.aggregation.stateFormatVersion",
+    JOIN: JOIN_FORMAT,
+    **dict.fromkeys(_GROUPS, "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"),
+}
+_OLD_FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOperator:
+    """A stateful operator.
+
+    Attributes:
+        number: Its number in the query.
+        name: Spark's name; empty without metadata.
+        kind: What users call it.
+        state_format: Version of the format of its state; None where it has none of its own.
+        metadata_version: Version of its metadata; 0 without any.
+        partitions: Number of state partitions.
+        stores: Names of its state stores.
+        rows: Rows of each state partition, of all stores; None where Spark has not recorded them.
+        bytes: Bytes of each state partition, of all versions that are there.
+
+    """
+
+    number: int
+    name: str
+    kind: str
+    state_format: str | None
+    metadata_version: int
+    partitions: int
+    stores: tuple[str, ...]
+    rows: tuple[int | None, ...]
+    bytes: tuple[int, ...]
+
+    @property
+    def skew(self) -> float | None:
+        """Rows of the largest partition, relative to the mean; None where rows are unknown, or none."""
+        known = [rows for rows in self.rows if rows is not None]
+        if len(known) < len(self.rows) or not sum(known):
+            return None
+        return max(known) * len(known) / sum(known)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSource:
+    """A source of the query, as far as the logs tell.
+
+    Attributes:
+        kind: Which source it seems to be.
+        offset: The end of the newest committed batch, as the source wrote it; None before its first data.
+
+    """
+
+    kind: str
+    offset: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCheckpoint:
+    """A checkpoint.
+
+    Attributes:
+        path: Its URL.
+        query_id: Id of the query.
+        batch: The newest committed batch.
+        pending: The batch that is logged and not committed, if any.
+        provider: State store provider.
+        checkpoint_format: State checkpoint format.
+        partitions: Number of state partitions.
+        watermark_ms: Event-time watermark of the newest committed batch in ms since 1970; 0 without one.
+        operators: Its stateful operators.
+        sources: Its sources.
+        files: Number of files.
+        bytes: Their size.
+        origin: Where it came from, for a copy that statecore made.
+        refusal: Why it cannot be rescaled; None if it can.
+
+    """
+
+    path: str
+    query_id: str
+    batch: int
+    pending: int | None
+    provider: str
+    checkpoint_format: int
+    partitions: int
+    watermark_ms: int
+    operators: tuple[ShownOperator, ...]
+    sources: tuple[ShownSource, ...]
+    files: int
+    bytes: int
+    origin: Origin | None
+    refusal: str | None
+
+
+def show(checkpoint: SparkCheckpoint) -> ShownCheckpoint:
+    """Return what a checkpoint holds.
+
+    Raises:
+        CheckpointDamagedError: A file is not whole.
+        StorageError: The storage fails.
+
+    """
+    files = files_below(checkpoint.url)
+    sizes = _sizes(files)
+    offsets = checkpoint.offsets[checkpoint.batch]
+    return ShownCheckpoint(
+        path=checkpoint.url,
+        query_id=checkpoint.query_id,
+        batch=checkpoint.batch,
+        pending=checkpoint.pending,
+        provider=checkpoint.provider,
+        checkpoint_format=checkpoint.checkpoint_format,
+        partitions=checkpoint.partitions,
+        watermark_ms=offsets.watermark_ms,
+        operators=tuple(_operator(checkpoint, operator, files, sizes) for operator in checkpoint.operators),
+        sources=_sources(offsets),
+        files=len(files),
+        bytes=sum(entry.size for entry in files),
+        origin=read_origin(checkpoint.store),
+        refusal=_refusal(checkpoint),
+    )
+
+
+def _operator(
+    checkpoint: SparkCheckpoint,
+    operator: StatefulOperator,
+    files: Sequence[FileEntry],
+    sizes: Mapping[tuple[int, int], int],
+) -> ShownOperator:
+    setting = _FORMATS.get(operator.name)
+    return ShownOperator(
+        number=operator.number,
+        name=operator.name,
+        kind=f"global {operator.kind}" if is_keyless(checkpoint, operator) else operator.kind,
+        state_format=None if setting is None else checkpoint.conf.get(setting, _OLD_FORMAT),
+        metadata_version=operator.metadata_version,
+        partitions=operator.partitions,
+        stores=tuple(store.name for store in operator.stores),
+        rows=recorded_rows(checkpoint, operator, files),
+        bytes=tuple(sizes.get((operator.number, partition), 0) for partition in range(operator.partitions)),
+    )
+
+
+def _sizes(files: Iterable[FileEntry]) -> Mapping[tuple[int, int], int]:
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    for entry in files:
+        if (place := place_of(entry.path)) is not None:
+            found[place] += entry.size
+    return found
+
+
+def _sources(offsets: OffsetLog) -> tuple[ShownSource, ...]:
+    found = []
+    for line in offsets.sources:
+        name, separator, offset = line.partition(":") if offsets.version > 1 else ("", "", line)
+        kind = _kind(offset)
+        found.append(ShownSource(f"{name}: {kind}" if separator else kind, None if offset == "-" else offset))
+    return tuple(found)
+
+
+def _kind(offset: str) -> str:
+    """Return which source an offset seems to be of."""
+    try:
+        match msgspec.json.decode(offset):
+            case {"logOffset": int()}:
+                return "files"
+            case int():
+                return "rate, socket or memory"
+            case {"shardId": _} | {"sequenceNumber": _}:
+                return "Kinesis"
+            case {**topics} if topics and all(isinstance(each, dict) for each in topics.values()):
+                return f"Kafka ({', '.join(sorted(map(str, topics)))})"
+    except msgspec.MsgspecError:
+        pass
+    return "unknown"
+
+
+def _refusal(checkpoint: SparkCheckpoint) -> str | None:
+    try:
+        refuse(checkpoint)
+    except CheckpointRefusedError as refusal:
+        return str(refusal)
+    return None
