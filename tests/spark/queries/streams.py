@@ -408,7 +408,7 @@ def feed(place: Path, stream: Stream, inputs: Iterable[Sequence[tuple[Any, ...]]
     folder = place / "in"
     folder.mkdir(parents=True, exist_ok=True)
     schema = StructType.fromDDL(stream.schema)
-    arrow = to_arrow_schema(schema, timestamp_utc=True)
+    arrow = to_arrow_schema(schema, timezone="UTC")
     start = len(list(folder.glob("*.parquet")))
     for number, rows in enumerate(inputs, start):
         table = pa.Table.from_pylist([dict(zip(arrow.names, row, strict=True)) for row in rows], arrow)
