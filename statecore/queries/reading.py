@@ -9,6 +9,7 @@ from statecore.queries import rocksdb
 from statecore.queries.digests import StoreDigest, digest
 from statecore.queries.hdfs import tables as hdfs
 from statecore.queries.keys import key_schema, partition_columns
+from statecore.queries.rocksdb import spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,7 @@ def digests(spark: SparkSession, checkpoint: SparkCheckpoint, done: Callable[[],
     found = []
     for operator in checkpoint.operators:
         for store in operator.stores:
-            rows = state_rows(spark, checkpoint, operator, store)
-            found.append(digest(rows, store, ordered=operator.has_lists))
+            with spark_failures(checkpoint.url):
+                found.append(digest(state_rows(spark, checkpoint, operator, store), store, ordered=operator.has_lists))
             done()
     return found

@@ -106,7 +106,7 @@ def rescale(
         after = digests(session, made, done)
         check_same_state(before, after)
         if build is not None:
-            trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL)
+            trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL, before=after)
         require_unchanged(checkpoint)
         write_origin(staging.store, origin_of(checkpoint, partitions))
         done()

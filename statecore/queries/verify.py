@@ -64,7 +64,7 @@ def verify(
         for each in (old, new):
             require_unchanged(each)
         if build is not None:
-            trial_restart(session, copy.url, build, settings or {}, folder / "trial")
+            trial_restart(session, copy.url, build, settings or {}, folder / "trial", before=after)
         done()
     return Proof(new.batch, tuple(after), restart=build is not None)
 
