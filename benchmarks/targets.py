@@ -10,6 +10,7 @@ from benchmarks.rows import (
     growth,
     joins,
     live,
+    queries,
     record,
     rescale,
     sessions,
@@ -43,6 +44,11 @@ TARGETS = {
         Target("session_vs_spark", "rows/s, a sum per session / Spark's session_window", 1, True),
         Target("interval_join_vs_spark", "rows/s, an interval join / Spark's stream-stream join", 1, True),
         Target("transform_cost", "seconds of an epoch, with transformations / without", 1.15, False),
+        Target(
+            "query_rescale_vs_spark", "seconds, our clone, rescale and proof on RocksDB / Spark's repartition", 2, False
+        ),
+        Target("query_rescale_hdfs", "seconds, the same on the HDFS-backed provider / Spark's repartition", 1.5, False),
+        Target("query_rescale_growth", "seconds of a rescale per row, many keys / few keys", 1.2, False),
     )
 }
 
@@ -77,6 +83,7 @@ FAMILIES = (
     Family("programs", ("session_vs_spark",), sessions.against_spark),
     Family("programs", ("interval_join_vs_spark",), joins.against_spark),
     Family("programs", ("transform_cost",), transformations.cost),
+    Family("queries", ("query_rescale_vs_spark", "query_rescale_hdfs", "query_rescale_growth"), queries.rescale),
 )
 
 GROUPS = tuple(dict.fromkeys(family.group for family in FAMILIES))
