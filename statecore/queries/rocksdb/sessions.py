@@ -1,0 +1,40 @@
+"""Sessions with the settings that Spark's reader and writer of state take from a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STORE = "spark.sql.streaming.stateStore"
+CHECKPOINT_FORMAT = f"{_STORE}.checkpointFormatVersion"
+
+_WRITING = {
+    # With adaptive execution, a store without rows would be written by fewer tasks than it has partitions.
+    "spark.sql.adaptive.enabled": "false",
+    # A changelog would build on a version that is not there.
+    f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "false",
+}
+
+
+def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
+    """Return a session that reads state of a checkpoint format, with all other settings of ``spark``.
+
+    Spark logs most settings with each batch, and both reader and writer take those; it does not log the format.
+    """
+    return _cloned(spark, {CHECKPOINT_FORMAT: str(checkpoint_format)})
+
+
+def writing_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
+    """Return a session that writes state of a checkpoint format, with all other settings of ``spark``."""
+    return _cloned(spark, {CHECKPOINT_FORMAT: str(checkpoint_format), **_WRITING})
+
+
+def _cloned(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    # A new session would lack what was set after the start, such as credentials of S3.
+    session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    return session
