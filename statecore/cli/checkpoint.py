@@ -38,7 +38,8 @@ def show_checkpoint(path: CheckpointPath, as_json: AsJson = False) -> None:
     from statecore.queries.checkpoint import open_checkpoint
     from statecore.queries.show import show
 
-    shown = show(open_checkpoint(absolute(path)))
+    with progress("counting rows") as report:
+        shown = show(open_checkpoint(absolute(path)), report)
     if as_json:
         print_json(_contents(shown))
         return

@@ -14,7 +14,7 @@ import msgspec
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint
 from statecore.queries.files import read_checked
-from statecore.queries.operators import StatefulOperator
+from statecore.queries.operators import SESSION_WINDOW, StatefulOperator
 
 
 class _Struct(msgspec.Struct):
@@ -51,7 +51,8 @@ def is_keyless(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> bool:
             for _ in range(parts):
                 part, rest = _string(rest)
                 keys += part
-        return not msgspec.json.decode(keys, type=_Struct).fields
+        # The last field of a session's key is its start, which does not decide where it lies.
+        return len(msgspec.json.decode(keys, type=_Struct).fields) == (operator.name == SESSION_WINDOW)
     except (struct.error, msgspec.MsgspecError) as error:
         raise CheckpointDamagedError(
             f"found {where} that cannot be read ({error}); expected the schema that Spark writes; restore the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,8 @@ from statecore.queries.recorded_rows import recorded_rows
 from statecore.queries.refusals import JOIN_FORMAT, refuse
 from statecore.queries.schemas import is_keyless
 from statecore.queries.state_files import place_of
+from statecore.queries.steps import Done, steps
+from statecore.queries.transfer import Report, quiet
 from statecore.storage import FileEntry
 
 _GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
@@ -37,6 +39,7 @@ class ShownOperator:
         number: Its number in the query.
         name: Spark's name; empty without metadata.
         kind: What users call it.
+        keyless: Whether it has no keys, and all its state in partition 0.
         state_format: Version of the format of its state; None where it has none of its own.
         metadata_version: Version of its metadata; 0 without any.
         partitions: Number of state partitions.
@@ -49,6 +52,7 @@ class ShownOperator:
     number: int
     name: str
     kind: str
+    keyless: bool
     state_format: str | None
     metadata_version: int
     partitions: int
@@ -58,7 +62,9 @@ class ShownOperator:
 
     @property
     def skew(self) -> float | None:
-        """Rows of the largest partition, relative to the mean; None where rows are unknown, or none."""
+        """Rows of the largest partition, relative to the mean; None without keys or rows, or where they are unknown."""
+        if self.keyless:
+            return None
         known = [rows for rows in self.rows if rows is not None]
         if len(known) < len(self.rows) or not sum(known):
             return None
@@ -117,8 +123,12 @@ class ShownCheckpoint:
     refusal: str | None
 
 
-def show(checkpoint: SparkCheckpoint) -> ShownCheckpoint:
+def show(checkpoint: SparkCheckpoint, report: Report = quiet) -> ShownCheckpoint:
     """Return what a checkpoint holds.
+
+    Args:
+        checkpoint: The checkpoint.
+        report: Is told the number of state stores whose rows are counted, and of all.
 
     Raises:
         CheckpointDamagedError: A file is not whole.
@@ -126,7 +136,7 @@ def show(checkpoint: SparkCheckpoint) -> ShownCheckpoint:
 
     """
     files = files_below(checkpoint.url)
-    sizes = _sizes(files)
+    sizes, done = _sizes(files), steps(report, sum(len(operator.stores) for operator in checkpoint.operators))
     offsets = checkpoint.offsets[checkpoint.batch]
     return ShownCheckpoint(
         path=checkpoint.url,
@@ -137,7 +147,7 @@ def show(checkpoint: SparkCheckpoint) -> ShownCheckpoint:
         checkpoint_format=checkpoint.checkpoint_format,
         partitions=checkpoint.partitions,
         watermark_ms=offsets.watermark_ms,
-        operators=tuple(_operator(checkpoint, operator, files, sizes) for operator in checkpoint.operators),
+        operators=tuple(_operator(checkpoint, operator, sizes, done) for operator in checkpoint.operators),
         sources=_sources(offsets),
         files=len(files),
         bytes=sum(entry.size for entry in files),
@@ -149,19 +159,20 @@ def show(checkpoint: SparkCheckpoint) -> ShownCheckpoint:
 def _operator(
     checkpoint: SparkCheckpoint,
     operator: StatefulOperator,
-    files: Sequence[FileEntry],
     sizes: Mapping[tuple[int, int], int],
+    done: Done,
 ) -> ShownOperator:
-    setting = _FORMATS.get(operator.name)
+    setting, keyless = _FORMATS.get(operator.name), is_keyless(checkpoint, operator)
     return ShownOperator(
         number=operator.number,
         name=operator.name,
-        kind=f"global {operator.kind}" if is_keyless(checkpoint, operator) else operator.kind,
+        kind=f"global {operator.kind}" if keyless else operator.kind,
+        keyless=keyless,
         state_format=None if setting is None else checkpoint.conf.get(setting, _OLD_FORMAT),
         metadata_version=operator.metadata_version,
         partitions=operator.partitions,
         stores=tuple(store.name for store in operator.stores),
-        rows=recorded_rows(checkpoint, operator, files),
+        rows=recorded_rows(checkpoint, operator, done),
         bytes=tuple(sizes.get((operator.number, partition), 0) for partition in range(operator.partitions)),
     )
 
