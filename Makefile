@@ -15,7 +15,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes demo stop unit test e2e chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes demo stop unit test e2e queries chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -24,6 +24,7 @@ help:
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
+	@echo "make queries         rescale checkpoints of Spark's own queries, every kind on every provider; takes an hour"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; GROUP=core runs one group, ONLY=name one row"
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
@@ -75,11 +76,15 @@ unit: setup
 
 # Two at a time: each starts programs that run beside it.
 test: unit $(CLASSES)
-	@$(PYTEST) 2 -m "not unit and not e2e"
+	@$(PYTEST) 2 -m "not unit and not queries and not e2e"
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
 e2e: $(CLASSES)
 	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 1200 tests/e2e
+
+# Outside the gate, which tries each operator once per provider.
+queries: $(CLASSES)
+	@$(PYTEST) 2 -m queries tests/queries $(if $(ONLY),-k "$(ONLY)")
 
 invariants: $(CLASSES)
 	@$(BIN)/python -m tests.invariants

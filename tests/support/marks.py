@@ -13,6 +13,7 @@ MARKS = {
     "postgres": "starts PostgreSQL's server, and Spark where a job writes to it",
     "airflow": "imports or starts Airflow, and what its steps need",
     "browser": "starts Airflow's API server and Chromium",
+    "queries": "starts Spark; every kind of query on every provider, outside the gate; make queries",
     "e2e": "one story through a whole Airflow on PostgreSQL, Spark, S3 and Chromium; make e2e",
 }
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 OUTPUT = "k long, event string, n long, total long"
-GAP_MS = 15 * 60_000
+GAP_MS = 45 * 60_000
 TTL_MS = 30 * 24 * 3_600_000
 
 

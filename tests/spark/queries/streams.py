@@ -73,11 +73,12 @@ EVENTS = "k long, name string, v long, t timestamp"
 
 
 def events(batch: int, rows: int = 40) -> list[tuple[Any, ...]]:
-    """Return rows of one batch: 12 keys with null among them, times that pass the watermark of earlier batches."""
+    """Return rows of one batch: old and new keys, null among them, over 20 minutes."""
+    keys = 13 + 3 * batch
     return [
         (
-            None if (row * 7 + batch) % 12 == 11 else (row * 7 + batch) % 12,
-            NAMES[(row + batch) % len(NAMES)],
+            None if (row * 7 + batch) % keys == 11 else (row * 7 + batch) % keys,
+            NAMES[(row // 5 + batch) % len(NAMES)],
             batch * rows + row,
             START + datetime.timedelta(minutes=20 * batch, seconds=30 * row),
         )
@@ -94,9 +95,10 @@ class Stream:
 
     Attributes:
         name: Its name, for people.
-        providers: Names of the providers that Spark runs it on.
         conf: Settings that it needs.
+        rocksdb_only: Whether Spark refuses it on the HDFS-backed provider.
         clocked: Columns of its state that depend on the wall clock, and so differ between a query and its twin.
+        variables: State variables of ``transformWithState``, to read them without those columns.
 
     """
 
@@ -104,6 +106,7 @@ class Stream:
     conf: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     rocksdb_only: bool = field(default=False, kw_only=True)
     clocked: tuple[str, ...] = field(default=(), kw_only=True)
+    variables: tuple[str, ...] = field(default=(), kw_only=True)
 
     schema: ClassVar[str] = EVENTS
 
@@ -128,7 +131,7 @@ class Stream:
 
 
 def _watermarked(source: DataFrame) -> DataFrame:
-    return source.withWatermark("t", "10 minutes")
+    return source.withWatermark("t", "25 minutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,10 @@ class Aggregation(Stream):
 
     mode: str = "complete"
     window: bool = False
+    keys: tuple[str, ...] = ("k", "name")
 
     def build(self, spark: SparkSession, source: DataFrame) -> DataStreamWriter:
-        keys = ["k", "name"]
+        keys = [F.expr(key) for key in self.keys]
         if self.window:
             source, keys = _watermarked(source), [F.window("t", "10 minutes", "5 minutes"), *keys]
         sums = source.groupBy(*keys).agg(F.sum("v").alias("total"), F.count("*").alias("n"), F.max("t").alias("last"))
@@ -157,12 +161,10 @@ class GlobalAggregation(Stream):
 
 @dataclass(frozen=True, slots=True)
 class Sessions(Stream):
-    """Session windows per key, or of all rows."""
-
-    keys: tuple[str, ...] = ("k",)
+    """Session windows per key."""
 
     def build(self, spark: SparkSession, source: DataFrame) -> DataStreamWriter:
-        sessions = _watermarked(source).groupBy(F.session_window("t", "2 minutes"), *self.keys)
+        sessions = _watermarked(source).groupBy(F.session_window("t", "2 minutes"), "k")
         return sessions.agg(F.sum("v").alias("total"), F.count("*").alias("n")).writeStream.outputMode("append")
 
 
@@ -191,7 +193,7 @@ def _sides(source: DataFrame) -> tuple[DataFrame, DataFrame]:
     right = source.where("v % 2 = 0").select(
         F.col("k").alias("right_k"), F.col("v").alias("right_v"), F.col("t").alias("right_t")
     )
-    return left.withWatermark("left_t", "10 minutes"), right.withWatermark("right_t", "10 minutes")
+    return left.withWatermark("left_t", "25 minutes"), right.withWatermark("right_t", "25 minutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,11 +354,11 @@ _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 STREAMS: tuple[Stream, ...] = (
     Aggregation("aggregation-complete", mode="complete"),
     Aggregation("aggregation-update", mode="update"),
+    Aggregation("few-keys", mode="update", keys=("k % 2 as odd",)),
     Aggregation("windows-update", mode="update", window=True),
     Aggregation("windows-append", mode="append", window=True),
     GlobalAggregation("global-aggregation"),
     Sessions("session-windows"),
-    Sessions("session-windows-global", keys=()),
     Sessions("session-windows-merged", conf={_SESSION_MERGE: "true"}),
     Distinct("distinct"),
     Distinct("distinct-by-time", keys=("k", "t")),
@@ -374,7 +376,13 @@ STREAMS: tuple[Stream, ...] = (
     GroupsWithState("groups-with-state-no-timeout", timeout="NoTimeout"),
     TransformWithState("transform-with-state", pandas=False, rocksdb_only=True),
     TransformWithState("transform-with-state-in-pandas", rocksdb_only=True),
-    TransformWithState("transform-with-state-ttl", ttl=True, rocksdb_only=True, clocked=("ttlExpirationMs",)),
+    TransformWithState(
+        "transform-with-state-ttl",
+        ttl=True,
+        rocksdb_only=True,
+        clocked=("ttlExpirationMs",),
+        variables=("totals", "values", "names"),
+    ),
     WindowsOfJoin("windows-of-join"),
     WindowsOfDistinct("windows-of-distinct"),
     EveryKey("every-key"),
@@ -438,6 +446,7 @@ def run(
     *,
     checkpoint: str = "checkpoint",
     sink: str = "batches",
+    output: str | None = None,
     kill: Kill | None = None,
     **conf: Any,
 ) -> Path:
@@ -452,6 +461,7 @@ def run(
         partitions: State partitions of a new checkpoint; an old one has its own.
         checkpoint: Name of the checkpoint within the place.
         sink: ``batches`` (see ``outputs``), ``file`` (Spark's own file sink) or ``noop``.
+        output: Name of the folder for output; None takes that of the checkpoint.
         kill: Where to end the query with a batch that is not committed.
         conf: More settings, ``__`` for a point.
 
@@ -464,11 +474,11 @@ def run(
     own = session(spark, provider, partitions, settings)
     source = own.readStream.schema(stream.schema).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
     writer = stream.build(own, source).option("checkpointLocation", str(place / checkpoint)).trigger(availableNow=True)
-    output = place / "out" / checkpoint
+    folder = place / "out" / (output or checkpoint)
     if sink == "batches":
-        writer = writer.foreachBatch(_Batches(output, kill))
+        writer = writer.foreachBatch(_Batches(folder, kill))
     else:
-        writer = writer.format("parquet" if sink == "file" else sink).option("path", str(output))
+        writer = writer.format("parquet" if sink == "file" else sink).option("path", str(folder))
     with _killed(kill):
         query = writer.start()
         try:
@@ -514,6 +524,8 @@ class _Batches:
 
 # ----------------------------------------------------------------------------------------------------------- compare
 
+State = dict[str, list[str]]
+
 
 def outputs(place: Path, checkpoint: str = "checkpoint") -> dict[int, list[list[str]]]:
     """Return the rows that the sink was given: for each batch its attempts, each as sorted text."""
@@ -541,35 +553,40 @@ def stores(checkpoint: Path) -> list[tuple[int, str]]:
     return found
 
 
-def state(
-    spark: SparkSession,
-    checkpoint: Path,
-    provider: Provider = HDFS,
-    batch: int | None = None,
-    without: tuple[str, ...] = (),
-) -> dict[str, list[str]]:
-    """Return the rows of all state as sorted text, per operator, store and, on RocksDB, column family.
+def state(spark: SparkSession, stream: Stream, checkpoint: Path, provider: Provider, *, clocks: bool) -> State:
+    """Return the rows of all state as sorted text, per operator, store and column family or state variable.
 
-    RocksDB gives bytes, which are shown in full: nothing can hide in them. ``without`` leaves clocks out, see
-    ``Stream.clocked``; then columns take the place of bytes, and ``transformWithState`` is not read.
+    RocksDB gives the bytes of keys and values: nothing can hide in them.
+
+    Args:
+        spark: The tests' session.
+        stream: The query.
+        checkpoint: Its checkpoint.
+        provider: Where its state is.
+        clocks: Whether to show what depends on the wall clock, too; without, values are shown by columns.
+
     """
     own = session(spark, provider, 2, {})
-    found: dict[str, list[str]] = {}
+    found: State = {}
     for operator, store in stores(checkpoint):
         reader = own.read.format("statestore").option("operatorId", operator).option("storeName", store)
-        if batch is not None:
-            reader = reader.option("batchId", batch)
-        if provider is not HDFS and not without:
-            rows = reader.option("internalOnlyReadAllColumnFamilies", "true").load(str(checkpoint)).collect()
-            for row in rows:
+        if provider is HDFS or (stream.clocked and not clocks):
+            hidden = () if clocks else stream.clocked
+            for variable in stream.variables or ("",):
+                frame = (reader.option("stateVarName", variable) if variable else reader).load(str(checkpoint))
+                rows = [_plain(row, hidden) for row in frame.drop("partition_id").collect()]
+                found[f"{operator}/{store}/{variable}"] = rows
+        else:
+            for row in reader.option("_readAllColumnFamilies", "true").load(str(checkpoint)).collect():
                 text = f"{row.key_bytes.hex()}={row.value_bytes.hex()}"
                 found.setdefault(f"{operator}/{store}/{row.column_family_name}", []).append(text)
-        else:
-            frame = reader.load(str(checkpoint))
-            texts = [repr((row.key, _plain(row.value, without))) for row in frame.collect()]
-            found[f"{operator}/{store}"] = texts
     return {name: sorted(rows) for name, rows in found.items()}
 
 
-def _plain(value: Any, without: tuple[str, ...]) -> Any:
-    return {key: part for key, part in value.asDict(recursive=True).items() if key not in without} if value else value
+def _plain(row: Any, hidden: tuple[str, ...]) -> str:
+    fields = row.asDict(recursive=True)
+    return repr({name: _without(value, hidden) for name, value in fields.items()})
+
+
+def _without(value: Any, hidden: tuple[str, ...]) -> Any:
+    return {key: part for key, part in value.items() if key not in hidden} if isinstance(value, dict) else value

@@ -1,0 +1,63 @@
+"""Every file of a checkpoint, damaged in every way: the rescale refuses it, or does not need it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from statecore.errors import CheckpointError
+from statecore.queries.rescale import rescale
+from tests.spark.queries.cells import tree
+from tests.spark.queries.damage import DAMAGES
+from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, Provider, Stream, run, state
+
+NAMES = ("aggregation-update", "transform-with-state-in-pandas")
+CELLS = [(BY_NAME[name], provider) for name in NAMES for provider in PROVIDERS if BY_NAME[name].runs_on(provider)]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("stream", "provider"), CELLS, ids=[f"{stream}-{provider}" for stream, provider in CELLS])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_damage_passes(spark: SparkSession, tmp_path: Path, stream: Stream, provider: Provider, damage: str) -> None:
+    path, target, kept = tmp_path / "checkpoint", tmp_path / "target", tmp_path / "kept"
+    run(spark, stream, tmp_path, stream.batches(0, 3), provider, sink="noop")
+    whole = state(spark, stream, path, provider, clocks=True)
+    path.rename(kept)
+    passed = []
+    for name in sorted(tree(kept)):
+        if (kept / name).is_dir():
+            continue
+        shutil.copytree(kept, path)
+        DAMAGES[damage](path / name)
+        before = tree(path)
+        try:
+            rescale(str(path), str(target), 3, spark=spark)
+        except CheckpointError as error:
+            assert str(error).count(";") >= 2, error
+            assert not target.exists(), name
+        else:
+            assert state(spark, stream, target, provider, clocks=True) == whole, name
+            passed.append(name)
+            shutil.rmtree(target)
+        assert tree(path) == before, name
+        shutil.rmtree(path)
+    needed = [name for name in passed if not _history(name, provider)]
+    assert not needed, needed
+
+
+def _history(name: str, provider: Provider) -> bool:
+    """Return whether a file is history: Spark starts the query without it, too."""
+    newest = 3
+    folder, _, file = name.rpartition("/")
+    number = file.lstrip(".").partition(".")[0].partition("_")[0]
+    if file.endswith(".crc"):
+        return True
+    if folder in ("offsets", "commits"):
+        return int(number) < newest - 1
+    if folder.startswith("state/") and number.isdecimal():
+        # A snapshot stands for all before it; a delta or a changelog needs those before.
+        return int(number) < newest and provider is not HDFS and not provider.name.endswith("changelog")
+    return False

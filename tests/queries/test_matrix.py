@@ -1,0 +1,85 @@
+"""Every kind of query on every provider and checkpoint format, rescaled again and again with input in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.queries.cells import file_sink_like_its_twin, killed_and_rescaled, query_file, rescaled_like_its_twin
+from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB_V2, STREAMS, Provider, Stream
+
+Cell = tuple[Stream, Provider]
+
+CELLS = [(stream, provider) for stream in STREAMS for provider in PROVIDERS if stream.runs_on(provider)]
+ONE_OF_EACH_PROVIDER = [(stream, provider) for stream, provider in CELLS if provider in (HDFS, ROCKSDB_V2)]
+CODECS = ("lz4", "lzf", "snappy", "zstd")
+
+
+def _named(cell: Cell) -> str:
+    return "-".join(map(str, cell))
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=_named)
+def test_a_query_rescaled_twice_goes_on_as_its_twin_does(spark: SparkSession, cell: Cell, tmp_path: Path) -> None:
+    stream, provider = cell
+    rescaled_like_its_twin(spark, stream, provider, tmp_path, numbers=(2, 5, 3), query=query_file(stream, tmp_path))
+
+
+@pytest.mark.parametrize("cell", ONE_OF_EACH_PROVIDER, ids=_named)
+def test_a_query_of_one_partition_becomes_many_and_one_again(spark: SparkSession, cell: Cell, tmp_path: Path) -> None:
+    rescaled_like_its_twin(spark, *cell, tmp_path, numbers=(1, 16, 1), first=2, between=1)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "logged"])
+@pytest.mark.parametrize("cell", ONE_OF_EACH_PROVIDER, ids=_named)
+def test_a_batch_that_is_not_committed_is_repeated_with_the_same_rows(
+    spark: SparkSession, cell: Cell, written: bool, tmp_path: Path
+) -> None:
+    killed_and_rescaled(spark, *cell, tmp_path, written=written)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_the_file_sink_goes_on_when_its_log_is_compacted(
+    spark: SparkSession, provider: Provider, killed: bool, tmp_path: Path
+) -> None:
+    file_sink_like_its_twin(spark, BY_NAME["windows-append"], provider, tmp_path, killed=killed)
+
+
+@pytest.mark.parametrize("name", ["aggregation-complete", "join-left-outer", "session-windows", "every-key"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_snapshots_and_deltas_in_every_codec(spark: SparkSession, name: str, codec: str, tmp_path: Path) -> None:
+    settings = {
+        "spark.sql.streaming.stateStore.compression.codec": codec,
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
+    }
+    rescaled_like_its_twin(spark, BY_NAME[name], HDFS, tmp_path, numbers=(2, 3), first=12, **settings)
+
+
+@pytest.mark.parametrize("name", ["aggregation-update", "join-inner", "distinct-within-watermark"])
+@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+@pytest.mark.parametrize(
+    "setting",
+    ["spark.sql.streaming.stateStore.rowChecksum.enabled", "spark.sql.streaming.checkpoint.fileChecksum.enabled"],
+    ids=["row-checksums", "file-checksums"],
+)
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_with_and_without_checksums(
+    spark: SparkSession, name: str, provider: Provider, setting: str, value: str, tmp_path: Path
+) -> None:
+    settings = {setting: value}
+    rescaled_like_its_twin(spark, BY_NAME[name], provider, tmp_path, numbers=(2, 3), first=2, between=1, **settings)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+def test_partitions_without_rows_stay_empty(spark: SparkSession, provider: Provider, tmp_path: Path) -> None:
+    rescaled_like_its_twin(
+        spark,
+        BY_NAME["few-keys"],
+        provider,
+        tmp_path,
+        numbers=(8, 12, 5),
+        query=query_file(BY_NAME["few-keys"], tmp_path),
+    )

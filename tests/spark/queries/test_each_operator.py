@@ -1,0 +1,53 @@
+"""Each operator with state, once per provider: rescaled, it goes on as its twin does. ``make queries`` tries more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.queries.cells import killed_and_rescaled, query_file, rescaled_like_its_twin
+from tests.spark.queries.streams import (
+    BY_NAME,
+    HDFS,
+    ROCKSDB,
+    ROCKSDB_CHANGELOG,
+    ROCKSDB_V2,
+    ROCKSDB_V2_CHANGELOG,
+    Provider,
+)
+
+ON_BOTH = {
+    "aggregation-update": ROCKSDB,
+    "windows-append": ROCKSDB_CHANGELOG,
+    "global-aggregation": ROCKSDB_V2,
+    "session-windows": ROCKSDB_V2_CHANGELOG,
+    "distinct": ROCKSDB,
+    "distinct-within-watermark": ROCKSDB_V2,
+    "join-left-outer": ROCKSDB_CHANGELOG,
+    "groups-with-state": ROCKSDB_V2,
+    "windows-of-distinct": ROCKSDB,
+}
+ON_ROCKSDB = {
+    "join-inner-3": ROCKSDB_V2,
+    "transform-with-state-in-pandas": ROCKSDB,
+    "transform-with-state-ttl": ROCKSDB_V2_CHANGELOG,
+}
+CELLS = [(name, HDFS) for name in [*ON_BOTH, "every-key"]] + [*ON_BOTH.items(), *ON_ROCKSDB.items()]
+
+
+@pytest.mark.parametrize(("name", "provider"), CELLS, ids=[f"{name}-{provider}" for name, provider in CELLS])
+def test_a_rescaled_query_goes_on_as_its_twin_does(
+    spark: SparkSession, name: str, provider: Provider, tmp_path: Path
+) -> None:
+    stream = BY_NAME[name]
+    query = query_file(stream, tmp_path)
+    rescaled_like_its_twin(spark, stream, provider, tmp_path, numbers=(2, 3), first=2, between=1, query=query)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB_V2], ids=str)
+def test_a_batch_that_the_sink_has_and_the_query_has_not_committed_gives_the_same_rows_again(
+    spark: SparkSession, provider: Provider, tmp_path: Path
+) -> None:
+    killed_and_rescaled(spark, BY_NAME["windows-update"], provider, tmp_path, written=True)

@@ -1,0 +1,169 @@
+"""What is damaged, or changes meanwhile, is refused: PATH stays bit by bit as it is, and no TARGET appears."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import statecore.queries.rescale as rescaling
+from statecore.errors import CheckpointDamagedError, CheckpointError, CheckpointRefusedError, NotProvenError
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.reading import state_rows
+from statecore.queries.rescale import rescale
+from tests.spark.queries.cells import tree
+from tests.spark.queries.damage import DAMAGES, truncate
+from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB, ROCKSDB_CHANGELOG, Provider, run
+from tests.support.shell import assert_refused
+from tests.support.shell import run as shell
+
+Made = Callable[[str, Provider], Path]
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Return a query's checkpoint after two batches with input; it is made once, for tests that leave it as it is."""
+    places: dict[tuple[str, Provider], Path] = {}
+
+    def make(name: str, provider: Provider) -> Path:
+        if (name, provider) not in places:
+            place = tmp_path_factory.mktemp("made")
+            stream = BY_NAME[name]
+            places[name, provider] = run(spark, stream, place, stream.batches(0, 2), provider, sink="noop")
+        return places[name, provider]
+
+    return make
+
+
+def assert_nothing_made(
+    spark: SparkSession, path: Path, target: Path, error: type[CheckpointError], *parts: str
+) -> CheckpointError:
+    """Rescale a checkpoint in vain."""
+    before = tree(path)
+    with pytest.raises(error) as caught:
+        rescale(str(path), str(target), 3, spark=spark)
+    assert tree(path) == before
+    assert not target.exists()
+    assert str(caught.value).count(";") >= 2, caught.value
+    for part in parts:
+        assert part in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_file_is_noticed(
+    spark: SparkSession, made: Made, tmp_path: Path, provider: Provider, damage: str
+) -> None:
+    path = tmp_path / "checkpoint"
+    shutil.copytree(made("aggregation-update", provider), path)
+    newest = max(path.glob("state/0/1/2*.*"), key=lambda each: (each.suffix != ".crc", each.name))
+    DAMAGES[damage](newest)
+    assert_nothing_made(spark, path, tmp_path / "target", CheckpointDamagedError)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
+def test_a_missing_partition_is_noticed(spark: SparkSession, made: Made, tmp_path: Path, provider: Provider) -> None:
+    path = tmp_path / "checkpoint"
+    shutil.copytree(made("aggregation-update", provider), path)
+    shutil.rmtree(path / "state/0/1")
+    assert_nothing_made(spark, path, tmp_path / "target", CheckpointDamagedError, "state/0/1")
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB_CHANGELOG], ids=str)
+def test_another_partitions_file_under_a_stale_checksum_is_noticed(
+    spark: SparkSession, made: Made, tmp_path: Path, provider: Provider
+) -> None:
+    path = tmp_path / "checkpoint"
+    shutil.copytree(made("aggregation-update", provider), path)
+    name = "2.delta" if provider is HDFS else "2.changelog"
+    shutil.copyfile(path / f"state/0/0/{name}", path / f"state/0/1/{name}")
+    assert_nothing_made(spark, path, tmp_path / "target", CheckpointDamagedError)
+
+
+def test_another_partitions_files_with_their_checksums_are_refused(
+    spark: SparkSession, made: Made, tmp_path: Path
+) -> None:
+    """Each of their rows lies where Spark does not look for it."""
+    path = tmp_path / "checkpoint"
+    shutil.copytree(made("aggregation-update", HDFS), path)
+    shutil.rmtree(path / "state/0/1")
+    shutil.copytree(path / "state/0/0", path / "state/0/1")
+    assert_nothing_made(spark, path, tmp_path / "target", CheckpointRefusedError, "operator 0")
+
+
+@pytest.mark.parametrize("log", ["offsets/1", "commits/1", "metadata", "state/0/_metadata/metadata"])
+def test_a_damaged_log_ends_the_command_with_1(made: Made, tmp_path: Path, log: str) -> None:
+    path, target = tmp_path / "checkpoint", tmp_path / "target"
+    shutil.copytree(made("aggregation-update", HDFS), path)
+    truncate(path / log)
+    before = tree(path)
+    assert_refused(shell("checkpoint", "rescale", path, target, "--partitions", 3), log)
+    assert tree(path) == before
+    assert not target.exists()
+
+
+def test_a_query_that_commits_meanwhile_is_noticed(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    path, target = tmp_path / "checkpoint", tmp_path / "target"
+    shutil.copytree(made("aggregation-update", HDFS), path)
+
+    def commit(_: int, __: int) -> None:
+        for log in ("offsets", "commits"):
+            shutil.copyfile(path / log / "1", path / log / "2")
+
+    with pytest.raises(CheckpointRefusedError, match="stop the query"):
+        rescale(str(path), str(target), 3, spark=spark, report=commit)
+    assert not target.exists()
+
+
+def _moved(rows: DataFrame, row: Column) -> DataFrame:
+    return rows.withColumn("target", F.when(row, (F.col("target") + 1) % 3).otherwise(F.col("target")))
+
+
+def _changed(rows: DataFrame, row: Column) -> DataFrame:
+    value = F.col("value_bytes")
+    other = F.concat(F.substring(value, 1, 8), F.lit(b"\x07"), F.expr("substring(value_bytes, 10)"))
+    return rows.withColumn("value_bytes", F.when(row, other).otherwise(value))
+
+
+def _lost(rows: DataFrame, row: Column) -> DataFrame:
+    return rows.where(~row)
+
+
+def _reordered(rows: DataFrame, row: Column) -> DataFrame:
+    return rows.withColumn("order_in_source", -F.col("order_in_source"))
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
+@pytest.mark.parametrize("wrong", [_moved, _changed, _lost], ids=["moved", "changed", "lost"])
+def test_one_wrong_row_is_noticed(
+    spark: SparkSession,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: Provider,
+    wrong: Callable[[DataFrame, Column], DataFrame],
+) -> None:
+    path = made("aggregation-update", provider)
+    checkpoint = open_checkpoint(str(path))
+    operator = checkpoint.operators[0]
+    key = bytes(state_rows(spark, checkpoint, operator, operator.stores[0]).first()["key_bytes"])
+    _sabotage(monkeypatch, wrong, F.col("key_bytes") == F.lit(key))
+    assert_nothing_made(spark, path, tmp_path / "target", NotProvenError, "operator 0", "default")
+
+
+def test_a_list_in_another_order_is_noticed(
+    spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _sabotage(monkeypatch, _reordered, F.lit(True))
+    path = made("transform-with-state-in-pandas", ROCKSDB)
+    assert_nothing_made(spark, path, tmp_path / "target", NotProvenError, "column family values", "order")
+
+
+def _sabotage(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[DataFrame, Column], DataFrame], row: Column) -> None:
+    right = rescaling.placed
+    monkeypatch.setattr(rescaling, "placed", lambda rows, partitions: wrong(right(rows, partitions), row))
