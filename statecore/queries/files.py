@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import google_crc32c
 import msgspec
 
 from statecore.errors import CheckpointDamagedError, ConfigurationError, MissingFileError
@@ -28,11 +29,13 @@ INCOMPLETE = ".statecore-incomplete"
 _MAGIC = b"crc\0"
 _HEADER_BYTES = 8
 _CHECKSUM_BYTES = 4
+_CHECKSUMS = 1 << 8 * _CHECKSUM_BYTES
 _HIDDEN_CHECKSUM = re.compile(r"(?:.*/)?\.[^/]+\.crc")
 
 
 class _SparksChecksum(msgspec.Struct):
     mainFileSize: int
+    value: int
 
 
 def normal_url(url: str) -> str:
@@ -126,13 +129,15 @@ def _problems(store: FileStore, path: str, data: bytes) -> Iterator[str]:
         yield "different from its checksum file of Hadoop"
     if of_spark is not None:
         try:
-            size = msgspec.json.decode(of_spark, type=_SparksChecksum).mainFileSize
+            recorded = msgspec.json.decode(of_spark, type=_SparksChecksum)
         except msgspec.MsgspecError:
             yield "beside a checksum file that is not Spark's"
         else:
-            # Its CRC-32C is checked by Spark; Python has none that is quick.
-            if size != len(data):
-                yield f"with {len(data):,} bytes, and {size:,} in its checksum file"
+            if recorded.mainFileSize != len(data):
+                yield f"with {len(data):,} bytes, and {recorded.mainFileSize:,} in its checksum file"
+            # Java writes it as a signed number.
+            elif recorded.value % _CHECKSUMS != google_crc32c.value(data):
+                yield "different from its checksum file of Spark"
 
 
 def _optional(store: FileStore, path: str) -> bytes | None:
