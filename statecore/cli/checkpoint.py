@@ -58,7 +58,10 @@ def show_checkpoint(path: CheckpointPath, as_json: AsJson = False) -> None:
 
 
 def clone_checkpoint(path: CheckpointPath, target: Target, as_json: AsJson = False) -> None:
-    """Copy a checkpoint at its newest committed batch: hard links on one file system, server-side copies in S3."""
+    """Copy a checkpoint at its newest committed batch: hard links on one file system, server-side copies in S3.
+
+    Stop the query first. A running query is only noticed if it logs or commits a batch in the meantime.
+    """
     from statecore.queries.checkpoint import open_checkpoint
     from statecore.queries.clone import clone
 
@@ -79,7 +82,11 @@ def rescale_checkpoint(
     query: QueryFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a checkpoint to another number of state partitions, and prove that the copy is right."""
+    """Copy a checkpoint to another number of state partitions, and prove that the copy is right.
+
+    Stop the query first. A running query is only noticed if it logs or commits a batch in the meantime. PATH is only
+    read. A copy that cannot be proven is removed.
+    """
     require("pyspark", extra="spark")
     # Imported on demand: PySpark is slow to import.
     from statecore.queries.rescale import rescale
@@ -111,7 +118,8 @@ def verify_checkpoint(path: CheckpointPath, target: Copy, query: QueryFile = Non
 
 
 def _print_proof(proof: Proof) -> None:
-    print(f"proven: {proof.rows:,} rows of {len(proof.stores):,} state stores are the same at batch {proof.batch}")
+    stores = f"{len(proof.stores)} state store{'s' * (len(proof.stores) > 1)}"
+    print(f"proven: {proof.rows:,} rows of {stores} are the same at batch {proof.batch}")
     print("restart tried: the query loads its state" if proof.restart else "restart not tried; --query FILE tries it")
 
 

@@ -30,9 +30,10 @@ from statecore.queries.operators import StatefulOperator, read_operators
 from statecore.storage import FileStore, open_store
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
+HDFS, ROCKSDB = "hdfs", "rocksdb"
 PROVIDERS: Mapping[str, str] = {
-    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider": "hdfs",
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
+    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider": HDFS,
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": ROCKSDB,
 }
 
 COMMITS, OFFSETS, SOURCES, STATE, METADATA = "commits", "offsets", "sources", "state", "metadata"

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from statecore.errors import CheckpointRefusedError, NotProvenError, shortened
+from statecore.errors import CheckpointDamagedError, CheckpointRefusedError, NotProvenError, shortened
+from statecore.queries.checkpoint import ROCKSDB
 from statecore.queries.digests import FamilyDigest, StoreDigest
+from statecore.queries.operators import TRANSFORM
+from statecore.queries.recorded_rows import recorded_rows
 
 if TYPE_CHECKING:
     from statecore.queries.checkpoint import SparkCheckpoint
@@ -50,6 +53,29 @@ def check_explained(digest: StoreDigest) -> None:
             "row where Spark's hash puts it; the query distributes its keys another way (a collation, or a layout of "
             "an older Spark), so it must keep its number of partitions"
         )
+
+
+def check_counted(checkpoint: SparkCheckpoint, digests: Sequence[StoreDigest]) -> None:
+    """Check that as many rows were read as Spark counted when it wrote them; it counts in snapshots of RocksDB alone.
+
+    Raises:
+        CheckpointDamagedError: There are more or fewer.
+        StorageError: The storage fails.
+
+    """
+    for operator in checkpoint.operators:
+        # A list is one key for Spark, and several rows.
+        if checkpoint.provider != ROCKSDB or operator.name in TRANSFORM:
+            continue
+        stores = [digest.rows for digest in digests if digest.store.operator == operator.number]
+        counted = recorded_rows(checkpoint, operator, lambda: None)
+        for partition, (rows, recorded) in enumerate(zip(map(sum, zip(*stores, strict=True)), counted, strict=True)):
+            if recorded is not None and rows != recorded:
+                raise CheckpointDamagedError(
+                    f"found {rows:,} rows in state partition {partition} of operator {operator.number} of "
+                    f"{checkpoint.url}; expected {recorded:,}, which Spark counted when it wrote them; restore the "
+                    "checkpoint from a clone or a backup"
+                )
 
 
 def check_same_logs(before: SparkCheckpoint, after: SparkCheckpoint) -> None:

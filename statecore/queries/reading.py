@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from statecore.queries import rocksdb
+from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint
 from statecore.queries.digests import StoreDigest, digest
 from statecore.queries.hdfs import tables as hdfs
 from statecore.queries.keys import key_schema, partition_columns
@@ -14,11 +15,8 @@ from statecore.queries.rocksdb import spark_failures
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from statecore.queries.checkpoint import SparkCheckpoint
     from statecore.queries.operators import StatefulOperator
     from statecore.queries.stores import StateStore
-
-ROCKSDB = "rocksdb"
 
 
 def state_rows(

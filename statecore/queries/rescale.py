@@ -15,16 +15,16 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from statecore.queries import rocksdb
-from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
+from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint, open_checkpoint, require_unchanged
 from statecore.queries.clone import clone
 from statecore.queries.hdfs import tables as hdfs
 from statecore.queries.layout import commit, lay_out
 from statecore.queries.logs import UniqueIds
 from statecore.queries.origin import origin_of, write_origin
 from statecore.queries.placement import placed
-from statecore.queries.proof import Proof, check_explained, check_same_logs, check_same_state
+from statecore.queries.proof import Proof, check_counted, check_explained, check_same_logs, check_same_state
 from statecore.queries.query_file import load_query
-from statecore.queries.reading import ROCKSDB, digests, state_rows
+from statecore.queries.reading import digests, state_rows
 from statecore.queries.refusals import refuse
 from statecore.queries.session import query_session
 from statecore.queries.staging import Staging, staged
@@ -97,6 +97,7 @@ def rescale(
         session = spark or query_session()
         done()
         before = digests(session, source, done)
+        check_counted(source, before)
         for each in before:
             check_explained(each)
         lay_out(source, staging, partitions)

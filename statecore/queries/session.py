@@ -7,9 +7,13 @@ from pyspark.sql import SparkSession
 
 def query_session() -> SparkSession:
     """Return a session on this machine, on all its cores unless Spark's own configuration says otherwise."""
-    return (
+    spark = (
         SparkSession.builder.appName("statecore checkpoint")
         .config("spark.ui.enabled", "false")
+        # The shell shows progress of its own.
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

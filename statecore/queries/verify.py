@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
 from statecore.queries.clone import clone
 from statecore.queries.files import is_local
-from statecore.queries.proof import Proof, check_explained, check_same_logs, check_same_state
+from statecore.queries.proof import Proof, check_counted, check_explained, check_same_logs, check_same_state
 from statecore.queries.query_file import load_query
 from statecore.queries.reading import digests
 from statecore.queries.refusals import refuse
@@ -56,8 +56,9 @@ def verify(
     session = spark or query_session()
     with workspace("verify") as folder:
         before = digests(session, _here(old, folder / "old"), done)
-        for each in before:
-            check_explained(each)
+        check_counted(old, before)
+        for found in before:
+            check_explained(found)
         copy = _here(new, folder / "new")
         after = digests(session, copy, done)
         check_same_state(before, after)
