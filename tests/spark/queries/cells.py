@@ -9,8 +9,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.origin import ORIGIN
 from statecore.queries.rescale import RescaleResult, rescale
-from tests.spark.queries.streams import Kill, Provider, Stream, outputs, run, share_outputs, state
+from tests.spark.queries.streams import GlobalAggregation, Kill, Provider, Stream, outputs, run, share_outputs, state
 
 TWIN = "checkpoint"
 
@@ -45,11 +46,14 @@ def rescaled_like_its_twin(
     current, batch = TWIN, first
     for turn, number in enumerate(numbers[1:], 1):
         before, current = current, f"rescaled-{turn}"
-        made = rescaled(spark, place, before, current, number, query)
+        rescaled(spark, place, before, current, number, query)
         assert_same_state(spark, stream, provider, place, before, current, clocks=True)
-        assert_spread(place / current, number, made)
-        run(spark, stream, place, stream.batches(batch, batch + between), provider, checkpoint=TWIN, **conf)
-        run(spark, stream, place, (), provider, 7, checkpoint=current, **conf)
+        assert_spread(place / current, stream, number)
+        old = tree(place / before)
+        # The setting of a session counts for new checkpoints alone.
+        run(spark, stream, place, stream.batches(batch, batch + between), provider, 7, checkpoint=current, **conf)
+        assert tree(place / before) == old, "the rescaled query wrote to the checkpoint that it was made from"
+        run(spark, stream, place, (), provider, checkpoint=TWIN, **conf)
         batch += between
         assert_same_outputs(place, current)
         assert_same_state(spark, stream, provider, place, TWIN, current, clocks=False)
@@ -116,10 +120,13 @@ def query_file(stream: Stream, place: Path) -> Path:
 def rescaled(
     spark: SparkSession, place: Path, before: str, after: str, number: int, query: Path | None = None
 ) -> RescaleResult:
-    """Rescale one of the checkpoints of a place to another; the first stays as it is, bit by bit."""
-    old = tree(place / before)
-    made = rescale(str(place / before), str(place / after), number, query, spark=spark)
-    assert tree(place / before) == old
+    """Rescale one of the checkpoints of a place to another; the first stays as it is, bit by bit, and is not named."""
+    old, new = place / before, place / after
+    contents = tree(old)
+    made = rescale(str(old), str(new), number, query, spark=spark)
+    assert tree(old) == contents
+    naming = [path.name for path in new.rglob("*") if path.is_file() and str(old).encode() in path.read_bytes()]
+    assert naming == [ORIGIN]
     if (place / "out" / before).exists():
         share_outputs(place, before, after)
     return made
@@ -143,12 +150,11 @@ def assert_same_state(
         assert ours[name] == theirs[name], name
 
 
-def assert_spread(checkpoint: Path, number: int, made: RescaleResult) -> None:
-    """Check that a checkpoint has a folder for each state partition, and none more."""
-    for store in {digest.store.operator: digest.store for digest in made.proof.stores}.values():
-        folders = {path.name for path in (checkpoint / f"state/{store.operator}").iterdir() if path.name.isdecimal()}
-        keyless = all(len(digest.rows) == 1 for digest in made.proof.stores if digest.store.operator == store.operator)
-        assert folders == {str(each) for each in range(1 if keyless else number)} or len(folders) == number
+def assert_spread(checkpoint: Path, stream: Stream, number: int) -> None:
+    """Check that a checkpoint has a folder for each state partition, and no more; without keys, only Spark's one."""
+    expected = {str(each) for each in range(1 if isinstance(stream, GlobalAggregation) else number)}
+    for operator in (checkpoint / "state").iterdir():
+        assert {path.name for path in operator.iterdir() if path.name.isdecimal()} == expected
 
 
 def tree(folder: Path) -> dict[str, str]:
