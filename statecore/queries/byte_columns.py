@@ -39,7 +39,9 @@ class ByteColumn:
 
     @classmethod
     def of(cls, column: pa.Array) -> ByteColumn:
-        """Describe an Arrow column of binary values without nulls, which is not copied."""
+        """Describe an Arrow column of binary values without nulls; one of the type ``binary`` is not copied."""
+        # Spark sends large_binary where its setting useLargeVarTypes is on.
+        column = column.cast(pa.binary())
         _, offsets, data = column.buffers()
         ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
         held = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

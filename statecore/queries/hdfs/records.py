@@ -31,8 +31,9 @@ _SIZE = struct.Struct(">i")
 _BYTES = _SIZE.size
 # A run of equal records is looked for in windows that grow, so that a short run costs little.
 _FIRST_WINDOW = 64
-# After a run shorter than this, so many records are read one by one before the next look.
+# After a run shorter than this, some records are read one by one before the next look: twice as many each time.
 _SHORT_RUN = 16
+_LONGEST_STEP = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +83,33 @@ def parse(content: bytes, path: str) -> Records:
 
 def _found(content: bytes, data: npt.NDArray[np.uint8], path: str) -> tuple[Ints, Ints, Ints, int]:
     """Return position, key size and value size of each record, and the position of the end mark."""
-    runs: list[tuple[Ints, Ints, Ints]] = []
-    singles: list[tuple[int, int, int]] = []
-    at, singles_left = 0, 0
-    while (sizes := _sizes(content, at, path)) is not None:
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    at, step = 0, _SHORT_RUN
+    while sizes := _sizes(content, at, path):
         key_size, value_size = sizes
         length = 2 * _BYTES + key_size + max(value_size, 0)
-        count = 0 if singles_left else _run(data, at, key_size, length)
-        if count < _SHORT_RUN:
-            singles_left = singles_left - 1 if singles_left else _SHORT_RUN
-            singles.append((at, key_size, value_size))
-            at += length
-            continue
-        if singles:
-            runs.append(_columns(singles))
-            singles = []
-        runs.append((at + length * np.arange(count), np.full(count, key_size), np.full(count, value_size)))
-        at += length * count
-    runs.append(_columns(singles))
-    starts, key_sizes, value_sizes = (np.concatenate(parts) for parts in zip(*runs, strict=True))
+        count = _run(data, at, key_size, length)
+        if count >= _SHORT_RUN:
+            parts.append((at + length * np.arange(count), np.full(count, key_size), np.full(count, value_size)))
+            at, step = at + length * count, _SHORT_RUN
+        else:
+            at, table = _singles(content, at, step, path)
+            parts.append((table[:, 0], table[:, 1], table[:, 2]))
+            step = min(step * 2, _LONGEST_STEP)
+    if not parts:
+        none = np.empty(0, np.int64)
+        return none, none, none, at
+    starts, key_sizes, value_sizes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return starts, key_sizes, value_sizes, at
+
+
+def _singles(content: bytes, at: int, most: int, path: str) -> tuple[int, Ints]:
+    """Read up to ``most`` records one by one; return where the next begins, and position and sizes of each."""
+    found: list[tuple[int, int, int]] = []
+    while len(found) < most and (sizes := _sizes(content, at, path)):
+        found.append((at, *sizes))
+        at += 2 * _BYTES + sizes[0] + max(sizes[1], 0)
+    return at, np.array(found, np.int64)
 
 
 def _sizes(content: bytes, at: int, path: str) -> tuple[int, int] | None:
@@ -135,11 +143,6 @@ def _run(data: npt.NDArray[np.uint8], at: int, key_size: int, length: int) -> in
             return done + int(same.argmin())
         done, window = min(done + window, most), window * 4
     return most
-
-
-def _columns(singles: list[tuple[int, int, int]]) -> tuple[Ints, Ints, Ints]:
-    table = np.array(singles, np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
 
 
 def serialise(keys: ByteColumn, values: ByteColumn) -> npt.NDArray[np.uint8]:
