@@ -58,21 +58,6 @@ def test_snapshots_and_deltas_in_every_codec(spark: SparkSession, name: str, cod
     rescaled_like_its_twin(spark, BY_NAME[name], HDFS, tmp_path, numbers=(2, 3), first=12, **settings)
 
 
-@pytest.mark.parametrize("name", ["aggregation-update", "join-inner", "distinct-within-watermark"])
-@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
-@pytest.mark.parametrize(
-    "setting",
-    ["spark.sql.streaming.stateStore.rowChecksum.enabled", "spark.sql.streaming.checkpoint.fileChecksum.enabled"],
-    ids=["row-checksums", "file-checksums"],
-)
-@pytest.mark.parametrize("value", ["true", "false"])
-def test_with_and_without_checksums(
-    spark: SparkSession, name: str, provider: Provider, setting: str, value: str, tmp_path: Path
-) -> None:
-    settings = {setting: value}
-    rescaled_like_its_twin(spark, BY_NAME[name], provider, tmp_path, numbers=(2, 3), first=2, between=1, **settings)
-
-
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 def test_partitions_without_rows_stay_empty(spark: SparkSession, provider: Provider, tmp_path: Path) -> None:
     rescaled_like_its_twin(

@@ -1,0 +1,43 @@
+"""A checkpoint in S3 is rescaled there, and the query goes on from it as its twin does from the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.clone import clone
+from statecore.queries.rescale import rescale
+from statecore.queries.verify import verify
+from tests.spark.queries.cells import TWIN, assert_same_outputs, assert_same_state
+from tests.spark.queries.streams import (
+    BY_NAME,
+    HDFS,
+    ROCKSDB_V2_CHANGELOG,
+    Provider,
+    run,
+    share_outputs,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [("windows-append", HDFS), ("transform-with-state-in-pandas", ROCKSDB_V2_CHANGELOG)],
+    ids=["hdfs", "rocksdb"],
+)
+def test_a_checkpoint_is_rescaled_in_s3(
+    spark: SparkSession, name: str, provider: Provider, tmp_path: Path, s3_url: str
+) -> None:
+    stream = BY_NAME[name]
+    path = run(spark, stream, tmp_path, stream.batches(0, 2), provider)
+    clone(open_checkpoint(str(path)), f"{s3_url}/old")
+    made = rescale(f"{s3_url}/old", f"{s3_url}/new", 3, spark=spark)
+    assert made.proof.rows == verify(f"{s3_url}/old", f"{s3_url}/new", spark=spark).rows > 0
+    clone(open_checkpoint(f"{s3_url}/new"), str(tmp_path / "back"))
+    share_outputs(tmp_path, TWIN, "back")
+    run(spark, stream, tmp_path, stream.batches(2, 3), provider, checkpoint="back")
+    run(spark, stream, tmp_path, (), provider)
+    assert_same_outputs(tmp_path, "back")
+    assert_same_state(spark, stream, provider, tmp_path, TWIN, "back", clocks=False)
