@@ -25,7 +25,7 @@ from statecore.queries.origin import ORIGIN, origin_of, write_origin
 from statecore.queries.staging import Staging, staged
 from statecore.queries.state_files import missing_state
 from statecore.queries.transfer import Brought, Report, quiet
-from statecore.storage import FileEntry, LocalFileStore
+from statecore.storage import FileEntry, LocalFileStore, open_store
 
 _ATTEMPTS = 3
 
@@ -78,6 +78,8 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet) -> C
         NotProvenError: The clone would name the checkpoint.
         StorageError: The storage fails.
 
+    A query that runs is noticed by a batch that it logs or commits in the meantime, and only by that.
+
     """
     for left in reversed(range(_ATTEMPTS)):
         try:
@@ -118,9 +120,13 @@ def refuse_names_of(source: str, store: LocalFileStore, files: Iterable[FileEntr
         StorageError: The storage fails.
 
     """
-    root = str(local_path(source)) if is_local(source) else normal_url(source).partition("://")[2]
-    # As a whole path, not as the beginning of a longer name.
-    name = re.compile(rb"(?<![^\s\"':/])/*" + re.escape(root.strip("/").encode()) + rb"(?![^/\s\"'\\])")
+    roots = {normal_url(source).partition("://")[2]}
+    if is_local(source):
+        # With links and without: Spark names a checkpoint as it was given.
+        roots = {open_store(source).url, str(local_path(source))}
+    either = b"|".join(re.escape(root.strip("/").encode()) for root in sorted(roots))
+    # As a whole path, not as a part of a longer one.
+    name = re.compile(rb"(?<![\w.\-/])/*(?:" + either + rb")(?![\w.\-])")
     for entry in files:
         if _is_text(entry.path) and name.search(store.read(entry.path)):
             raise NotProvenError(

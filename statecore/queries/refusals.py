@@ -146,6 +146,13 @@ def _numbers(checkpoint: SparkCheckpoint, partitions: int | None) -> Iterator[st
             "one number for all of the query",
             "restore the checkpoint from a clone or a backup",
         )
+    logged = checkpoint.conf.get(STATE_PARTITIONS) or checkpoint.conf.get(SHUFFLE_PARTITIONS)
+    if numbers and logged is not None and logged != str(numbers[0]):
+        yield _reason(
+            f"{numbers[0]} state partitions in the metadata of {checkpoint.url}, and {logged} in its offset log",
+            "the same number in both",
+            "restore the checkpoint from a clone or a backup",
+        )
     if partitions is None:
         return
     if partitions < 1:
