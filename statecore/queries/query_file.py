@@ -21,6 +21,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statecore.blame import blame
 from statecore.errors import QueryDefinitionError, StatecoreError, shortened
+from statecore.queries.sparks_words import few_words
 from statecore.user_files import load_user_file
 
 QUERY_MODULE = "statecore_query_"
@@ -56,7 +57,7 @@ def load_query(path: str | Path) -> Build:
         raise
     except Exception as error:
         raise QueryDefinitionError(
-            f"found the query file {path} that fails: {blame(error, {str(path)})}; expected it to define "
+            f"found the query file {path} that fails: {few_words(blame(error, {str(path)}))}; expected it to define "
             "build(spark, settings); correct it"
         ) from error
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
@@ -87,7 +88,8 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
     except Exception as error:
         file = getattr(getattr(build, "__code__", None), "co_filename", "")
         raise QueryDefinitionError(
-            f"found that build(spark, settings) fails: {blame(error, {file})}; {_EXPECTED}; correct the query file"
+            f"found that build(spark, settings) fails: {few_words(blame(error, {file}))}; {_EXPECTED}; correct the query "
+            "file"
         ) from error
     if isinstance(query, StreamingQuery):
         query.stop()

@@ -27,7 +27,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from statecore.blame import exception_line
 from statecore.errors import NotProvenError
 from statecore.queries.checkpoint import METADATA, OFFSETS, SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
@@ -36,11 +35,10 @@ from statecore.queries.files import checksum_paths
 from statecore.queries.proof import check_same_state
 from statecore.queries.query_file import Build, Query, described
 from statecore.queries.reading import digests
+from statecore.queries.sparks_words import few_words
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _OUTPUT_MODES = ("append", "update", "complete")
-_REASON = 600
-"""Characters of a reason of Spark's that a message keeps."""
 _REMEDY = (
     "give the query that wrote the checkpoint, with its settings; if it is, do not start it from this copy and report "
     "this message"
@@ -116,9 +114,9 @@ def _run(query: Query, copy: SparkCheckpoint, limit: timedelta) -> Mapping[str, 
     started: StreamingQuery | None = None
     try:
         started = _started(query, copy)
-        ended = started.awaitTermination(int(limit.total_seconds()))
+        ended = started.awaitTermination(max(1, int(limit.total_seconds())))
     except PySparkException as error:
-        raise _refused(copy, _cause(started) or _first_lines(str(error))) from error
+        raise _refused(copy, _cause(started) or few_words(str(error))) from error
     finally:
         if started is not None:
             started.stop()
@@ -176,20 +174,9 @@ def _cause(query: StreamingQuery | None) -> str | None:
     error = failure.get()
     while (cause := error.getCause()) is not None:
         error = cause
-    return _first_lines(error.getMessage() or error.toString())
-
-
-def _first_lines(text: str) -> str:
-    """Return a message of Spark's without stack traces and query plans, shortened."""
-    if "Traceback (most recent call last)" in text:
-        text = exception_line(PySparkException(text))
-    lines = []
-    for line in text.splitlines():
-        if line.startswith(("\tat ", "=== ", "JVM stacktrace")):
-            break
-        lines.append(line.strip())
-    joined = " ".join(filter(None, lines))
-    return joined if len(joined) <= _REASON else f"{joined[:_REASON]}…"
+    message = error.getMessage() or ""
+    # Errors with a condition explain themselves; of others the class says something.
+    return few_words(message if message.startswith("[") else error.toString())
 
 
 def _nothing() -> None:
