@@ -55,6 +55,11 @@ class Snapshot:
     keys: int | None
     internal_keys: int | None
 
+    @property
+    def all_keys(self) -> int | None:
+        """Number of keys in all column families, or None where Spark did not count."""
+        return None if self.keys is None or self.internal_keys is None else self.keys + self.internal_keys
+
 
 def snapshot_path(store: StateStore, partition: int, version: int, unique_id: str | None) -> str:
     """Return the path of a version's snapshot, relative to the checkpoint."""
@@ -82,10 +87,11 @@ def recorded_keys(
     """
     found: list[int | None] = []
     for partition in range(store.partitions):
-        unique = None if unique_ids is None else unique_ids[partition]
-        snapshot = read_snapshot(files, snapshot_path(store, partition, version, unique))
-        counts = (None, None) if snapshot is None else (snapshot.keys, snapshot.internal_keys)
-        found.append(None if counts[0] is None or counts[1] is None else counts[0] + counts[1])
+        # Without keys, all state is in partition 0, and the commit names no other.
+        named = unique_ids is None or partition < len(unique_ids)
+        unique_id = unique_ids[partition] if unique_ids is not None and named else None
+        snapshot = read_snapshot(files, snapshot_path(store, partition, version, unique_id)) if named else None
+        found.append(None if snapshot is None else snapshot.all_keys)
     return tuple(found)
 
 

@@ -49,6 +49,11 @@ def test_in_format_2_the_commit_names_the_file(files):
     assert recorded_keys(files, STORE, 3, ["mine", "yours"]) == (5, 8)
 
 
+def test_a_commit_of_a_query_without_keys_names_one_partition(files):
+    files.write("state/1/0/3_mine.zip", zipped(1))
+    assert recorded_keys(files, STORE, 3, ["mine"]) == (1, None)
+
+
 def test_a_changelog_does_not_say_how_many_keys_there_are(files):
     files.write("state/1/0/3.changelog", b"")
     files.write("state/1/0/2.zip", zipped(4))
