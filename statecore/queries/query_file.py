@@ -87,9 +87,9 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
         raise
     except Exception as error:
         file = getattr(getattr(build, "__code__", None), "co_filename", "")
+        reason = few_words(blame(error, {file}))
         raise QueryDefinitionError(
-            f"found that build(spark, settings) fails: {few_words(blame(error, {file}))}; {_EXPECTED}; correct the query "
-            "file"
+            f"found that build(spark, settings) fails: {reason}; {_EXPECTED}; correct the query file"
         ) from error
     if isinstance(query, StreamingQuery):
         query.stop()
