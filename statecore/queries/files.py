@@ -94,10 +94,10 @@ def is_hidden_checksum(path: str) -> bool:
     return _HIDDEN_CHECKSUM.fullmatch(path) is not None
 
 
-def checksum_paths(path: str) -> tuple[str, str]:
-    """Return where checksums of a file would lie: Hadoop's and Spark's."""
+def checksum_paths(path: str) -> tuple[str, str, str]:
+    """Return where checksums of a file would lie: Hadoop's, Spark's, and Hadoop's of Spark's."""
     folder, separator, name = path.rpartition("/")
-    return f"{folder}{separator}.{name}.crc", f"{path}.crc"
+    return f"{folder}{separator}.{name}.crc", f"{path}.crc", f"{folder}{separator}.{name}.crc.crc"
 
 
 def read_checked(store: FileStore, path: str) -> bytes:
@@ -124,7 +124,7 @@ def read_checked(store: FileStore, path: str) -> bytes:
 
 
 def _problems(store: FileStore, path: str, data: bytes) -> Iterator[str]:
-    of_hadoop, of_spark = (_optional(store, each) for each in checksum_paths(path))
+    of_hadoop, of_spark = (_optional(store, each) for each in checksum_paths(path)[:2])
     if of_hadoop is not None and not _agrees(of_hadoop, data):
         yield "different from its checksum file of Hadoop"
     if of_spark is not None:

@@ -22,6 +22,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -123,7 +124,9 @@ class _S3(Staging):
         files = [entry for entry in files if not is_hidden_checksum(entry.path)]
         here = [entry for entry in files if _is_log(entry.path) or "/_metadata/" in entry.path]
         there = [entry for entry in files if entry not in here]
-        return bring(source, self.url, here) + bring(source, self.target, there, report)
+        # Links to the local folder are none of the target.
+        small = replace(bring(source, self.url, here), linked=0)
+        return small + bring(source, self.target, there, report)
 
     def claim(self) -> None:
         """Make the target this attempt's; remove what an interrupted one has left."""

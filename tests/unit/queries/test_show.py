@@ -1,0 +1,114 @@
+"""What is shown of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import CheckpointDamagedError
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.show import ShownCheckpoint, show
+from tests.unit.queries.handmade import HDFS, JOIN, JOIN_STORES, ROCKSDB, Handmade, Operator, make, rows_of
+
+COUNTED = [(HDFS, False), (ROCKSDB, False), (ROCKSDB, True)]
+
+
+def shown(made: Handmade) -> ShownCheckpoint:
+    return show(open_checkpoint(str(made.root)))
+
+
+@pytest.mark.parametrize(("provider", "unique_ids"), COUNTED, ids=["hdfs", "rocksdb", "format 2"])
+def test_rows_are_those_of_all_stores_of_a_partition(tmp_path: Path, provider: str, unique_ids: bool) -> None:
+    made = make(
+        tmp_path / "checkpoint",
+        Operator(partitions=3),
+        Operator(JOIN, JOIN_STORES, partitions=3),
+        provider=provider,
+        unique_ids=unique_ids,
+    )
+    aggregation, join = shown(made).operators
+    rows = [rows_of(partition) for partition in range(3)]
+    assert aggregation.rows == tuple(rows)
+    assert join.rows == tuple(4 * each for each in rows)
+    assert aggregation.skew == join.skew == max(rows) * 3 / sum(rows)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
+def test_an_operator_without_keys_has_one_partition_and_no_skew(tmp_path: Path, provider: str) -> None:
+    (operator,) = shown(make(tmp_path / "checkpoint", Operator(keyless=True), provider=provider)).operators
+    assert (operator.kind, operator.rows, operator.skew) == ("global aggregation", (1, 0), None)
+
+
+def test_rows_of_a_changelog_are_unknown(tmp_path: Path) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), provider=ROCKSDB)
+    made.remove("state/0/1/2.zip")
+    made.write("state/0/1/2.changelog", "changes")
+    (operator,) = shown(made).operators
+    assert (operator.rows, operator.skew) == ((1, None), None)
+
+
+@pytest.mark.parametrize(
+    ("conf", "provider"),
+    [({"spark.sql.streaming.stateStore.compression.codec": "new"}, HDFS), ({}, "org.example.Store")],
+)
+def test_what_is_not_covered_is_shown_without_rows(tmp_path: Path, conf: dict[str, str], provider: str) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), conf=conf)
+    made.change_conf(1, spark__sql__streaming__stateStore__providerClass=provider)
+    (operator,) = shown(made).operators
+    assert operator.rows == (None, None)
+
+
+def test_a_state_file_that_is_not_whole_is_an_error(tmp_path: Path) -> None:
+    made = make(tmp_path / "checkpoint", Operator())
+    file = made.root / "state/0/1/2.delta"
+    file.write_bytes(file.read_bytes()[:-2])
+    with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
+        shown(made)
+
+
+def test_bytes_are_those_of_each_partition(tmp_path: Path) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), provider=ROCKSDB)
+    (operator,) = shown(made).operators
+    for partition, size in enumerate(operator.bytes):
+        mine = [data for path, data in made.files().items() if path.startswith(f"state/0/{partition}/")]
+        assert size == sum(map(len, mine)) > 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "kind"),
+    [
+        ('{"logOffset":3}', "files"),
+        ('{"orders":{"0":3,"1":4},"returns":{"0":1}}', "Kafka (orders, returns)"),
+        ("17", "rate, socket or memory"),
+        ('{"of":"another"}', "unknown"),
+        ("not JSON", "unknown"),
+        ("-", "unknown"),
+    ],
+)
+def test_sources_as_far_as_their_offsets_tell(tmp_path: Path, offset: str, kind: str) -> None:
+    made = make(tmp_path / "checkpoint", Operator())
+    version, metadata, _ = (made.root / "offsets/1").read_text().split("\n")
+    made.write("offsets/1", "\n".join((version, metadata, offset)))
+    (source,) = shown(made).sources
+    assert (source.kind, source.offset) == (kind, None if offset == "-" else offset)
+    made.write("offsets/1", "\n".join(("v2", metadata, f"clicks:{offset}")))
+    (source,) = shown(made).sources
+    assert (source.kind, source.offset) == (f"clicks: {kind}", None if offset == "-" else offset)
+
+
+def test_a_query_without_state_and_one_of_an_older_spark(tmp_path: Path) -> None:
+    stateless = shown(make(tmp_path / "stateless"))
+    assert (stateless.operators, stateless.partitions) == ((), 2)
+    assert stateless.refusal is not None and "needs no rescale" in stateless.refusal
+    old = make(tmp_path / "old", Operator())
+    old.remove("state/0/_metadata/metadata")
+    found = shown(old)
+    assert [(each.kind, each.rows, each.partitions) for each in found.operators] == [("unknown", (), 0)]
+    assert found.refusal is not None and "Spark before 4.0" in found.refusal
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    made, told = make(tmp_path / "checkpoint", Operator(), Operator(JOIN, JOIN_STORES)), list[tuple[int, int]]()
+    show(open_checkpoint(str(made.root)), lambda *each: told.append(each))
+    assert told == [(done, 5) for done in range(1, 6)]
