@@ -371,6 +371,8 @@ class EveryKey(Stream):
         return output.writeStream.outputMode("append")
 
 
+# With timers of processing time, or a time to live, Spark has always another batch to run, though none has input.
+_NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 _SESSION_MERGE = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
@@ -394,7 +396,10 @@ STREAMS: tuple[Stream, ...] = (
     Join("join-left-outer-3", how="left_outer", conf={_JOIN_FORMAT: "3"}, rocksdb_only=True),
     GroupsWithState("groups-with-state"),
     GroupsWithState(
-        "groups-with-state-processing-time", timeout="ProcessingTimeTimeout", clocked=("timeoutTimestamp",)
+        "groups-with-state-processing-time",
+        timeout="ProcessingTimeTimeout",
+        conf=_NO_EMPTY_BATCHES,
+        clocked=("timeoutTimestamp",),
     ),
     GroupsWithState("groups-with-state-no-timeout", timeout="NoTimeout"),
     TransformWithState("transform-with-state", pandas=False, rocksdb_only=True),
@@ -402,6 +407,7 @@ STREAMS: tuple[Stream, ...] = (
     TransformWithState(
         "transform-with-state-ttl",
         ttl=True,
+        conf=_NO_EMPTY_BATCHES,
         rocksdb_only=True,
         clocked=("ttlExpirationMs",),
         variables=("totals", "values", "names"),
