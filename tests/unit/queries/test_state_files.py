@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import google_crc32c
 import numpy as np
@@ -206,6 +207,13 @@ class TestRows:
         assert made.load(7) == dict(changes)
         assert [each.name for each in made.path("").iterdir()] == ["7.snapshot"]
 
+    def test_state_in_s3_is_saved_and_loaded(self, s3_url: str) -> None:
+        files = StateFiles.of(open_store(s3_url), FOLDER, {})
+        assert not files.exist()
+        files.save(3, [serialise(_column([key(1)]), _column([b"v"])).data])
+        assert files.exist()
+        assert rows(files.load(3)) == {key(1): b"v"}
+
 
 def _column(values: Iterable[bytes]) -> ByteColumn:
     return ByteColumn.of(pa.array(values, pa.binary()))
@@ -307,8 +315,8 @@ class TestDamage:
 
 
 class TestRowChecksums:
-    CONF = {CHECKSUMS: "true"}  # noqa: RUF012
-    CHANGES = ((key(1), b"v" * 16), (key(2), b"w" * 3), (key(1), None), (key(3), b""))
+    CONF: ClassVar[Mapping[str, str]] = {CHECKSUMS: "true"}
+    CHANGES: ClassVar[tuple[Change, ...]] = ((key(1), b"v" * 16), (key(2), b"w" * 3), (key(1), None), (key(3), b""))
 
     def test_rows_keep_their_checksums_and_removals_find_their_keys(self, tmp_path: Path) -> None:
         made = Partition(tmp_path, self.CONF)
