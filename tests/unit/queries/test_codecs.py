@@ -109,6 +109,16 @@ def test_an_lzf_reference_may_reach_into_what_it_makes() -> None:
     assert codec("lzf").decompress(chunk, "file") == b"x" * 19
 
 
+def test_an_lzf_reference_may_reach_far_back() -> None:
+    text = random.Random(7).randbytes(32 * 200)
+    runs = b"".join(b"\x1f" + text[at : at + 32] for at in range(0, len(text), 32))
+    back = 6000
+    # 2 + 4 bytes from so many bytes before.
+    body = runs + bytes([(4 << 5) | (back - 1 >> 8), back - 1 & 0xFF])
+    chunk = b"ZV\x01" + len(body).to_bytes(2) + (len(text) + 6).to_bytes(2) + body
+    assert codec("lzf").decompress(chunk, "file") == text + text[-back:][:6]
+
+
 @pytest.mark.parametrize("body", (bytes([5, 1]), bytes([1 << 5]), bytes([7 << 5]), bytes([0, 1, 1 << 5, 9])))
 def test_an_lzf_chunk_that_contradicts_itself_is_damaged(body: bytes) -> None:
     chunk = b"ZV\x01" + len(body).to_bytes(2) + (1).to_bytes(2) + body
