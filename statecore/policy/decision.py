@@ -18,7 +18,7 @@ from typing import Literal
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.effects import Effect, barred, is_due, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
-from statecore.policy.needs import allowed_sizes, within_limits
+from statecore.policy.needs import allowed_sizes, fills_memory, within_limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.settings import PolicySettings
 
@@ -134,6 +134,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if (
         tried is not None
         and tried.before >= limits[0]
+        and not fills_memory(figures, settings, tried.before)
         and is_due(figures.parallelism, tried, figures.at_ms, figures.settled_ms)
     ):
         return _undo(figures, settings, memory, tried, found, held)

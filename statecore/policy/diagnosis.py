@@ -8,11 +8,10 @@ from enum import StrEnum
 
 from statecore.policy.capacity import throughput
 from statecore.policy.figures import Figures
-from statecore.policy.needs import Needs
+from statecore.policy.needs import FULL_MEMORY, Needs, memory_share
 from statecore.policy.settings import PolicySettings
 
 _CRASHES = 2
-_FULL_MEMORY = 0.8
 # Below this share of the time, a job whose rows wait is held back by something else than its capacity.
 _HELD_BACK = 0.5
 # A key with at least this share of what the busiest subtask has makes that subtask the busiest.
@@ -96,13 +95,16 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
     needs = Needs(figures, settings, measured)
     if needs.is_short():
         return _short(needs)
-    if figures.memory_share is not None and figures.memory_share >= _FULL_MEMORY:
+    if figures.memory_share is not None and figures.memory_share >= FULL_MEMORY:
         return _memory(needs, figures.memory_share)
-    smaller = needs.to_shrink()
+    enough, smaller = needs.enough(), needs.to_shrink()
+    words = needs.words(smaller)
+    if enough < smaller:
+        share = memory_share(figures, settings, enough) or 0.0
+        words += f"; at {enough} a worker would use {share:.0%} of its memory"
     if smaller < figures.parallelism:
-        found = _of(needs, Ailment.TOO_LARGE, needs.words(smaller), parallelism=smaller)
-        return replace(found, kept=needs.to_keep())
-    return _of(needs, Ailment.HEALTHY, needs.words(figures.parallelism))
+        return replace(_of(needs, Ailment.TOO_LARGE, words, parallelism=smaller), kept=needs.to_keep())
+    return _of(needs, Ailment.HEALTHY, words)
 
 
 def _short(needs: Needs) -> Diagnosis:

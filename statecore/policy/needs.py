@@ -26,6 +26,8 @@ _NEARLY_GONE = 10
 _LEAD_S, _MOST_RISE = 120.0, 2.0
 # A rescale waits for the end of an epoch that takes so long.
 _LONG_EPOCH_S = 30.0
+FULL_MEMORY = 0.8
+"""Share of its memory from which a worker is full."""
 # Assumed duration of a job's first rescale.
 _FIRST_RESCALE_MS = 60_000
 # A spell in which rows are late is waited out when it is over so soon.
@@ -133,7 +135,13 @@ class Needs:
         return nearly if nearly <= _FEWER * enough else enough
 
     def to_shrink(self) -> int:
-        """Return the smallest size that suffices with the hysteresis; the present one when none does."""
+        """Return the smallest size that suffices and has the memory; the present one when none does."""
+        sizes = range(self.enough(), self.now)
+        fits = (size for size in self.sizes if size in sizes and not fills_memory(self.figures, self.settings, size))
+        return next(fits, self.now)
+
+    def enough(self) -> int:
+        """Return the smallest size with the throughput, with the hysteresis; the present one when none has it."""
         settings, rate = self.settings, self.measured.rows_per_second
         arriving = max(self._arriving(), self.figures.arriving_most)
         steady = arriving / (settings.target_utilisation * (1 - settings.hysteresis))
@@ -246,6 +254,23 @@ class Needs:
     def _late(self, parallelism: int) -> list[float]:
         """Return the spells in which rows would have been late at a size."""
         return late_spells(self.figures.arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+
+
+def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:
+    """Return whether the workers of a smaller size would be full, or nearly so."""
+    share = memory_share(figures, settings, parallelism)
+    # Within the hysteresis, so that the scale-in does not have to be taken back.
+    return share is not None and share >= FULL_MEMORY * (1 - settings.hysteresis)
+
+
+def memory_share(figures: Figures, settings: PolicySettings, parallelism: int) -> float | None:
+    """Return the share of its memory that a worker would use, were all that they hold now divided among fewer.
+
+    None when it is not measured, or when the workers stay as they are.
+    """
+    if figures.memory_share is None or figures.workers is None:
+        return None
+    return figures.memory_share * figures.workers / min(figures.workers, settings.workers_for(parallelism))
 
 
 def allowed_sizes(figures: Figures, settings: PolicySettings) -> list[int]:

@@ -204,6 +204,21 @@ def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:
     assert decide(replace(full, workers=4, memory_share=0.79), NO_WAIT, NOTHING).action != "out"
 
 
+def test_a_scale_in_leaves_every_worker_the_memory_for_what_all_hold_now() -> None:
+    idle = figures(8, workers=8, memory_share=0.4, arriving=1_000.0)
+    memory = replace(SLACK, parallelism=8)
+    made = decide(idle, LASTED, memory)
+    # Of 8 × 0.4, a fifth is 0.64 and a quarter 0.8.
+    assert (made.action, made.parallelism, made.workers) == ("in", 5, 5)
+    assert "at 1 a worker would use 320% of its memory" in made.reason
+    assert decide(replace(idle, memory_share=None), LASTED, memory).parallelism == 1
+    # Fewer subtasks on the same workers need as much.
+    assert decide(replace(idle, workers=None), LASTED, memory).parallelism == 1
+    stays = decide(replace(idle, memory_share=0.7), LASTED, memory)
+    assert stays.action == "stay" and stays.diagnosis is not None and stays.diagnosis.name == "healthy"
+    assert "at 1 a worker would use 560% of its memory" in stays.reason
+
+
 def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
     def made(needed: int, at_last: float) -> str:
         memory = replace(SLACK, parallelism=8, needed=((NOW_MS - 100_000, needed),), known_since_ms=0)

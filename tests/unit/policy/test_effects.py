@@ -160,3 +160,10 @@ def test_a_poor_measurement_undoes_nothing() -> None:
     found = Diagnosis(Ailment.SINK_BOUND, "", row_ms=0.12, row_error=0.01)
     assert useless([effect], found, 8) == effect
     assert useless([effect], replace(found, row_error=0.1), 8) is None
+
+
+def test_it_is_not_undone_where_fewer_workers_would_be_full() -> None:
+    before = decide(job(4, *costs(4), workers=4), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    stays = decide(job(larger, *costs(4), *costs(larger), workers=larger, memory_share=0.6), NO_WAIT, before.memory)
+    assert stays.action == "stay" and stays.diagnosis is not None and stays.diagnosis.name is Ailment.INEFFECTIVE
