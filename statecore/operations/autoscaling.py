@@ -121,6 +121,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         arriving=lately.rate,
         arriving_most=lately.most,
         rising=lately.rising,
+        arriving_noise=lately.noise,
         arrived=history(arrived, now_ms),
         processed=newest.rows_per_second,
         waiting=waiting,

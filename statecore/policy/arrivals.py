@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from statistics import median_low
@@ -36,6 +36,10 @@ _TREND_SPANS = 12
 _LONG_SPANS = 8
 # What arrived in every two minutes of so many spans, five minutes, is no spike.
 _LASTING_SPANS = 20
+# Fewest pairs of two minutes that show how unsteady arrivals are, and the largest share that counts.
+_FEWEST_PAIRS, _MOST_NOISE = 20, 0.5
+# Standard deviation of a normal distribution, in median absolute differences of two of its values.
+_SIGMA = 1.4826 / 2**0.5
 
 Arrived = Sequence[tuple[int, float]]
 """(time in ms, rows arrived until then, read or waiting), in order of time."""
@@ -49,12 +53,14 @@ class Arriving:
         rate: Rows a second; None before there are enough measurements.
         rising: By how many rows a second the rate rises every second; 0 when it does not rise steadily.
         most: The largest rate over two minutes in the last four.
+        noise: Standard deviation of the rate over two minutes, as a share of it, beside a trend.
 
     """
 
     rate: float | None = None
     rising: float = 0.0
     most: float = 0.0
+    noise: float = 0.0
 
 
 def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> Arriving:
@@ -69,7 +75,7 @@ def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None,
     After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
     best estimate.
     """
-    lately = _arriving(arrived, now_ms)
+    lately = replace(_arriving(arrived, now_ms), noise=_noise(arrived, now_ms))
     if lately.rate != 0 or not waiting:
         return lately
     earlier = [epoch for epoch in epochs if epoch.committed_ms < now_ms - WINDOW_MS]
@@ -127,9 +133,20 @@ def _slope(rates: Sequence[float]) -> float:
     return 0.0
 
 
-def _rates(arrived: Arrived, now_ms: int) -> Rates:
+def _noise(arrived: Arrived, now_ms: int) -> float:
+    """Return the noise by the differences of two minutes and the two before; few of them show spikes and new levels."""
+    rates = _rates(arrived, now_ms, HISTORY_MS)
+    if len(rates) < 2 * _LONG_SPANS + _FEWEST_PAIRS:
+        return 0.0
+    means = np.convolve(rates, np.full(_LONG_SPANS, 1 / _LONG_SPANS), mode="valid")
+    differences = means[_LONG_SPANS:] - means[:-_LONG_SPANS]
+    around = float(np.median(np.abs(differences - np.median(differences))))
+    return min(_MOST_NOISE, _SIGMA * around / max(float(np.median(rates)), 1e-9))
+
+
+def _rates(arrived: Arrived, now_ms: int, window_ms: int = WINDOW_MS) -> Rates:
     """Return the rates of spans of equal length, over the last ten minutes."""
-    points = arrived[bisect_left(arrived, now_ms - WINDOW_MS, key=itemgetter(0)) :]
+    points = arrived[bisect_left(arrived, now_ms - window_ms, key=itemgetter(0)) :]
     if not points or points[-1][0] - points[0][0] < STEP_MS:
         return np.empty(0)
     begin_ms, end_ms = points[0][0], points[-1][0]

@@ -59,6 +59,7 @@ class Figures:
         arriving: Rows that arrive per second.
         arriving_most: The largest rate over two minutes in the last four.
         rising: By how many rows a second the arrivals rise every second; 0 when they do not rise steadily.
+        arriving_noise: Standard deviation of the rate over two minutes, as a share of it.
         arrived: (time in ms, rows that had arrived), in order, since ``HISTORY_MS``; as ``arrivals.history`` thins it.
         processed: Rows committed per second lately.
         waiting: Rows in the backlog; estimated for sources that count files.
@@ -95,6 +96,7 @@ class Figures:
     arriving: float | None = None
     arriving_most: float = 0.0
     rising: float = 0.0
+    arriving_noise: float = 0.0
     arrived: tuple[tuple[int, float], ...] = ()
     processed: float | None = None
     waiting: int | None = None

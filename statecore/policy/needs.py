@@ -41,6 +41,8 @@ _PATTERN, _ABOUT_AS_LATE_S = 2, 15.0
 _DRAINS_FASTER = 1.5
 # By this factor a pile may take longer than the catch-up time before a rescale is worth it.
 _NOT_MUCH_LONGER = 1.5
+# Noise hides a rise: headroom in standard deviations of two minutes, and the noise beyond which there is no more.
+_NOISE, _MOST_NOISE = 3.0, 0.1
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
 _ALL_ROWS = 0.95
 
@@ -51,7 +53,7 @@ class Needs:
 
     The throughput that a job needs is the larger of
 
-    - arrivals with headroom for peaks:     ``arriving / target utilisation``
+    - arrivals with headroom for peaks:     ``arriving / target utilisation``, and more of it where they are unsteady
     - draining the backlog in time:         ``arriving + waiting / catch-up time``
     """
 
@@ -143,8 +145,8 @@ class Needs:
     def enough(self) -> int:
         """Return the smallest size with the throughput, with the hysteresis; the present one when none has it."""
         settings, rate = self.settings, self.measured.rows_per_second
-        arriving = max(self._arriving(), self.figures.arriving_most)
-        steady = arriving / (settings.target_utilisation * (1 - settings.hysteresis))
+        most = self.figures.arriving_most / settings.target_utilisation
+        steady = max(self._steady(0.0), most) / (1 - settings.hysteresis)
         drain = self._arriving() + self._waiting() / (settings.catch_up_s / _NEARLY_GONE)
         if self._stays_late() or drain > max(steady, rate(self.sizes[0])):
             return self.now
@@ -209,7 +211,12 @@ class Needs:
 
     def _steady(self, ahead_s: float) -> float:
         """Return what arrives, with headroom for peaks."""
-        return self._arriving_in(ahead_s) / self.settings.target_utilisation
+        return self._arriving_in(ahead_s) * self._headroom()
+
+    def _headroom(self) -> float:
+        """Return how many times what arrives the job should do: for peaks, and for what noise hides."""
+        noise = _NOISE * min(self.figures.arriving_noise, _MOST_NOISE)
+        return 1 + math.hypot(1 / self.settings.target_utilisation - 1, noise)
 
     def _waiting(self) -> float:
         """Return the rows that wait; if no source reports them, estimate them from the lag beyond its limit."""

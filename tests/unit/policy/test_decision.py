@@ -229,6 +229,19 @@ def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
     assert "this has lasted" in made(6, 33_000.0)
 
 
+def test_unsteady_arrivals_get_more_headroom() -> None:
+    def needed(noise: float) -> float:
+        found = figures(4, arriving=10_000.0, arriving_noise=noise)
+        measured = throughput(found)
+        assert measured is not None
+        return Needs(found, NO_WAIT, measured).needed()
+
+    assert needed(0.0) == pytest.approx(10_000 / 0.85)
+    assert needed(0.05) == pytest.approx(12_316, rel=0.01)
+    # Not without limit.
+    assert needed(0.1) == needed(0.3) < 14_000
+
+
 def test_a_job_outside_of_its_limits_is_brought_back() -> None:
     made = decide(figures(20), NO_WAIT, NOTHING)
     assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 from itertools import accumulate
 
@@ -81,3 +83,20 @@ def test_a_rate_that_rises_unsteadily_is_at_least_what_lasted_for_five_minutes()
     assert arriving(_arrived(*before, *before[9:], *spike), (), 0, 600 * SECOND_MS).rate == pytest.approx(100)
     fallen = [170.0, 90.0] * 6 + [50.0] * 8
     assert arriving(_arrived(*before, *fallen), (), 0, 600 * SECOND_MS).rate == pytest.approx(50)
+
+
+def test_noise_is_how_far_two_minutes_are_off_beside_trends_new_levels_and_spikes() -> None:
+    draw = random.Random(1)
+    steady = [100 * draw.uniform(0.6, 1.4) for _ in range(100)]
+    # Two minutes are eight spans, each off by 0.4 / √3.
+    expected = 0.4 / math.sqrt(3 * 8)
+    found = arriving(_arrived(*steady), (), 0, 1_500 * SECOND_MS).noise
+    assert found == pytest.approx(expected, rel=0.4)
+    for calm in (
+        [100.0 + span for span in range(100)],
+        [100.0] * 60 + [700.0] * 40,
+        [100.0] * 80 + [900.0] * 6 + [100.0] * 14,
+    ):
+        assert arriving(_arrived(*calm), (), 0, 1_500 * SECOND_MS).noise == pytest.approx(0, abs=0.01)
+    # Nine minutes show too little.
+    assert arriving(_arrived(*steady[:35]), (), 0, 525 * SECOND_MS).noise == 0

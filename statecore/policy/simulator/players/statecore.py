@@ -60,6 +60,7 @@ class Statecore:
             arriving=found.rate,
             arriving_most=found.most,
             rising=found.rising,
+            arriving_noise=found.noise,
             arrived=history(arrived, now_ms),
             waiting=waiting,
             left=ran[-1].waiting if ran else round(job.trace.arrived(began_s)) - job.committed,
