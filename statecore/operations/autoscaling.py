@@ -258,7 +258,9 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
         # Another release wrote it; start a new one.
         return PolicyMemory()
     if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
-        return PolicyMemory(decided_ms=memory.decided_ms, effects=memory.effects, version=memory.version)
+        return PolicyMemory(
+            decided_ms=memory.decided_ms, effects=memory.effects, version=memory.version, chosen=memory.chosen
+        )
     return memory
 
 

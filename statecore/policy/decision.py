@@ -33,6 +33,8 @@ _TAKES_BACK = 6
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
+# The same where the load has fallen: what it needed before is forgotten within half an hour.
+_ALL = 0.9
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
 # (times its throughput that a job needs, share of scale_out_after_s that it waits then). Beyond twice, a spike of a
@@ -41,6 +43,9 @@ _BRIEF = 0.2
 _SHORTER = ((6.0, 0.25), (2.0, 0.85))
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
+# A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six
+# hours: ten minutes do not show why somebody chose it.
+_HALF, _NOT_OURS = 0.5, 36
 # Most times that scale_in_after_s is doubled.
 _DOUBLINGS = 5
 
@@ -61,6 +66,7 @@ class PolicyMemory:
         taken_back: Scale-ins that had to be taken back.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
+        chosen: Parallelism of the last decision to rescale.
 
     """
 
@@ -74,6 +80,7 @@ class PolicyMemory:
     taken_back: int = 0
     effects: tuple[Effect, ...] = ()
     version: str = ""
+    chosen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,25 +151,37 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if memory.pressure_since_ms is not None:
         target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, _scale_out_after_s(settings, found)
     elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
-        target, since_ms = memory.needed[0][1], memory.known_since_ms
-        hold_s = _scale_in_after_s(figures, settings, memory)
+        since_ms, hold_s = memory.known_since_ms, _scale_in_after_s(figures, settings, memory)
+        target = _needed_lately(figures, memory, hold_s)
+        if figures.parallelism != memory.chosen and target > _HALF * figures.parallelism:
+            hold_s *= _NOT_OURS
+            target = _needed_lately(figures, memory, hold_s)
     else:
         return _stay(figures, memory, found.text, found)
     held_s = (figures.at_ms - since_ms) / 1000
     if held_s < hold_s:
         return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
-    if target >= figures.parallelism and found.name is Ailment.TOO_LARGE:
-        return _stay(figures, memory, f"{found.text}; but not for what arrived lately", found)
-    if found.name is Ailment.TOO_LARGE and target > _SMALLER * figures.parallelism:
-        return _stay(figures, memory, f"{found.text}; {target} would not be worth a rescale", found)
-    if found.name is Ailment.TOO_LARGE and figures.parallelism - target < _MOST * (
-        figures.parallelism - _needed(found)
-    ):
-        return _stay(figures, memory, f"{found.text}; soon still less will have been enough for {hold_s:.0f} s", found)
+    hindrance = _no_scale_in(figures, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
+    if hindrance is not None:
+        return _stay(figures, memory, f"{found.text}; {hindrance}", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
     if held is not None:
         return _stay(figures, memory, f"{why}; {held}", found)
     return _go(figures, settings, memory, target, why, found)
+
+
+def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:
+    """Return why a job that has been too large for long stays as it is; None when it need not."""
+    if target >= figures.parallelism:
+        return "but not for what arrived lately"
+    if target > _SMALLER * figures.parallelism:
+        return f"{target} would not be worth a rescale"
+    soon, most = (found.parallelism, _ALL) if found.has_fallen else (_needed(found), _MOST)
+    if figures.parallelism - target < most * (figures.parallelism - soon):
+        return f"soon still less will have been enough for {hold_s:.0f} s"
+    if target < found.just_now:
+        return f"but just now more arrives than {target} can do"
+    return None
 
 
 def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
@@ -186,7 +205,7 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
     # Of sizes needed one after the other, only those matter that no later one exceeds.
     needed = [each for each in memory.needed if each[1] > _needed(found)]
     needed.append((now_ms, _needed(found)))
-    from_ms = now_ms - 1000 * _scale_in_after_s(figures, settings, memory)
+    from_ms = now_ms - 1000 * _NOT_OURS * _scale_in_after_s(figures, settings, memory)
     while len(needed) > 1 and needed[0][0] < from_ms:
         del needed[0]
     return replace(
@@ -196,6 +215,12 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
         needed=tuple(needed),
         known_since_ms=now_ms if memory.known_since_ms is None else memory.known_since_ms,
     )
+
+
+def _needed_lately(figures: Figures, memory: PolicyMemory, within_s: float) -> int:
+    """Return the largest size that was needed lately."""
+    from_ms = figures.at_ms - 1000 * within_s
+    return next(size for at_ms, size in memory.needed if at_ms >= from_ms)
 
 
 def _needed(found: Diagnosis) -> int:
@@ -283,6 +308,7 @@ def _go(
         shrunk_ms=shrunk_ms,
         taken_back=taken_back,
         effects=effects,
+        chosen=parallelism,
     )
     return Decision(action, parallelism, workers, why, after, found)
 

@@ -62,6 +62,8 @@ class Diagnosis:
         todo: What to do; empty when nothing is to be done.
         parallelism: The size that the job needs; the present one when another would not help.
         kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
+        has_fallen: Whether they needed it first, and then less, so that this is soon forgotten.
+        just_now: Of a job that is too large, the size that the newest arrivals need.
         shortage: How many times its throughput the job needs.
         row_ms: Cost of a row; None when only an upper bound is known.
         row_error: Its relative standard error.
@@ -74,6 +76,8 @@ class Diagnosis:
     todo: str = ""
     parallelism: int = 0
     kept: int = 0
+    has_fallen: bool = False
+    just_now: int = 0
     shortage: float = 1.0
     row_ms: float | None = None
     row_error: float = 0.0
@@ -103,7 +107,8 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         share = memory_share(figures, settings, enough) or 0.0
         words += f"; at {enough} a worker would use {share:.0%} of its memory"
     if smaller < figures.parallelism:
-        return replace(_of(needs, Ailment.TOO_LARGE, words, parallelism=smaller), kept=needs.to_keep())
+        found = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
+        return replace(found, kept=needs.to_keep(), has_fallen=needs.has_fallen(smaller), just_now=needs.just_now())
     return _of(needs, Ailment.HEALTHY, words)
 
 

@@ -43,6 +43,10 @@ _DRAINS_FASTER = 1.5
 _NOT_MUCH_LONGER = 1.5
 # Noise hides a rise: headroom in standard deviations of two minutes, and the noise beyond which there is no more.
 _NOISE, _MOST_NOISE = 3.0, 0.1
+# What arrived in so short a time is no new rate yet, but may become one.
+_JUST_NOW_MS = 30_000
+# The beginning of the history of arrivals; long enough that a pile there does not count for long.
+_FIRST_MS = 120_000
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
 _ALL_ROWS = 0.95
 
@@ -157,6 +161,24 @@ class Needs:
         """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
         late_s = sum(self._late(self.now)) + _ABOUT_AS_LATE_S
         return next((size for size in self.sizes if size < self.now and sum(self._late(size)) <= late_s), self.now)
+
+    def has_fallen(self, parallelism: int) -> bool:
+        """Return whether the history of arrivals begins with more than a size can do: that is soon forgotten."""
+        arrived = self.figures.arrived
+        first = [rows for at_ms, rows in arrived if at_ms - arrived[0][0] <= _FIRST_MS]
+        can = self.measured.rows_per_second(parallelism) * _FIRST_MS / 1000
+        return bool(first) and first[-1] - first[0] > can
+
+    def just_now(self) -> int:
+        """Return the smallest size that does what arrived in the newest half of a minute; the present one if none."""
+        arrived = self.figures.arrived
+        if not arrived:
+            return self.sizes[0]
+        to_ms, rows = arrived[-1]
+        from_ms, before = next((each for each in reversed(arrived) if to_ms - each[0] >= _JUST_NOW_MS), arrived[0])
+        arriving = 1000 * (rows - before) / max(1, to_ms - from_ms)
+        rate = self.measured.rows_per_second
+        return next((size for size in self.sizes if rate(size) >= arriving), self.now)
 
     def grows_beyond(self) -> bool:
         """Return whether twice the present size would be worth it, were it allowed."""

@@ -486,7 +486,13 @@ def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, c
     driver.run(330, arriving=1, reading=2)
     assert reached(catalog, clock) is None
     driver.run(10, arriving=1, reading=2)
-    assert reached(catalog, clock) is not None
+    made = reached(catalog, clock)
+    assert made is not None
+    # What the policy chose, it chose.
+    clock.advance(600_000)
+    reached(catalog, clock)
+    seen = catalog.policy(JOB)
+    assert seen is not None and seen.memory["chosen"] == made.to_parallelism
 
 
 def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: ManualClock) -> None:

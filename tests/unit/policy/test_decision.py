@@ -116,7 +116,7 @@ def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:
     wanted = PolicySettings(max_parallelism=16, scale_out_after_s=0, cooldown_s=300)
     high = figures(4, arriving=40_000.0)
     made = decide(high, wanted, NOTHING)
-    assert (made.action, replace(made.memory, effects=())) == ("out", PolicyMemory(NOW_MS, 4))
+    assert (made.action, replace(made.memory, effects=())) == ("out", PolicyMemory(NOW_MS, 4, chosen=made.parallelism))
     again = decide(replace(high, at_ms=NOW_MS + 299_000), wanted, made.memory)
     assert again.action == "stay" and "cooling down for another 1 s" in again.reason
     assert decide(replace(high, at_ms=NOW_MS + 300_000), wanted, again.memory).action == "out"
@@ -227,6 +227,32 @@ def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
     assert "7 would not be worth a rescale" in made(7, 5_000.0)
     assert "soon still less will have been enough" in made(6, 5_000.0)
     assert "this has lasted" in made(6, 33_000.0)
+
+
+def test_a_size_that_the_policy_did_not_choose_is_reduced_by_less_than_half_only_after_six_hours() -> None:
+    wanted, hour_ms = PolicySettings(max_parallelism=16), 3_600_000
+    since = replace(SLACK, parallelism=5, known_since_ms=NOW_MS - 5 * hour_ms, slack_since_ms=0)
+    idle = figures(5, arriving=17_000.0)
+    waits = decide(idle, wanted, since)
+    assert waits.action == "stay" and waits.reason.endswith("18000 s of 21600 s")
+    later = replace(since, known_since_ms=NOW_MS - 6 * hour_ms)
+    assert decide(idle, wanted, later).parallelism == 3
+    # What was needed in these hours counts.
+    needed = decide(idle, wanted, replace(later, needed=((NOW_MS - 2 * hour_ms, 4),)))
+    assert needed.action == "stay" and "soon still less will have been enough" in needed.reason
+    # Ten minutes do for more, and for a size of its own.
+    assert decide(replace(idle, arriving=11_000.0), wanted, since).parallelism == 2
+    assert decide(idle, wanted, replace(since, chosen=5)).parallelism == 3
+
+
+def test_it_does_not_scale_in_while_more_arrives_than_the_smaller_size_can_do() -> None:
+    calm = [(at_ms, 5.0 * at_ms) for at_ms in range(NOW_MS - 600_000, NOW_MS, 15_000)]
+    idle = figures(4, arriving=5_000.0, arrived=(*calm, (NOW_MS, 5.0 * NOW_MS)))
+    assert decide(idle, LASTED, SLACK).parallelism == 1
+    # 30,000 rows/s for fifteen seconds.
+    begins = replace(idle, arrived=(*calm, (NOW_MS, 5.0 * NOW_MS + 375_000)))
+    stays = decide(begins, LASTED, SLACK)
+    assert stays.action == "stay" and stays.reason.endswith("but just now more arrives than 1 can do")
 
 
 def test_unsteady_arrivals_get_more_headroom() -> None:

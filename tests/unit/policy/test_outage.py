@@ -110,3 +110,15 @@ def test_piles_that_are_late_for_a_few_seconds_are_not_worth_half_a_cluster_more
     played = play(Trace([*times, 12_000], [60_000, 500] * 10))
     assert sizes(played) == [], played.decisions
     assert 0 < played.slo_minutes < 0.03 * 200
+
+
+def test_a_load_that_has_fallen_for_good_takes_two_steps_at_most() -> None:
+    # From seven tenths of what nine subtasks do to less than one does.
+    played = play(
+        Trace([0, 2_700, 3 * HOUR], [67_500, 6_205]),
+        parallelism=9,
+        row_us=100,
+        fixed_ms=1_000,
+        min_parallelism=1,
+    )
+    assert 1 <= len(played.decisions) <= 2 and played.end_parallelism == 1, sizes(played)
