@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from statecore.errors import CheckpointError
 from statecore.queries import rocksdb
 from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint, open_checkpoint, require_unchanged
 from statecore.queries.clone import clone
@@ -92,25 +94,26 @@ def rescale(
     done = steps(report, 3 * stores + 2)
     with staged(target, checkpoint.url) as staging:
         attempt = staging.folder.parent
-        clone(checkpoint, str(attempt / _SOURCE))
-        source = open_checkpoint(str(attempt / _SOURCE))
-        session = spark or query_session()
-        done()
-        before = digests(session, source, done)
-        check_counted(source, before)
-        for each in before:
-            check_explained(each)
-        lay_out(source, staging, partitions)
-        commit(source, staging, _write_state(session, source, staging, partitions, done))
-        made = open_checkpoint(staging.url)
-        check_same_logs(source, made)
-        after = digests(session, made, done)
-        check_same_state(before, after)
-        if build is not None:
-            trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL, before=after)
-        require_unchanged(checkpoint)
-        write_origin(staging.store, origin_of(checkpoint, partitions))
-        done()
+        with _named({str(attempt / _SOURCE): checkpoint.url, staging.url: staging.target}):
+            clone(checkpoint, str(attempt / _SOURCE))
+            source = open_checkpoint(str(attempt / _SOURCE))
+            session = spark or query_session()
+            done()
+            before = digests(session, source, done)
+            check_counted(source, before)
+            for each in before:
+                check_explained(each)
+            lay_out(source, staging, partitions)
+            commit(source, staging, _write_state(session, source, staging, partitions, done))
+            made = open_checkpoint(staging.url)
+            check_same_logs(source, made)
+            after = digests(session, made, done)
+            check_same_state(before, after)
+            if build is not None:
+                trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL, before=after)
+            require_unchanged(checkpoint)
+            write_origin(staging.store, origin_of(checkpoint, partitions))
+            done()
     return RescaleResult(
         path=checkpoint.url,
         target=staging.target,
@@ -119,6 +122,18 @@ def rescale(
         pending=checkpoint.pending,
         proof=Proof(checkpoint.batch, tuple(after), restart=build is not None),
     )
+
+
+@contextmanager
+def _named(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name the checkpoints that the user knows, not the places where work is done."""
+    try:
+        yield
+    except CheckpointError as error:
+        message = str(error)
+        for place, name in names.items():
+            message = message.replace(place, name)
+        raise type(error)(message) from error
 
 
 def _write_state(
@@ -135,5 +150,6 @@ def _write_state(
     for operator in source.operators:
         for store in operator.stores:
             rows = place(state_rows(spark, source, operator, store))
-            hdfs.write_store(rows, staging.url, store, source.version, partitions, source.conf)
+            with rocksdb.spark_failures(staging.url):
+                hdfs.write_store(rows, staging.url, store, source.version, partitions, source.conf)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ def test_the_file_sink_goes_on_when_its_log_is_compacted(
 @pytest.mark.parametrize("name", ["aggregation-complete", "join-left-outer", "session-windows", "every-key"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_snapshots_and_deltas_in_every_codec(spark: SparkSession, name: str, codec: str, tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "spark.sql.streaming.stateStore.compression.codec": codec,
         "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
     }

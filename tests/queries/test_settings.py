@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -57,9 +58,9 @@ def test_a_setting_that_is_covered(
     spark: SparkSession, name: str, setting: str, value: str, provider: Provider, tmp_path: Path
 ) -> None:
     stream = BY_NAME[name]
-    rescaled_like_its_twin(
-        spark, stream, provider, tmp_path, numbers=(2, 5, 3), query=query_file(stream, tmp_path), **{setting: value}
-    )
+    query = query_file(stream, tmp_path)
+    settings: dict[str, Any] = {setting: value}
+    rescaled_like_its_twin(spark, stream, provider, tmp_path, numbers=(2, 5, 3), query=query, **settings)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
@@ -67,11 +68,11 @@ def test_a_setting_that_is_covered(
 def test_with_and_without_checksums(
     spark: SparkSession, name: str, setting: str, value: str, provider: Provider, tmp_path: Path
 ) -> None:
-    settings = {setting: value}
+    settings: dict[str, Any] = {setting: value}
     rescaled_like_its_twin(spark, BY_NAME[name], provider, tmp_path, numbers=(2, 3), first=2, between=1, **settings)
 
 
-REFUSED: tuple[tuple[Stream, Provider, dict[str, str], str], ...] = (
+REFUSED: tuple[tuple[Stream, Provider, dict[str, Any], str], ...] = (
     (Limit("limit"), HDFS, {}, "limit"),
     (Limit("limit"), ROCKSDB, {}, "limit"),
     (BY_NAME["join-inner"], HDFS, {f"{_STREAMING}.join.stateFormatVersion": "1"}, "format 1"),
@@ -91,7 +92,7 @@ REFUSED: tuple[tuple[Stream, Provider, dict[str, str], str], ...] = (
     ("stream", "provider", "settings", "reason"), REFUSED, ids=[f"{each[0]}-{each[1]}-{each[3]}" for each in REFUSED]
 )
 def test_what_is_not_covered_is_refused_by_name(
-    spark: SparkSession, stream: Stream, provider: Provider, settings: dict[str, str], reason: str, tmp_path: Path
+    spark: SparkSession, stream: Stream, provider: Provider, settings: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     path = run(spark, stream, tmp_path, stream.batches(0, 2), provider, **settings)
     before = tree(path)
@@ -101,7 +102,7 @@ def test_what_is_not_covered_is_refused_by_name(
     assert not (tmp_path / "target").exists()
 
 
-ONE_OR_THE_OTHER: tuple[tuple[Stream, dict[str, str]], ...] = (
+ONE_OR_THE_OTHER: tuple[tuple[Stream, dict[str, Any]], ...] = (
     (Collated("collated"), {}),
     (BY_NAME["aggregation-update"], {f"{_STREAMING}.offsetLog.formatVersion": "2"}),
     (BY_NAME["windows-append"], {f"{_STREAMING}.useStreamlineAggregator": "true"}),
@@ -111,7 +112,7 @@ ONE_OR_THE_OTHER: tuple[tuple[Stream, dict[str, str]], ...] = (
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB, ROCKSDB_V2_CHANGELOG], ids=str)
 @pytest.mark.parametrize(("stream", "settings"), ONE_OR_THE_OTHER, ids=_named)
 def test_what_may_be_covered_is_right_or_refused(
-    spark: SparkSession, stream: Stream, provider: Provider, settings: dict[str, str], tmp_path: Path
+    spark: SparkSession, stream: Stream, provider: Provider, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     try:
         rescaled_like_its_twin(spark, stream, provider, tmp_path, **settings)

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from statecore.errors import CheckpointDamagedError
+import statecore.errors as errors
+from statecore.blame import exception_line
+from statecore.errors import CheckpointDamagedError, StatecoreError
 
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _LONGEST = 300
 
 
@@ -22,11 +25,14 @@ def spark_failures(root: str) -> Iterator[None]:
 
     Raises:
         CheckpointDamagedError: Spark failed.
+        StatecoreError: What a task in Python raised.
 
     """
     try:
         yield
     except (Py4JError, PySparkException) as error:
+        if (raised := _raised_in_task(error)) is not None:
+            raise raised from error
         raise CheckpointDamagedError(
             f"found that Spark cannot read the state in {root}: {cause_of(error)}; expected files as Spark wrote them; "
             "restore the checkpoint from a clone or a backup"
@@ -39,3 +45,13 @@ def cause_of(error: Exception) -> str:
     causes = _CAUSE.findall(text)
     found = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), repr(error))
     return _JAVA_CLASS.sub("", found.strip())[:_LONGEST]
+
+
+def _raised_in_task(error: Exception) -> StatecoreError | None:
+    """Return the error that a task in Python raised, which reaches the driver as text; None for another one."""
+    name, _, message = exception_line(error).partition(": ")
+    kind = getattr(errors, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, StatecoreError):
+        return None
+    raised: StatecoreError = kind(_SQLSTATE.split(message)[0])
+    return raised

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ def rescaled_like_its_twin(
     first: int = 3,
     between: int = 2,
     query: Path | None = None,
-    **conf: object,
+    **conf: Any,
 ) -> None:
     """Run a query on half of its input, rescale it once and again with input in between, and compare with its twin.
 

@@ -307,7 +307,7 @@ def _key_rows() -> list[tuple[Any, ...]]:
         time(2024, 2, 29, 2), Decimal("1.10"), Decimal("1.100000"), {"x": 1, "y": "ü", "z": {"w": MINUS_ZERO}},
         ["a", None, ""], [{"x": Decimal("1.000"), "y": [1, None]}],
     )  # fmt: skip
-    second = (
+    second: tuple[Any, ...] = (
         False, -128, -32768, -(2**31), -(2**63), NAN, NAN, "Ünï—cødé 🦀", b"", day(1, 1, 1),
         time(1900, 1, 1, tzinfo=utc),
         time(9999, 12, 31, 23, 59, 59, 999999), Decimal("-9999999.99"), Decimal("9" * 32 + ".999999"),
@@ -445,6 +445,7 @@ def feed(place: Path, stream: Stream, inputs: Iterable[Sequence[tuple[Any, ...]]
     folder = place / "in"
     folder.mkdir(parents=True, exist_ok=True)
     schema = StructType.fromDDL(stream.schema)
+    assert isinstance(schema, StructType)
     arrow = to_arrow_schema(schema, timezone="UTC")
     start = len(list(folder.glob("*.parquet")))
     for number, rows in enumerate(inputs, start):
@@ -537,7 +538,7 @@ class _Batches:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         killed = self.kill is not None and self.kill.batch == batch
-        if killed and not self.kill.written:
+        if killed and self.kill is not None and not self.kill.written:
             raise Killed
         table = frame.toArrow()
         self.folder.mkdir(parents=True, exist_ok=True)

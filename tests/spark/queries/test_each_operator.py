@@ -42,7 +42,8 @@ def test_a_rescaled_query_goes_on_as_its_twin_does(
     spark: SparkSession, name: str, provider: Provider, tmp_path: Path
 ) -> None:
     stream = BY_NAME[name]
-    query = query_file(stream, tmp_path)
+    # test_trial.py tries each of them.
+    query = query_file(stream, tmp_path) if name == "session-windows" else None
     rescaled_like_its_twin(spark, stream, provider, tmp_path, numbers=(2, 3), first=2, between=1, query=query)
 
 

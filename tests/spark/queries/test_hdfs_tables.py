@@ -134,6 +134,15 @@ def test_a_store_without_any_row_gets_its_files(spark, tmp_path):
     assert state(spark, stream, target, HDFS, clocks=True) == state(spark, stream, source, HDFS, clocks=True)
 
 
+def test_rows_that_spark_knows_to_be_none_get_their_files(spark, tmp_path):
+    stream = BY_NAME["aggregation-update"]
+    checkpoint = open_checkpoint(str(run(spark, stream, tmp_path, stream.batches(0, 1))))
+    ((operator, store),) = stores_of(checkpoint)
+    nothing = placed(state_rows(spark, checkpoint, operator, store), 3).where("false")
+    tables.write_store(nothing, str(tmp_path / "nothing"), store, 1, 3, checkpoint.conf)
+    assert sorted(path.parent.name for path in (tmp_path / "nothing/state/0").glob("*/1.snapshot")) == ["0", "1", "2"]
+
+
 def test_a_store_without_keys_stays_in_the_partition_that_spark_makes(spark, tmp_path):
     stream = BY_NAME["global-aggregation"]
     source = run(spark, stream, tmp_path, stream.batches(0, 2))

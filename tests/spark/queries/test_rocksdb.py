@@ -139,6 +139,7 @@ def test_spark_recorded_as_many_keys_as_are_read(spark, tmp_path, checkpoints, n
                 rows = read_store(spark, checkpoint.url, store, checkpoint.batch, 2)
                 keys = rows.groupBy("partition").agg(F.count_distinct("column_family_name", "key_bytes").alias("keys"))
                 found = {row["partition"]: row["keys"] for row in keys.collect()}
+                assert ids is not None
                 named = [partition[index] for partition in ids[operator.number]]
                 recorded = recorded_keys(checkpoint.store, store, checkpoint.version, named)
                 assert recorded == tuple(found.get(partition, 0) for partition in range(store.partitions))

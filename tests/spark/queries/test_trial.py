@@ -33,8 +33,6 @@ from tests.spark.queries.streams import (
     run,
 )
 
-# With processing time there is always another batch.
-NO_MORE: dict[str, Any] = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 Files = dict[str, bytes]
 
 
@@ -101,7 +99,7 @@ def test_a_query_restarts_with_its_state_and_writes_nowhere(
 ) -> None:
     stream = BY_NAME[name]
     # A row more than is read: a trial that asked the source for new data would meet it.
-    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 3), provider, **NO_MORE)
+    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 3), provider)
     feed(tmp_path, stream, stream.batches(3, 4))
     before = files(tmp_path)
     trial_restart(spark, str(checkpoint), query_of(stream, tmp_path), {}, scratch)
@@ -123,7 +121,7 @@ def test_a_batch_that_changes_state_is_noticed(
     provider: Provider,
 ) -> None:
     stream = BY_NAME[name]
-    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 2), provider, **NO_MORE)
+    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 2), provider)
     lay = trial._log_empty_batch
 
     def in_ten_years(copy: Any) -> None:
@@ -304,7 +302,7 @@ def test_another_query_is_refused_with_what_spark_says(
     reason: str,
 ) -> None:
     stream = BY_NAME["aggregation-update"]
-    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 2), provider, **NO_MORE)
+    checkpoint = run(spark, stream, tmp_path, stream.batches(0, 2), provider)
     before = files(tmp_path)
 
     def build(session: SparkSession, settings: dict[str, str]) -> DataFrame:

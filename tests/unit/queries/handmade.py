@@ -201,20 +201,20 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 def _write_operator(made: Handmade, number: int, operator: Operator) -> None:
     info = {"operatorId": number, "operatorName": operator.name}
-    stores = [
+    stores: list[dict[str, Any]] = [
         {"storeName": store, "numColsPrefixKey": 0, "numPartitions": operator.partitions} for store in operator.stores
     ]
     folder = f"state/{number}/_metadata"
     if operator.version == 1:
-        found = {"operatorInfo": info, "stateStoreInfo": stores}
-        made.write(f"{folder}/metadata", f"v1\n{json.dumps(found, separators=(',', ':'))}")
+        metadata = {"operatorInfo": info, "stateStoreInfo": stores}
+        made.write(f"{folder}/metadata", f"v1\n{json.dumps(metadata, separators=(',', ':'))}")
         for store in operator.stores:
             made.write(f"{folder_of(number, 0, store)}/_metadata/schema", schema_file(operator.keyless))
         return
-    for store in stores:
-        schema = f"state/{number}/_stateSchema/{store['storeName']}/0_fea84036"
+    for each in stores:
+        schema = f"state/{number}/_stateSchema/{each['storeName']}/0_fea84036"
         made.write(schema, b"\0\2v3 of a store")
-        store["stateSchemaFilePaths"] = [f"file:{made.root}/{schema}"]
+        each["stateSchemaFilePaths"] = [f"file:{made.root}/{schema}"]
     found = {
         "operatorInfo": info,
         "stateStoreInfo": stores,

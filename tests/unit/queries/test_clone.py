@@ -14,6 +14,7 @@ from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.clone import Clone, clone
 from statecore.queries.files import files_below, read_checked
 from statecore.queries.origin import ORIGIN, read_origin
+from statecore.queries.staging import staged as stage
 from statecore.storage import open_store
 from tests.unit.queries.handmade import (
     AGGREGATION,
@@ -234,19 +235,13 @@ class TestRunning:
         return make(tmp_path / "checkpoint", Operator())
 
     def during(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
-        """Act just before each attempt has a look at what changed."""
-        look, attempts = module.write_origin, iter(range(100))
-
-        def change(*arguments: object) -> None:
-            look(*arguments)  # type: ignore[arg-type]
-
-        take = module.staged
+        """Act just before each attempt."""
+        attempts = iter(range(100))
 
         def staged(target: str, source: str) -> object:
             act(next(attempts))
-            return take(target, source)
+            return stage(target, source)
 
-        monkeypatch.setattr(module, "write_origin", change)
         monkeypatch.setattr(module, "staged", staged)
 
     def batch(self, made: Handmade, batch: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -17,7 +19,8 @@ from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.files import INCOMPLETE, files_below
 from statecore.queries.staging import staged
-from statecore.storage import open_store
+from statecore.queries.transfer import bring
+from statecore.storage import FileEntry, open_store
 from tests.support.paths import REPO
 from tests.unit.queries.handmade import Handmade, Operator, make
 
@@ -117,18 +120,17 @@ class TestLocal:
         self, made: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Another attempt takes a folder whose lock is not held for a left-over."""
-        from statecore.queries import staging
+        lock = fcntl.flock
+        removed: list[Path] = []
 
-        lock, removed = staging.fcntl.flock, []
-
-        def flock(file: object, operation: int) -> None:
+        def flock(file: BinaryIO, operation: int) -> None:
             if not removed:
                 (folder,) = tmp_path.glob(".target.attempt-*")
                 shutil.rmtree(folder)
                 removed.append(folder)
-            lock(file, operation)  # type: ignore[arg-type]
+            lock(file, operation)
 
-        monkeypatch.setattr(staging.fcntl, "flock", flock)
+        monkeypatch.setattr(fcntl, "flock", flock)
         with staged(str(tmp_path / "target"), str(made.root)) as place:
             assert removed and place.folder.parent != removed[0]
         assert names(tmp_path) == ["checkpoint", "target"]
@@ -150,12 +152,11 @@ class TestS3:
         from statecore.queries import staging
 
         order: list[str] = []
-        bring = staging.bring
 
-        def watched(source: str, target: str, files: list[object], *report: object) -> object:
+        def watched(source: str, target: str, files: list[FileEntry], *report: Any) -> object:
             if target == s3_url:
-                order.extend(entry.path.split("/")[0] for entry in files)  # type: ignore[attr-defined]
-            return bring(source, target, files, *report)  # type: ignore[arg-type]
+                order.extend(entry.path.split("/")[0] for entry in files)
+            return bring(source, target, files, *report)
 
         monkeypatch.setattr(staging, "bring", watched)
         clone(open_checkpoint(str(made.root)), s3_url)
