@@ -40,11 +40,14 @@ COVERED: tuple[tuple[str, str, str], ...] = (
     ("aggregation-update", "spark.sql.adaptive.enabled", "false"),
     ("join-left-outer", f"{_STREAMING}.minBatchesToRetain", "2"),
 )
+# By default, Spark keeps checksums of files and none of rows.
 CHECKSUMS = tuple(
     (name, setting, value)
     for name in ("aggregation-update", "join-inner", "distinct-within-watermark")
-    for setting in (f"{_STREAMING}.stateStore.rowChecksum.enabled", f"{_STREAMING}.checkpoint.fileChecksum.enabled")
-    for value in ("true", "false")
+    for setting, value in (
+        (f"{_STREAMING}.stateStore.rowChecksum.enabled", "true"),
+        (f"{_STREAMING}.checkpoint.fileChecksum.enabled", "false"),
+    )
 )
 
 
