@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from statecore.queries.rocksdb.checksums import check_changelogs
 from statecore.queries.rocksdb.damage import spark_failures
 from statecore.queries.rocksdb.reading import read_store
 from statecore.queries.rocksdb.recorded import recorded_keys
 from statecore.queries.rocksdb.rewriting import rewrite
 
-__all__ = ["check_changelogs", "read_store", "recorded_keys", "rewrite", "spark_failures"]
+__all__ = ["read_store", "recorded_keys", "rewrite", "spark_failures"]

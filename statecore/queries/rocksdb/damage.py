@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -14,7 +15,7 @@ from statecore.blame import exception_line
 from statecore.errors import CheckpointDamagedError, StatecoreError
 
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
-_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+")
+_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: (?=\S)")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _LONGEST = 300
 
@@ -41,10 +42,20 @@ def spark_failures(root: str) -> Iterator[None]:
 
 def cause_of(error: Exception) -> str:
     """Return the innermost cause of a failure in Spark, without its stack."""
-    text = str(error)
+    text = _innermost(error) or str(error)
     causes = _CAUSE.findall(text)
     found = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), repr(error))
     return _JAVA_CLASS.sub("", found.strip())[:_LONGEST]
+
+
+def _innermost(error: Exception) -> str | None:
+    """Return what the last of Java's exceptions says, each of which is the cause of another."""
+    found: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if found is None:
+        return None
+    while (cause := found.getCause()) is not None:
+        found = cause
+    return str(found.toString())
 
 
 def _raised_in_task(error: Exception) -> StatecoreError | None:

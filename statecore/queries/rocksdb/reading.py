@@ -11,7 +11,8 @@ from statecore.errors import CheckpointDamagedError
 from statecore.queries.files import normal_url, spark_url
 from statecore.queries.rocksdb.damage import spark_failures
 from statecore.queries.rocksdb.sessions import reading_session
-from statecore.storage import open_store
+from statecore.queries.rocksdb.wholeness import require_whole
+from statecore.storage import FileStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ def read_store(spark: SparkSession, root: str, store: StateStore, batch: int, ch
         distributes it; ``key_bytes`` and ``value_bytes`` binary, as in the store; ``column_family_name`` string.
 
     Raises:
-        CheckpointDamagedError: Partitions are missing, or Spark cannot read the metadata.
+        CheckpointDamagedError: A file is missing or not whole.
         StorageError: The storage fails.
 
     """
@@ -54,28 +55,33 @@ def read_store(spark: SparkSession, root: str, store: StateStore, batch: int, ch
             .option(_ALL_FAMILIES, "true")
             .load()
         )
-    require_partitions(root, store, rows)
+    files = open_store(normal_url(root))
+    partitions = require_partitions(files, store, rows)
+    require_whole(spark, files, store, batch, checkpoint_format, partitions)
     return with_partition(rows)
 
 
-def require_partitions(root: str, store: StateStore, rows: DataFrame) -> None:
+def require_partitions(files: FileStore, store: StateStore, rows: DataFrame) -> int:
     """Check that the folder of every state partition is there: Spark reads those that are, and does not count them.
+
+    Returns:
+        Number of state partitions: 1 for an operator without keys, which Spark runs in one task.
 
     Raises:
         CheckpointDamagedError: Some are missing.
         StorageError: The storage fails.
 
     """
-    # Spark runs an operator without keys in one task.
     partitions = 1 if is_keyless(rows) else store.partitions
     folder = f"state/{store.operator}"
-    names = {path.rpartition("/")[2] for path in open_store(normal_url(root)).folders(folder)}
+    names = {path.rpartition("/")[2] for path in files.folders(folder)}
     if missing := [each for each in range(partitions) if str(each) not in names]:
         raise CheckpointDamagedError(
-            f"found no folder {folder}/{missing[0]} in the checkpoint {root} ({len(missing)} of {partitions} state "
-            "partitions are missing); expected a folder for each state partition; restore the checkpoint from a clone "
-            "or a backup"
+            f"found no folder {folder}/{missing[0]} in the checkpoint {files.url} ({len(missing)} of {partitions} "
+            "state partitions are missing); expected a folder for each state partition; restore the checkpoint from a "
+            "clone or a backup"
         )
+    return partitions
 
 
 def is_keyless(rows: DataFrame) -> bool:

@@ -12,18 +12,23 @@ Snapshot ``metadata`` is ``v<n>`` and a JSON object.
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from statecore.errors import CheckpointDamagedError, MissingFileError
+from statecore.errors import CheckpointDamagedError
+from statecore.queries.files import read_checked
 from statecore.queries.logs import decoded, json_object
 from statecore.queries.stores import StateStore
 from statecore.storage import FileStore
 
 _METADATA = "metadata"
+# What Python's reader raises for one damaged byte or another.
+_NO_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, RuntimeError, OSError, EOFError)
 _UNKNOWN = -1
 
 
@@ -103,16 +108,15 @@ def read_snapshot(files: FileStore, path: str) -> Snapshot | None:
         StorageError: The storage fails.
 
     """
-    try:
-        data = files.read(path)
-    except MissingFileError:
+    if files.size(path) is None:
         return None
+    data = read_checked(files, path)
     where = f"{path} in the checkpoint {files.url}"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             broken = archive.testzip()
             text = decoded(archive.read(_METADATA), where)
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, EOFError) as error:
+    except _NO_ZIP as error:
         raise _damaged(where, str(error)) from error
     if broken is not None:
         raise _damaged(where, f"a wrong checksum of {broken}")

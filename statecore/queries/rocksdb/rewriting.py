@@ -43,7 +43,8 @@ def rewrite(
 
     The target holds ``offsets`` of the batch with the new number of partitions, the operators' metadata and their
     schema files; its metadata of version 2 names schema files below the target. Each partition becomes a snapshot,
-    with changelog checkpointing too; the query goes on from it. The order of values within a list is kept.
+    with changelog checkpointing too; the query goes on from it. The order of values within a list is kept. Files of the
+    source are whole if ``read_store`` has found them so.
 
     Args:
         spark: The session; its settings stay as they are.
@@ -59,7 +60,8 @@ def rewrite(
         format 1.
 
     Raises:
-        CheckpointDamagedError: Files of the source are missing or not whole.
+        CheckpointDamagedError: Spark cannot read the source.
+        NotProvenError: Spark left a partition of the target out.
         StorageError: The storage fails.
 
     """
@@ -98,7 +100,7 @@ class _Layout:
         self, session: SparkSession, source: str, partitions: int, stores: Sequence[StateStore], place: Place
     ) -> None:
         self._session = session
-        self._source = source
+        self._source = open_store(normal_url(source))
         self._partitions = partitions
         self._stores = {(store.operator, store.name): store for store in stores}
         self._place = place
@@ -116,7 +118,7 @@ class _Layout:
 
     def _laid_out(self, store: StateStore, rows: DataFrame) -> DataFrame:
         require_partitions(self._source, store, rows)
-        # Spark runs an operator without keys in one task, so there must be no second partition.
+        # Spark would look for files of later versions in a second partition of an operator without keys.
         partitions = 1 if is_keyless(rows) else self._partitions
         self.written[store] = partitions
         ordered = with_partition(rows).withColumn(_ORDER, f.monotonically_increasing_id())

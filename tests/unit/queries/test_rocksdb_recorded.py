@@ -20,7 +20,7 @@ def zipped(keys: int, internal: int = 0, **more: object) -> bytes:
     """Return a snapshot's zip file as Spark writes it."""
     body = {"sstFiles": [{"localFileName": "8.sst", "dfsSstFileName": "8-a.sst", "sizeBytes": 7}], "numKeys": keys}
     data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("CURRENT", "MANIFEST-000012\n")
         archive.writestr("metadata", "v2\n" + json.dumps({**body, "numInternalKeys": internal, **more}))
     return data.getvalue()
@@ -78,12 +78,23 @@ def test_a_snapshot_names_its_tables(files):
     [
         b"",
         zipped(5)[:60],
-        zipped(5).replace(b"MANIFEST-000012", b"MANIFEST-000013"),
         zipped(5, numKeys="many"),
     ],
-    ids=["empty", "cut", "flipped", "no-number"],
+    ids=["empty", "cut", "no-number"],
 )
 def test_a_snapshot_that_is_not_whole_is_named(files, damaged):
     files.write("state/1/0/3.zip", damaged)
     with pytest.raises(CheckpointDamagedError, match=r"state/1/0/3\.zip"):
         recorded_keys(files, StateStore(1, "default", 1), 3)
+
+
+def test_a_flipped_bit_is_noticed_or_does_not_matter(files):
+    whole = zipped(5, internal=2)
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        files.write("state/1/0/3.zip", bytes(damaged))
+        try:
+            assert recorded_keys(files, StateStore(1, "default", 1), 3) == (7,), place
+        except CheckpointDamagedError as error:
+            assert "state/1/0/3.zip" in str(error)
