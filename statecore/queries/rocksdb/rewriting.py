@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.java_gateway import ensure_callback_server_started
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from statecore.errors import CheckpointDamagedError, NotProvenError
-from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.files import normal_url, spark_url
 from statecore.queries.logs import UniqueIds
 from statecore.queries.placement import TARGET
@@ -19,6 +19,7 @@ from statecore.queries.rocksdb.damage import spark_failures
 from statecore.queries.rocksdb.reading import is_keyless, require_partitions, with_partition
 from statecore.queries.rocksdb.recorded import snapshot_path
 from statecore.queries.rocksdb.sessions import writing_session
+from statecore.queries.rocksdb.shadow import readable
 from statecore.storage import open_store
 
 if TYPE_CHECKING:
@@ -66,23 +67,23 @@ def rewrite(
 
     """
     checkpoint = open_checkpoint(source)
-    stores = [store for operator in checkpoint.operators for store in operator.stores]
     session = writing_session(spark, checkpoint.checkpoint_format)
-    layout = _Layout(session, source, partitions, stores, place)
+    layout = _Layout(session, checkpoint, partitions, place)
     jvm: Any = spark.sparkContext._jvm
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
     some, java_session = jvm.scala.Option.apply, session._jsparkSession
     hadoop = java_session.sessionState().newHadoopConf()
-    rewriter = getattr(jvm, _REWRITER)(
-        java_session, batch, batch, spark_url(target), hadoop, some(spark_url(source)), some(layout), some(None)
-    )
-    try:
-        with spark_failures(source):
-            ids = _ids(rewriter.run())
-    except CheckpointDamagedError:
-        if layout.error is not None:
-            raise layout.error from None
-        raise
+    with readable(checkpoint) as read:
+        rewriter = getattr(jvm, _REWRITER)(
+            java_session, batch, batch, spark_url(target), hadoop, some(spark_url(read)), some(layout), some(None)
+        )
+        try:
+            with spark_failures(source):
+                ids = _ids(rewriter.run())
+        except CheckpointDamagedError:
+            if layout.error is not None:
+                raise layout.error from None
+            raise
     _require_written(target, batch, layout.written, ids)
     return ids
 
@@ -96,13 +97,11 @@ class _Layout:
 
     """
 
-    def __init__(
-        self, session: SparkSession, source: str, partitions: int, stores: Sequence[StateStore], place: Place
-    ) -> None:
+    def __init__(self, session: SparkSession, source: SparkCheckpoint, partitions: int, place: Place) -> None:
         self._session = session
-        self._source = open_store(normal_url(source))
+        self._source = source.store
         self._partitions = partitions
-        self._stores = {(store.operator, store.name): store for store in stores}
+        self._stores = {(store.operator, store.name): store for each in source.operators for store in each.stores}
         self._place = place
         self.written: dict[StateStore, int] = {}
         self.error: BaseException | None = None

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from statecore.errors import CheckpointDamagedError, NotProvenError
 from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.logs import CommitLog
 from statecore.queries.placement import TARGET, placed
 from statecore.queries.rocksdb import read_store, recorded_keys
 from statecore.queries.rocksdb.sessions import CHECKPOINT_FORMAT
@@ -116,6 +117,23 @@ def test_every_partition_is_a_snapshot_that_the_query_goes_on_from_with_changelo
     assert list(target.rglob("*.changelog"))
     twin, _ = rows_of(spark, open_checkpoint(str(source)))
     assert rows_of(spark, open_checkpoint(str(target))) == (twin, 0)
+
+
+@pytest.mark.parametrize("provider", [ROCKSDB, ROCKSDB_V2_CHANGELOG], ids=str)
+def test_a_commit_that_says_what_sinks_do_keeps_it(spark, tmp_path, checkpoints, provider):
+    source = tmp_path / "named-sinks"
+    shutil.copytree(checkpoints("aggregation-complete", provider), source)
+    checkpoint = open_checkpoint(str(source))
+    sinks = {"out": {"sinkName": "out", "providerName": "noop", "apiVersion": "v2", "isActive": True}}
+    newest = source / f"commits/{checkpoint.batch}"
+    newest.write_bytes(CommitLog(3, {**checkpoint.commit.body, "sinkMetadataMap": sinks}).encode())
+    (newest.parent / f".{newest.name}.crc").unlink()
+    before, _ = rows_of(spark, open_checkpoint(str(source)))
+    made = open_checkpoint(str(rewritten(spark, source, tmp_path / "three", 3)))
+    assert rows_of(spark, made) == (before, 0)
+    assert made.commit.version == 3
+    assert made.commit.body["sinkMetadataMap"] == sinks
+    assert made.checkpoint_format == checkpoint.checkpoint_format
 
 
 @pytest.mark.parametrize("provider", [ROCKSDB, ROCKSDB_V2_CHANGELOG], ids=str)
