@@ -16,6 +16,7 @@ from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.placement import placed
 from statecore.queries.reading import state_rows
 from statecore.queries.rescale import rescale
+from statecore.queries.verify import verify
 from tests.spark.queries.cells import tree
 from tests.spark.queries.damage import DAMAGES, truncate
 from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB, Provider, run
@@ -144,6 +145,14 @@ def _reordered(rows: DataFrame, row: Column) -> DataFrame:
     return rows.withColumn("order_in_source", -F.col("order_in_source"))
 
 
+def _some_key(spark: SparkSession, path: Path) -> bytes:
+    checkpoint = open_checkpoint(str(path))
+    operator = checkpoint.operators[0]
+    row = state_rows(spark, checkpoint, operator, operator.stores[0]).first()
+    assert row is not None
+    return bytes(row["key_bytes"])
+
+
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
 @pytest.mark.parametrize("wrong", [_moved, _changed, _lost], ids=["moved", "changed", "lost"])
 def test_one_wrong_row_is_noticed(
@@ -155,12 +164,28 @@ def test_one_wrong_row_is_noticed(
     wrong: Callable[[DataFrame, Column], DataFrame],
 ) -> None:
     path = made("aggregation-update", provider)
-    checkpoint = open_checkpoint(str(path))
-    operator = checkpoint.operators[0]
-    (row,) = state_rows(spark, checkpoint, operator, operator.stores[0]).take(1)
-    key = bytes(row["key_bytes"])
-    _sabotage(monkeypatch, wrong, F.col("key_bytes") == F.lit(key))
+    _sabotage(monkeypatch, wrong, F.col("key_bytes") == F.lit(_some_key(spark, path)))
     assert_nothing_made(spark, path, tmp_path / "target", NotProvenError, "operator 0", "default")
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
+@pytest.mark.parametrize("wrong", [_moved, _changed, _lost], ids=["moved", "changed", "lost"])
+def test_one_wrong_row_of_a_finished_copy_is_noticed_by_verify(
+    spark: SparkSession,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: Provider,
+    wrong: Callable[[DataFrame, Column], DataFrame],
+) -> None:
+    path, target = made("aggregation-update", provider), tmp_path / "target"
+    _sabotage(monkeypatch, wrong, F.col("key_bytes") == F.lit(_some_key(spark, path)))
+    monkeypatch.setattr(rescaling, "check_same_state", lambda before, after: None)
+    rescale(str(path), str(target), 3, spark=spark)
+    before = tree(path), tree(target)
+    with pytest.raises(NotProvenError, match="operator 0, store default"):
+        verify(str(path), str(target), spark=spark)
+    assert (tree(path), tree(target)) == before
 
 
 def test_a_list_in_another_order_is_noticed(
