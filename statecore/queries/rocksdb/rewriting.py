@@ -10,7 +10,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from statecore.errors import CheckpointDamagedError, NotProvenError
+from statecore.errors import NotProvenError, StatecoreError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.files import normal_url, spark_url
 from statecore.queries.logs import UniqueIds
@@ -80,7 +80,7 @@ def rewrite(
         try:
             with spark_failures(source):
                 ids = _ids(rewriter.run())
-        except CheckpointDamagedError:
+        except StatecoreError:
             if layout.error is not None:
                 raise layout.error from None
             raise

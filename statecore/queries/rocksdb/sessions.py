@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_STORE = "spark.sql.streaming.stateStore"
-CHECKPOINT_FORMAT = f"{_STORE}.checkpointFormatVersion"
+CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
-_WRITING = {
-    # With adaptive execution, a store without rows would be written by fewer tasks than it has partitions.
-    "spark.sql.adaptive.enabled": "false",
-    # A changelog would build on a version that is not there.
-    f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "false",
-}
+# With adaptive execution, a store without rows would be written by fewer tasks than it has partitions.
+_WRITING = {"spark.sql.adaptive.enabled": "false"}
 
 
 def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:

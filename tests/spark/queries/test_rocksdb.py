@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from statecore.errors import CheckpointDamagedError, NotProvenError
+from statecore.errors import CheckpointDamagedError
 from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.logs import CommitLog
 from statecore.queries.placement import TARGET, placed
@@ -24,6 +24,7 @@ from tests.spark.queries.streams import (
     ROCKSDB_V2,
     ROCKSDB_V2_CHANGELOG,
     run,
+    session,
 )
 
 CELLS = [
@@ -83,12 +84,27 @@ def test_rows_follow_the_place_that_they_are_given(spark, tmp_path, checkpoints)
 
 
 def test_a_failure_of_the_place_is_raised_as_it_is(spark, tmp_path, checkpoints):
-    def fail(rows):
-        raise NotProvenError("found a row too many; expected none; look")
+    failure = LookupError("no such column")
 
-    with pytest.raises(NotProvenError, match="a row too many"):
+    def fail(rows):
+        raise failure
+
+    with pytest.raises(LookupError) as found:
         rewritten(spark, checkpoints("distinct", ROCKSDB), tmp_path / "failed", 3, fail)
+    assert found.value is failure
     assert not (tmp_path / "failed").exists()
+
+
+@pytest.mark.parametrize("provider", [ROCKSDB, ROCKSDB_V2], ids=str)
+def test_an_operator_without_keys_has_the_one_partition_that_spark_knows(spark, tmp_path, provider):
+    stream = BY_NAME["global-aggregation"]
+    source = run(spark, stream, tmp_path, stream.batches(0, 2), provider, sink="noop")
+    target = rewritten(spark, source, tmp_path / "three", 3)
+    assert [path.name for path in (target / "state/0").iterdir() if path.name.isdecimal()] == ["0"]
+    run(spark, stream, tmp_path, stream.batches(2, 3), provider, sink="noop")
+    run(spark, stream, tmp_path, (), provider, checkpoint="three", sink="noop")
+    twin, _ = rows_of(spark, open_checkpoint(str(source)))
+    assert rows_of(spark, open_checkpoint(str(target))) == (twin, 0)
 
 
 @pytest.mark.parametrize("provider", [ROCKSDB, ROCKSDB_V2], ids=str)
@@ -110,7 +126,8 @@ def test_every_partition_is_a_snapshot_that_the_query_goes_on_from_with_changelo
 ):
     stream = BY_NAME["aggregation-complete"]
     source = run(spark, stream, tmp_path, stream.batches(0, 2), provider, sink="noop")
-    target = rewritten(spark, source, tmp_path / "three", 3)
+    # The writer's session has changelogs on, as that of the query has.
+    target = rewritten(session(spark, provider, 2, {}), source, tmp_path / "three", 3)
     assert not list(target.rglob("*.changelog"))
     run(spark, stream, tmp_path, stream.batches(2, 3), provider, sink="noop")
     run(spark, stream, tmp_path, (), provider, checkpoint="three", sink="noop")
