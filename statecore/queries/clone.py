@@ -8,8 +8,11 @@ batch. Only metadata that names files by absolute paths is written anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError, MissingFileError, NotProvenError
 from statecore.queries.checkpoint import (
@@ -95,12 +98,34 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet) -> C
     raise AssertionError("the last attempt returns or raises")
 
 
+@contextmanager
+def cloned(url: str, scratch: Path) -> Iterator[SparkCheckpoint]:
+    """Give a clone of a checkpoint that is gone when the block ends.
+
+    Args:
+        url: The checkpoint.
+        scratch: A local folder that does not exist; on the file system of the checkpoint the clone costs no space.
+
+    Raises:
+        CheckpointError: The checkpoint cannot be cloned.
+        StorageError: The storage fails.
+
+    """
+    try:
+        clone(open_checkpoint(url), str(scratch))
+        yield open_checkpoint(str(scratch))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def belongs_into_clone(path: str, checkpoint: SparkCheckpoint) -> bool:
     """Return whether a file of a checkpoint, at a path relative to it, belongs into a clone of it."""
     if path in (ORIGIN, INCOMPLETE, *(f".{name}.crc" for name in (ORIGIN, INCOMPLETE))) or _TEMPORARY.fullmatch(path):
         return False
+    # An attempt at the pending batch may have left the state that Spark needs next, see attempts.py.
+    attempted = checkpoint.pending is not None and checkpoint.checkpoint_format == 1
     newest = (
-        (_STATE, checkpoint.version),
+        (_STATE, checkpoint.version + attempted),
         (_LOG, checkpoint.pending or checkpoint.batch),
         (_METADATA, checkpoint.batch),
     )

@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statecore.errors import CheckpointError
 from statecore.queries import rocksdb
+from statecore.queries.attempts import after_attempt, check_attempt
 from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint, open_checkpoint, require_unchanged
 from statecore.queries.clone import clone
+from statecore.queries.digests import StoreDigest
 from statecore.queries.hdfs import tables as hdfs
 from statecore.queries.layout import commit, lay_out
 from statecore.queries.logs import UniqueIds
@@ -30,11 +32,11 @@ from statecore.queries.reading import digests, state_rows
 from statecore.queries.refusals import refuse
 from statecore.queries.session import query_session
 from statecore.queries.staging import Staging, staged
-from statecore.queries.steps import Done, steps
+from statecore.queries.steps import Done, steps, uncounted
 from statecore.queries.transfer import Report, quiet
 from statecore.queries.trial import trial_restart
 
-_SOURCE, _TRIAL = "source", "trial"
+_SOURCE, _TRIAL, _ATTEMPTED, _CARRIED = "source", "trial", "attempted", "carried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +96,28 @@ def rescale(
     done = steps(report, 3 * stores + 2)
     with staged(target, checkpoint.url) as staging:
         attempt = staging.folder.parent
-        with _named({str(attempt / _SOURCE): checkpoint.url, staging.url: staging.target}):
+        names = {
+            str(attempt / _SOURCE): checkpoint.url,
+            str(attempt / _ATTEMPTED): checkpoint.url,
+            str(attempt / _CARRIED): staging.target,
+            staging.url: staging.target,
+        }
+        with _named(names):
             clone(checkpoint, str(attempt / _SOURCE))
             source = open_checkpoint(str(attempt / _SOURCE))
             session = spark or query_session()
             done()
-            before = digests(session, source, done)
-            check_counted(source, before)
-            for each in before:
-                check_explained(each)
             lay_out(source, staging, partitions)
-            commit(source, staging, _write_state(session, source, staging, partitions, done))
+            before, ids = _carry(session, source, staging, partitions, done)
+            commit(source, staging, ids)
             made = open_checkpoint(staging.url)
             check_same_logs(source, made)
             after = digests(session, made, done)
             check_same_state(before, after)
+            with after_attempt(source, attempt / _ATTEMPTED) as ahead:
+                if ahead is not None:
+                    attempted, _ = _carry(session, ahead, staging, partitions, uncounted)
+                    check_attempt(session, attempted, made, attempt / _CARRIED)
             if build is not None:
                 trial_restart(session, staging.url, build, settings or {}, attempt / _TRIAL, before=after)
             require_unchanged(checkpoint)
@@ -134,6 +143,17 @@ def _named(names: Mapping[str, str]) -> Iterator[None]:
         for place, name in names.items():
             message = message.replace(place, name)
         raise type(error)(message) from error
+
+
+def _carry(
+    spark: SparkSession, source: SparkCheckpoint, staging: Staging, partitions: int, done: Done
+) -> tuple[list[StoreDigest], UniqueIds | None]:
+    """Check the state after a batch and write it; return its digests, and the ids of the new files in format 2."""
+    before = digests(spark, source, done)
+    check_counted(source, before)
+    for each in before:
+        check_explained(each)
+    return before, _write_state(spark, source, staging, partitions, done)
 
 
 def _write_state(

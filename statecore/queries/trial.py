@@ -13,10 +13,8 @@ row of state, timer or time to live. So state must stay as it is.
 
 from __future__ import annotations
 
-import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,13 +27,14 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statecore.errors import NotProvenError
 from statecore.queries.checkpoint import METADATA, OFFSETS, SparkCheckpoint, open_checkpoint
-from statecore.queries.clone import clone
+from statecore.queries.clone import cloned
 from statecore.queries.digests import StoreDigest
-from statecore.queries.files import checksum_paths
+from statecore.queries.files import checksum_paths, files_below
 from statecore.queries.proof import check_same_state
 from statecore.queries.query_file import Build, Query, described
 from statecore.queries.reading import digests
 from statecore.queries.sparks_words import few_words
+from statecore.queries.state_files import state_file
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _OUTPUT_MODES = ("append", "update", "complete")
@@ -76,8 +75,9 @@ def trial_restart(
         StorageError: The storage fails.
 
     """
-    with _cloned(checkpoint_url, scratch) as copy:
+    with cloned(checkpoint_url, scratch) as copy:
         known = digests(spark, copy, _nothing) if before is None else before
+        _drop_attempt(copy)
         _log_empty_batch(copy)
         own = spark.newSession()
         # Not in the offset log, and what `build` does not set is the default.
@@ -87,13 +87,11 @@ def trial_restart(
         check_same_state(known, digests(spark, open_checkpoint(copy.url), _nothing))
 
 
-@contextmanager
-def _cloned(url: str, scratch: Path) -> Iterator[SparkCheckpoint]:
-    try:
-        clone(open_checkpoint(url), str(scratch))
-        yield open_checkpoint(str(scratch))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _drop_attempt(copy: SparkCheckpoint) -> None:
+    """Remove the state that an attempt at the pending batch left, because the trial's batch has its number."""
+    for entry in files_below(copy.url):
+        if (found := state_file(entry.path)) is not None and found.version > copy.version:
+            copy.store.delete_all([entry.path, *checksum_paths(entry.path)])
 
 
 def _log_empty_batch(copy: SparkCheckpoint) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from statecore.queries.attempts import after_attempt, check_attempt
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
 from statecore.queries.clone import clone
 from statecore.queries.files import is_local
@@ -15,7 +16,7 @@ from statecore.queries.query_file import load_query
 from statecore.queries.reading import digests
 from statecore.queries.refusals import refuse
 from statecore.queries.session import query_session
-from statecore.queries.steps import steps
+from statecore.queries.steps import steps, uncounted
 from statecore.queries.transfer import Report, quiet
 from statecore.queries.trial import trial_restart
 from statecore.storage.workspaces import workspace
@@ -55,13 +56,17 @@ def verify(
     done = steps(report, 2 * sum(len(operator.stores) for operator in old.operators) + 1)
     session = spark or query_session()
     with workspace("verify") as folder:
-        before = digests(session, _here(old, folder / "old"), done)
+        original = _here(old, folder / "old")
+        before = digests(session, original, done)
         check_counted(old, before)
         for found in before:
             check_explained(found)
         copy = _here(new, folder / "new")
         after = digests(session, copy, done)
         check_same_state(before, after)
+        with after_attempt(original, folder / "attempted") as ahead:
+            if ahead is not None:
+                check_attempt(session, digests(session, ahead, uncounted), copy, folder / "carried")
         for each in (old, new):
             require_unchanged(each)
         if build is not None:

@@ -9,7 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.queries.cells import file_sink_like_its_twin, killed_and_rescaled, query_file, rescaled_like_its_twin
-from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB_V2, STREAMS, Provider, Stream
+from tests.spark.queries.streams import (
+    BY_NAME,
+    HDFS,
+    PROVIDERS,
+    ROCKSDB,
+    ROCKSDB_CHANGELOG,
+    ROCKSDB_V2,
+    STREAMS,
+    Provider,
+    Stream,
+)
 
 Cell = tuple[Stream, Provider]
 
@@ -42,11 +52,18 @@ def test_a_batch_that_is_not_committed_is_repeated_with_the_same_rows(
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_the_file_sink_goes_on_when_its_log_is_compacted(
-    spark: SparkSession, provider: Provider, killed: bool, tmp_path: Path
+    spark: SparkSession, provider: Provider, tmp_path: Path
 ) -> None:
-    file_sink_like_its_twin(spark, BY_NAME["windows-append"], provider, tmp_path, killed=killed)
+    file_sink_like_its_twin(spark, BY_NAME["windows-append"], provider, tmp_path, killed=False)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB, ROCKSDB_CHANGELOG], ids=str)
+@pytest.mark.parametrize("name", ["windows-append", "join-left-outer", "session-windows"])
+def test_a_batch_that_the_file_sink_has_is_skipped(
+    spark: SparkSession, name: str, provider: Provider, tmp_path: Path
+) -> None:
+    file_sink_like_its_twin(spark, BY_NAME[name], provider, tmp_path, killed=True)
 
 
 @pytest.mark.parametrize("name", ["aggregation-complete", "join-left-outer", "session-windows", "every-key"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.queries.cells import killed_and_rescaled, query_file, rescaled_like_its_twin
+from tests.spark.queries.cells import file_sink_like_its_twin, killed_and_rescaled, query_file, rescaled_like_its_twin
 from tests.spark.queries.streams import (
     BY_NAME,
     HDFS,
@@ -52,3 +52,10 @@ def test_a_batch_that_the_sink_has_and_the_query_has_not_committed_gives_the_sam
     spark: SparkSession, provider: Provider, tmp_path: Path
 ) -> None:
     killed_and_rescaled(spark, BY_NAME["windows-update"], provider, tmp_path, written=True)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB_CHANGELOG], ids=str)
+def test_a_batch_that_the_sink_has_and_skips_leaves_its_state(
+    spark: SparkSession, provider: Provider, tmp_path: Path
+) -> None:
+    file_sink_like_its_twin(spark, BY_NAME["windows-append"], provider, tmp_path, killed=True, batches=6)

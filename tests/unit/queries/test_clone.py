@@ -85,14 +85,23 @@ class TestLocal:
         assert found.linked == 0
         assert {**files_of(tmp_path / "target"), ORIGIN: b""} == {**made.files(), ORIGIN: b""}
 
-    def test_state_that_was_not_committed_stays_behind(self, tmp_path: Path) -> None:
+    def test_state_of_an_attempt_comes_along_because_a_sink_may_skip_the_batch(self, tmp_path: Path) -> None:
         made = make(tmp_path / "checkpoint", *OPERATORS, pending=True)
-        expected = made.files()
         for number, operator in enumerate(OPERATORS):
             write_state(made, number, operator, 3)
+        expected = made.files()
         made.write("commits/.2.aaaa.tmp", "half of a commit")
         cloned(made, tmp_path / "target")
         assert {**files_of(tmp_path / "target"), ORIGIN: b""} == {**expected, ORIGIN: b""}
+
+    @pytest.mark.parametrize("ids", [False, True], ids=["format-1", "format-2"])
+    def test_state_that_no_batch_needs_stays_behind(self, tmp_path: Path, ids: bool) -> None:
+        made = make(tmp_path / "checkpoint", Operator(), pending=ids, provider=ROCKSDB, unique_ids=ids)
+        write_state(made, 0, Operator(), 3, ROCKSDB, unique_ids=ids)
+        cloned(made, tmp_path / "target")
+        copied = files_of(tmp_path / "target")
+        assert any("/2" in path for path in copied)
+        assert not any(path.endswith(".zip") and "/3" in path for path in copied)
 
     def test_it_says_where_it_came_from(self, tmp_path: Path) -> None:
         made = make(tmp_path / "checkpoint", *OPERATORS, pending=True)
