@@ -31,6 +31,7 @@ from statecore.queries.query_file import load_query
 from statecore.queries.reading import digests, state_rows
 from statecore.queries.refusals import refuse
 from statecore.queries.session import query_session
+from statecore.queries.source_logs import require_whole_sources
 from statecore.queries.staging import Staging, staged
 from statecore.queries.steps import Done, steps, uncounted
 from statecore.queries.transfer import Report, quiet
@@ -105,6 +106,7 @@ def rescale(
         with _named(names):
             clone(checkpoint, str(attempt / _SOURCE))
             source = open_checkpoint(str(attempt / _SOURCE))
+            require_whole_sources(source)
             session = spark or query_session()
             done()
             lay_out(source, staging, partitions)

@@ -38,6 +38,7 @@ COVERED: tuple[tuple[str, str, str], ...] = (
     ("windows-append", f"{_STREAMING}.noDataMicroBatches.enabled", "false"),
     ("distinct", "spark.sql.dropDuplicates.deterministicKeyOrder.enabled", "false"),
     ("aggregation-update", "spark.sql.adaptive.enabled", "false"),
+    ("aggregation-update", f"{_STREAMING}.offsetLog.formatVersion", "2"),
     ("join-left-outer", f"{_STREAMING}.minBatchesToRetain", "2"),
 )
 # By default, Spark keeps checksums of files and none of rows.
@@ -107,7 +108,6 @@ def test_what_is_not_covered_is_refused_by_name(
 
 ONE_OR_THE_OTHER: tuple[tuple[Stream, dict[str, Any]], ...] = (
     (Collated("collated"), {}),
-    (BY_NAME["aggregation-update"], {f"{_STREAMING}.offsetLog.formatVersion": "2"}),
     (BY_NAME["windows-append"], {f"{_STREAMING}.useStreamlineAggregator": "true"}),
 )
 

@@ -11,7 +11,7 @@ from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.rescale import rescale
 from statecore.queries.verify import verify
-from tests.spark.queries.cells import TWIN, assert_same_outputs, assert_same_state
+from tests.spark.queries.cells import TWIN, assert_same_outputs, assert_same_state, query_file
 from tests.spark.queries.streams import (
     BY_NAME,
     HDFS,
@@ -33,8 +33,11 @@ def test_a_checkpoint_is_rescaled_in_s3(
     stream = BY_NAME[name]
     path = run(spark, stream, tmp_path, stream.batches(0, 2), provider)
     clone(open_checkpoint(str(path)), f"{s3_url}/old")
-    made = rescale(f"{s3_url}/old", f"{s3_url}/new", 3, spark=spark)
-    assert made.proof.rows == verify(f"{s3_url}/old", f"{s3_url}/new", spark=spark).rows > 0
+    query = query_file(stream, tmp_path)
+    made = rescale(f"{s3_url}/old", f"{s3_url}/new", 3, query, spark=spark)
+    proof = verify(f"{s3_url}/old", f"{s3_url}/new", query, spark=spark)
+    assert made.proof.rows == proof.rows > 0
+    assert made.proof.restart and proof.restart
     clone(open_checkpoint(f"{s3_url}/new"), str(tmp_path / "back"))
     share_outputs(tmp_path, TWIN, "back")
     run(spark, stream, tmp_path, stream.batches(2, 3), provider, checkpoint="back")
