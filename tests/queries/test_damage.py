@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from statecore.errors import CheckpointError
+from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.rescale import rescale
+from statecore.queries.state_files import state_file
 from tests.spark.queries.cells import tree
 from tests.spark.queries.damage import DAMAGES
-from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB_V2_CHANGELOG, Provider, Stream, run, state
+from tests.spark.queries.streams import BY_NAME, PROVIDERS, ROCKSDB_V2_CHANGELOG, Provider, Stream, run, state
 
 CELLS = [
     *((BY_NAME["aggregation-update"], provider) for provider in PROVIDERS),
@@ -47,20 +49,23 @@ def test_no_damage_passes(spark: SparkSession, tmp_path: Path, stream: Stream, p
             shutil.rmtree(target)
         assert tree(path) == before, name
         shutil.rmtree(path)
-    needed = [name for name in passed if not _history(name, provider)]
+    checkpoint = open_checkpoint(str(kept))
+    needed = [name for name in passed if not _history(name, checkpoint)]
     assert not needed, needed
 
 
-def _history(name: str, provider: Provider) -> bool:
+def _history(name: str, checkpoint: SparkCheckpoint) -> bool:
     """Return whether a file is history: Spark starts the query without it, too."""
-    newest = 3
     folder, _, file = name.rpartition("/")
     number = file.lstrip(".").partition(".")[0].partition("_")[0]
     if file.endswith(".crc"):
         return True
     if folder in ("offsets", "commits"):
-        return int(number) < newest - 1
-    if folder.startswith("state/") and number.isdecimal():
-        # A snapshot stands for all before it; a delta or a changelog needs those before.
-        return int(number) < newest and provider is not HDFS and not provider.name.endswith("changelog")
-    return False
+        return int(number) < checkpoint.batch
+    found = state_file(name)
+    if found is None:
+        return False
+    # A snapshot stands for all before it; a delta or a changelog needs those before.
+    snapshots = [entry.path for entry in checkpoint.store.list(folder) if entry.path.endswith((".zip", ".snapshot"))]
+    versions = [each.version for each in map(state_file, snapshots) if each is not None]
+    return found.version < max((each for each in versions if each <= checkpoint.version), default=0)

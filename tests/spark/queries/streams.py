@@ -515,6 +515,9 @@ def run(
             query.awaitTermination()
         finally:
             query.stop()
+            # A driver that ends takes them along; in this JVM, their upkeep would go on writing to the checkpoint.
+            jvm: Any = spark._jvm
+            jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
     return place / checkpoint
 
 
