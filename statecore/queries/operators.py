@@ -29,6 +29,7 @@ AGGREGATION = "stateStoreSave"
 JOIN = "symmetricHashJoin"
 SESSION_WINDOW = "sessionWindowStateStoreSaveExec"
 LIMIT = "globalLimit"
+GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
 REAL_TIME_AGGREGATION = "StatefulStreamlineAggregate"
 TRANSFORM = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
 
@@ -38,8 +39,7 @@ KINDS: Mapping[str, str] = {
     "dedupe": "dropDuplicates",
     "dedupeWithinWatermark": "dropDuplicatesWithinWatermark",
     JOIN: "stream-stream join",
-    "flatMapGroupsWithState": "flatMapGroupsWithState",
-    "applyInPandasWithState": "applyInPandasWithState",
+    **{name: name for name in GROUPS},
     TRANSFORM[0]: "transformWithState",
     TRANSFORM[1]: "transformWithStateInPandas",
     TRANSFORM[2]: "transformWithState (Python rows)",

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import PROVIDER_CLASS, PROVIDERS, SparkCheckpoint
 from statecore.queries.logs import SHUFFLE_PARTITIONS, STATE_PARTITIONS
-from statecore.queries.operators import JOIN, KINDS, LIMIT, REAL_TIME_AGGREGATION, TRANSFORM, StatefulOperator
+from statecore.queries.operators import GROUPS, JOIN, KINDS, LIMIT, REAL_TIME_AGGREGATION, TRANSFORM, StatefulOperator
 
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 STRICT_DISTRIBUTION = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+GROUPS_FORMAT = "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"
 
 # What Spark assumes for a setting that an old query has not logged.
 _OLD_ENCODING = "unsaferow"
 _OLD_STRICT_DISTRIBUTION = "false"
-_OLD_JOIN_FORMAT = "1"
+_OLD_JOIN_FORMAT = _OLD_GROUPS_FORMAT = "1"
 
 _JOIN_FORMATS = {"hdfs": ("2",), "rocksdb": ("2", "3")}
 
@@ -100,6 +101,12 @@ def _operator(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> Iterat
         )
     elif operator.name == JOIN:
         yield from _join(checkpoint, what)
+    elif operator.name in GROUPS and checkpoint.conf.get(GROUPS_FORMAT, _OLD_GROUPS_FORMAT) == _OLD_GROUPS_FORMAT:
+        yield _reason(
+            f"{operator.name} with state format {_OLD_GROUPS_FORMAT} ({what}), which Spark 4.3 may fail to load",
+            "format 2",
+            f"{_NEW} and {GROUPS_FORMAT}=2",
+        )
     elif operator.name in TRANSFORM and checkpoint.provider == "hdfs":
         yield _reason(f"transformWithState on the HDFS-backed provider ({what})", "RocksDB", _NEW)
 

@@ -12,21 +12,20 @@ from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint
 from statecore.queries.files import files_below
 from statecore.queries.logs import OffsetLog
-from statecore.queries.operators import AGGREGATION, JOIN, StatefulOperator
+from statecore.queries.operators import AGGREGATION, GROUPS, JOIN, StatefulOperator
 from statecore.queries.origin import Origin, read_origin
 from statecore.queries.recorded_rows import recorded_rows
-from statecore.queries.refusals import JOIN_FORMAT, refuse
+from statecore.queries.refusals import GROUPS_FORMAT, JOIN_FORMAT, refuse
 from statecore.queries.schemas import is_keyless
 from statecore.queries.state_files import place_of
 from statecore.queries.steps import Done, steps
 from statecore.queries.transfer import Report, quiet
 from statecore.storage import FileEntry
 
-_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
 _FORMATS: Mapping[str, str] = {
     AGGREGATION: "spark.sql.streaming.aggregation.stateFormatVersion",
     JOIN: JOIN_FORMAT,
-    **dict.fromkeys(_GROUPS, "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"),
+    **dict.fromkeys(GROUPS, GROUPS_FORMAT),
 }
 _OLD_FORMAT = "1"
 

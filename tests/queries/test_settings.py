@@ -18,7 +18,6 @@ from tests.spark.queries.streams import (
     ROCKSDB,
     ROCKSDB_V2,
     ROCKSDB_V2_CHANGELOG,
-    Collated,
     Limit,
     Provider,
     Stream,
@@ -31,7 +30,6 @@ BOTH = (HDFS, ROCKSDB_V2)
 
 COVERED: tuple[tuple[str, str, str], ...] = (
     ("aggregation-update", f"{_STREAMING}.aggregation.stateFormatVersion", "1"),
-    ("groups-with-state", f"{_STREAMING}.flatMapGroupsWithState.stateFormatVersion", "1"),
     ("aggregation-complete", _INTERNAL, "2"),
     ("join-left-outer", f"{_STREAMING}.stateStore.skipNullsForStreamStreamJoins.enabled", "true"),
     ("windows-append", f"{_STREAMING}.statefulOperator.alwaysNullableOutput.enabled", "false"),
@@ -79,10 +77,10 @@ def test_with_and_without_checksums(
 REFUSED: tuple[tuple[Stream, Provider, dict[str, Any], str], ...] = (
     (Limit("limit"), HDFS, {}, "limit"),
     (Limit("limit"), ROCKSDB, {}, "limit"),
-    (BY_NAME["join-inner"], HDFS, {f"{_STREAMING}.join.stateFormatVersion": "1"}, "format 1"),
+    (BY_NAME["groups-with-state"], HDFS, {f"{_STREAMING}.flatMapGroupsWithState.stateFormatVersion": "1"}, "format 1"),
     (BY_NAME["join-inner"], ROCKSDB, {f"{_STREAMING}.join.stateFormatVersion": "4"}, "format 4"),
     (BY_NAME["join-left-outer"], ROCKSDB_V2, {f"{_STREAMING}.join.stateFormatVersion": "4"}, "format 4"),
-    (BY_NAME["aggregation-update"], ROCKSDB, {f"{_STREAMING}.stateStore.encodingFormat": "avro"}, "avro"),
+    (BY_NAME["transform-with-state"], ROCKSDB, {f"{_STREAMING}.stateStore.encodingFormat": "avro"}, "avro"),
     (
         BY_NAME["aggregation-update"],
         HDFS,
@@ -107,7 +105,6 @@ def test_what_is_not_covered_is_refused_by_name(
 
 
 ONE_OR_THE_OTHER: tuple[tuple[Stream, dict[str, Any]], ...] = (
-    (Collated("collated"), {}),
     (BY_NAME["windows-append"], {f"{_STREAMING}.useStreamlineAggregator": "true"}),
 )
 

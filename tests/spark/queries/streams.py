@@ -280,16 +280,6 @@ class Limit(Stream):
         return source.limit(50).writeStream.outputMode("append")
 
 
-@dataclass(frozen=True, slots=True)
-class Collated(Stream):
-    """Sums by names that are equal in any case: their bytes differ, their place does not."""
-
-    def build(self, spark: SparkSession, source: DataFrame) -> DataStreamWriter:
-        name = "CASE WHEN v % 2 = 0 THEN upper(name) ELSE name END COLLATE UTF8_LCASE"
-        sums = source.groupBy(F.expr(name).alias("name"), "k").agg(F.count("*").alias("n"))
-        return sums.writeStream.outputMode("update")
-
-
 # ---------------------------------------------------------------------------------------------- keys of every type
 
 KEYS = (

@@ -21,6 +21,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+GROUPS_FORMAT = "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"
 QUERY_ID = "e9836132-37e4-4ac2-bc61-c372a3971065"
 
 AGGREGATION = "stateStoreSave"
@@ -100,7 +101,14 @@ def make(
     """Make a checkpoint with ``batches`` committed batches, whose state is bytes without a meaning."""
     made = Handmade(root, batches)
     partitions = max((each.partitions for each in operators), default=2)
-    settings = {PROVIDER: provider, PARTITIONS: str(partitions), STRICT: "true", JOIN_FORMAT: "2", **(conf or {})}
+    settings = {
+        PROVIDER: provider,
+        PARTITIONS: str(partitions),
+        STRICT: "true",
+        JOIN_FORMAT: "2",
+        GROUPS_FORMAT: "2",
+        **(conf or {}),
+    }
     made.write("metadata", json.dumps({"id": QUERY_ID}))
     for batch in range(batches + pending):
         metadata = {"batchWatermarkMs": batch * 1000, "batchTimestampMs": 1_700_000_000_000, "conf": settings}

@@ -10,8 +10,8 @@ import pytest
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.logs import STATE_PARTITIONS
-from statecore.queries.operators import KINDS
-from statecore.queries.refusals import ENCODING, JOIN_FORMAT, STRICT_DISTRIBUTION, refuse
+from statecore.queries.operators import GROUPS, KINDS
+from statecore.queries.refusals import ENCODING, GROUPS_FORMAT, JOIN_FORMAT, STRICT_DISTRIBUTION, refuse
 from tests.unit.queries.handmade import HDFS, JOIN, JOIN_STORES, PANDAS, ROCKSDB, Handmade, Operator, make
 
 THE_JOIN = Operator(JOIN, JOIN_STORES)
@@ -67,6 +67,15 @@ def test_joins_by_their_state_format(tmp_path: Path, provider: str, state_format
         refuse(open_checkpoint(str(made.root)), 3)
     else:
         assert f"join of state format {state_format or 1}" in refused(made)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("state_format", ["1", None])
+def test_groups_with_state_of_format_1(tmp_path: Path, name: str, state_format: str | None) -> None:
+    made = make(tmp_path / "checkpoint", Operator(name))
+    refuse(open_checkpoint(str(made.root)), 3)
+    made.change_conf(1, **{GROUPS_FORMAT.replace(".", "__"): state_format})
+    assert f"{name} with state format 1" in refused(made)
 
 
 def test_the_join_format_matters_to_joins_alone(tmp_path: Path) -> None:
