@@ -63,7 +63,7 @@ class PolicyMemory:
         needed: (time, size), the sizes descending: the largest size needed since the time before, or since needs are
             known.
         shrunk_ms: Time of the last decision to scale in.
-        taken_back: Scale-ins that had to be taken back.
+        taken_back: Scale-ins that had to be taken back, less those that proved right.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
         chosen: Parallelism of the last decision to rescale.
@@ -292,25 +292,27 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
-    taken_back, shrunk_ms = memory.taken_back, memory.shrunk_ms
-    if action == "in":
-        shrunk_ms = figures.at_ms
-    elif shrunk_ms is not None:
-        within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-        taken_back += figures.at_ms - shrunk_ms < within_ms
-        shrunk_ms = None
+    taken_back = memory.taken_back + _taken_back(figures, settings, memory, action)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
         _forget(memory, figures.parallelism),
         decided_ms=figures.at_ms,
-        shrunk_ms=shrunk_ms,
-        taken_back=taken_back,
+        shrunk_ms=figures.at_ms if action == "in" else None,
+        taken_back=max(0, taken_back),
         effects=effects,
         chosen=parallelism,
     )
     return Decision(action, parallelism, workers, why, after, found)
+
+
+def _taken_back(figures: Figures, settings: PolicySettings, memory: PolicyMemory, action: Action) -> int:
+    """Return 1 if a rescale takes the last scale-in back, -1 if that one has proved right, 0 without one."""
+    if memory.shrunk_ms is None:
+        return 0
+    within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
+    return 1 if action == "out" and figures.at_ms - memory.shrunk_ms < within_ms else -1
 
 
 def _undo(
@@ -325,4 +327,5 @@ def _undo(
     if settings.observe:
         return made
     effects = with_undone(made.memory.effects, tried, figures.at_ms)
-    return replace(made, memory=replace(made.memory, shrunk_ms=memory.shrunk_ms, effects=effects))
+    kept = replace(made.memory, shrunk_ms=memory.shrunk_ms, taken_back=memory.taken_back, effects=effects)
+    return replace(made, memory=kept)

@@ -194,6 +194,18 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
     assert waits.action == "stay" and "300 s of 360 s" in waits.reason
 
 
+def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:
+    def after(made: Figures, **memory: Any) -> int:
+        return decide(made, LASTED, replace(SLACK, taken_back=2, **memory)).memory.taken_back
+
+    falls_on, rises = figures(4, arriving=5_000.0), figures(4, arriving=40_000.0)
+    long_ms = NOW_MS - 6 * 4 * 180_000
+    assert after(falls_on, shrunk_ms=NOW_MS - 1_000_000) == 1
+    assert after(rises, shrunk_ms=long_ms) == 1
+    assert after(rises, shrunk_ms=long_ms + 1) == 3
+    assert after(falls_on) == after(rises) == 2
+
+
 def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:
     full = figures(4, memory_share=0.85)
     made = decide(replace(full, workers=4), NO_WAIT, NOTHING)
