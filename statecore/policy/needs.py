@@ -115,8 +115,7 @@ class Needs:
         measured, needed = self.measured, self.needed() / 1000
         if not measured.limited:
             return None
-        reached = any(measured.rows_per_second(size) >= 1000 * needed for size in self.sizes)
-        for size in [self.now] if reached else [self.now, self.sizes[-1]]:
+        for size in [self.now] if self.suffices() else [self.now, self.sizes[-1]]:
             rows_share = needed * measured.row_ms(size)
             if rows_share <= _ALL_ROWS:
                 rows = max(needed * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
@@ -124,6 +123,11 @@ class Needs:
                 unit: int = 10 ** max(0, len(str(math.ceil(rows))) - 2)
                 return math.ceil(rows / unit) * unit
         return None
+
+    def suffices(self) -> int:
+        """Return the smallest size that does what is needed; 0 when none does."""
+        needed, rate = self.needed(), self.measured.rows_per_second
+        return next((size for size in self.sizes if rate(size) >= needed), 0)
 
     def to_grow(self) -> int:
         """Return the larger size that a short job needs, or the one that helps most; the present one when none does."""
