@@ -259,7 +259,11 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
         return PolicyMemory()
     if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
         return PolicyMemory(
-            decided_ms=memory.decided_ms, effects=memory.effects, version=memory.version, chosen=memory.chosen
+            decided_ms=memory.decided_ms,
+            effects=memory.effects,
+            version=memory.version,
+            chosen=memory.chosen,
+            limit=memory.limit,
         )
     return memory
 

@@ -33,6 +33,8 @@ _EXCEPTIONS = 8  # one of so many spans may be lower
 # A trend: newest spans, and the share of their pairs (less those that go the other way) that must follow it.
 _TRENDS = ((8, 0.95), (40, 0.6))
 _TREND_SPANS = 12
+# The same for a rise that noise hides in ten minutes, by the whole history; chance gives a fifth of that share.
+_LONG_TREND = (80, 0.35)
 _LONG_SPANS = 8
 # What arrived in every two minutes of so many spans, five minutes, is no spike.
 _LASTING_SPANS = 20
@@ -69,8 +71,9 @@ def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None,
     The rate is the median over spans of the last ten minutes. It ignores a pile that arrives at once after an outage,
     which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
     exceeded all before for a minute is the new one, and so is one below all before for two. Where the rate rises or
-    falls steadily, it is that of the trend; where it rises too unsteadily for that, the median would be late by half of
-    the ten minutes, so the rate is at least what arrived in every two minutes of the last five.
+    falls steadily, it is that of the trend. Where it rises too unsteadily for that, the median would be late by half of
+    the ten minutes; so the rate is at least that of the trend of all 25 minutes, and what arrived in every two minutes
+    of the last five.
 
     After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
     best estimate.
@@ -96,12 +99,22 @@ def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
     level = _newest_level(rates)
     slope = _slope(level)
     if not slope:
+        hidden = _hidden_rise(arrived, now_ms)
         lasting = means[_LONG_SPANS - 1 - _LASTING_SPANS :].min() if len(rates) >= _LASTING_SPANS else 0.0
-        return Arriving(max(median_low(level), float(lasting)), 0.0, most)
+        return Arriving(max(median_low(level), float(lasting), hidden.rate or 0.0), hidden.rising, most)
     # The median of the newest spans is the rate in their middle.
     newest = level[-_LONG_SPANS:]
     rate = max(0.0, median_low(newest) + slope * (len(newest) - 1) / 2)
     return Arriving(rate, max(0.0, slope) * 1000 / STEP_MS, most)
+
+
+def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
+    """Return the rate and the rise by the whole history, where they are too unsteady to show in ten minutes."""
+    level = _newest_level(_rates(arrived, now_ms, HISTORY_MS))
+    slope = _slope(level, (_LONG_TREND,)) if len(level) >= _LONG_TREND[0] else 0.0
+    if slope <= 0:
+        return Arriving()
+    return Arriving(median_low(level) + slope * (len(level) - 1) / 2, slope * 1000 / STEP_MS)
 
 
 def _newest_level(rates: Rates) -> list[float]:
@@ -119,9 +132,9 @@ def _newest_level(rates: Rates) -> list[float]:
     return known
 
 
-def _slope(rates: Sequence[float]) -> float:
+def _slope(rates: Sequence[float], trends: Sequence[tuple[int, float]] = _TRENDS) -> float:
     """Return the change of the rate from span to span; 0 where it neither rises nor falls steadily."""
-    for spans, steady in _TRENDS:
+    for spans, steady in trends:
         newest = np.array(rates[-spans:])
         if len(newest) < min(spans, _TREND_SPANS):
             continue

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
-# Largest share of what waited that a limited epoch reads, and fewest of them that show a limit.
-_LEFT = 0.95
+LEFT = 0.95
+"""Largest share of what waited that a limited epoch reads."""
+# Fewest limited epochs that show a limit.
 _FEWEST = 3
 
 
@@ -42,8 +43,8 @@ def epoch_limit(epochs: Sequence[tuple[int, int | None]]) -> int | None:
 
     """
     pairs = list(pairwise(epochs))
-    limited = [rows for (_, before), (rows, _) in pairs if before is not None and rows <= _LEFT * before]
+    limited = [rows for (_, before), (rows, _) in pairs if before is not None and rows <= LEFT * before]
     if len(limited) < _FEWEST:
         return None
     limit = max(limited)
-    return limit if max(rows for rows, _ in epochs) <= limit / _LEFT else None
+    return limit if max(rows for rows, _ in epochs) <= limit / LEFT else None

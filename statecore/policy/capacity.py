@@ -38,7 +38,7 @@ class Throughput:
         epoch_rows: Rows of an epoch at full load.
         limited: Whether the source or a setting limits the rows of an epoch.
         scaling: Exponent of the gain: work falls with what the busiest subtask has, to the power of this; 1 is linear,
-            0 no gain.
+            0 no gain. Below the smallest size that was measured it is assumed linear.
         compared: The other parallelism behind ``scaling``; None when linear scaling is assumed.
         skew: How many times an even share the busiest subtask has.
         heaviest: Share (0 to 1) of the heaviest key in the work.
@@ -71,14 +71,25 @@ class Throughput:
     def row_ms(self, parallelism: int) -> float:
         """Return the cost of a row at a parallelism."""
         fit, here = self.fit, self.parallelism
-        work = math.pow(self.share(parallelism) / self.share(here), self.scaling)
+        # What more subtasks did not gain is no sign that fewer than were measured lose as little.
+        known = max(parallelism, self._fewest())
+        work = (
+            math.pow(self.share(known) / self.share(here), self.scaling) * self.share(parallelism) / self.share(known)
+        )
         read = self._readers(here) / self._readers(parallelism)
         rest = 1 - fit.read - fit.work
         return fit.row_ms * (rest + fit.read * read + fit.work * work)
 
+    def is_measured(self, parallelism: int) -> bool:
+        """Return whether ``scaling`` is that between measured sizes, or beyond; below them it is assumed linear."""
+        return self.compared is not None and parallelism >= self._fewest()
+
     def share(self, parallelism: int) -> float:
         """Return the share of the rows that the busiest subtask has at a parallelism."""
         return min(1.0, max(self.skew * _even(parallelism, self.key_groups), self.heaviest))
+
+    def _fewest(self) -> int:
+        return min(self.parallelism, self.compared or self.parallelism)
 
     def _readers(self, parallelism: int) -> int:
         return min(parallelism, self.partitions or parallelism)

@@ -18,6 +18,7 @@ from typing import Literal
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.effects import Effect, barred, is_due, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
+from statecore.policy.limits import EpochLimit, known_limit
 from statecore.policy.needs import allowed_sizes, fills_memory, within_limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.settings import PolicySettings
@@ -63,10 +64,12 @@ class PolicyMemory:
         needed: (time, size), the sizes descending: the largest size needed since the time before, or since needs are
             known.
         shrunk_ms: Time of the last decision to scale in.
-        taken_back: Scale-ins that had to be taken back.
+        shrunk_from: The size before it, and before those right before it.
+        taken_back: Scale-ins that had to be taken back, less those that proved right.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
         chosen: Parallelism of the last decision to rescale.
+        limit: Of an epoch, as this version of the job has met it.
 
     """
 
@@ -77,10 +80,12 @@ class PolicyMemory:
     needed: tuple[tuple[int, int], ...] = ()
     known_since_ms: int | None = None
     shrunk_ms: int | None = None
+    shrunk_from: int | None = None
     taken_back: int = 0
     effects: tuple[Effect, ...] = ()
     version: str = ""
     chosen: int | None = None
+    limit: EpochLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,15 @@ class Decision:
 def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> Decision:
     """Decide whether to rescale a job; the same arguments always give the same decision."""
     if memory.version != figures.version:
-        memory = replace(memory, version=figures.version, effects=())
+        memory = replace(memory, version=figures.version, effects=(), limit=None)
+    memory = replace(memory, limit=known_limit(memory.limit, figures))
+    if memory.limit is not None:
+        figures = replace(figures, epoch_limit=memory.limit.rows)
     found = diagnose(figures, settings)
     if found is not None:
         effects = still_true(memory.effects, found, figures.parallelism, figures.at_ms, figures.settled_ms)
         memory = replace(memory, effects=effects)
-        found = barred(effects, found, figures.parallelism)
+        found = _back(memory, barred(effects, found, figures.parallelism), figures.parallelism)
     nothing = _forget(memory, figures.parallelism)
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance, found)
@@ -131,7 +139,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         # Limits and schedules take back no scale-in: the load did not return.
-        made = _go(figures, settings, replace(nothing, shrunk_ms=None), allowed, why, found)
+        made = _go(figures, settings, replace(nothing, shrunk_ms=None, shrunk_from=None), allowed, why, found)
         # Nor do they show whether a larger size helps.
         return replace(made, memory=replace(made.memory, effects=nothing.effects))
     if found is None:
@@ -182,6 +190,14 @@ def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float)
     if target < found.just_now:
         return f"but just now more arrives than {target} can do"
     return None
+
+
+def _back(memory: PolicyMemory, found: Diagnosis, parallelism: int) -> Diagnosis:
+    """Return a job's diagnosis with the size to go back to if only since a scale-in the source's limit is too low."""
+    larger = min(found.despite_limit, memory.shrunk_from or 0)
+    if larger <= parallelism:
+        return found
+    return replace(found, todo=f"{found.todo}, so the scale-in is taken back", parallelism=larger)
 
 
 def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
@@ -292,25 +308,28 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
-    taken_back, shrunk_ms = memory.taken_back, memory.shrunk_ms
-    if action == "in":
-        shrunk_ms = figures.at_ms
-    elif shrunk_ms is not None:
-        within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-        taken_back += figures.at_ms - shrunk_ms < within_ms
-        shrunk_ms = None
+    taken_back = memory.taken_back + _taken_back(figures, settings, memory, action)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
         _forget(memory, figures.parallelism),
         decided_ms=figures.at_ms,
-        shrunk_ms=shrunk_ms,
-        taken_back=taken_back,
+        shrunk_ms=figures.at_ms if action == "in" else None,
+        shrunk_from=(memory.shrunk_from or figures.parallelism) if action == "in" else None,
+        taken_back=max(0, taken_back),
         effects=effects,
         chosen=parallelism,
     )
     return Decision(action, parallelism, workers, why, after, found)
+
+
+def _taken_back(figures: Figures, settings: PolicySettings, memory: PolicyMemory, action: Action) -> int:
+    """Return 1 if a rescale takes the last scale-in back, -1 if that one has proved right, 0 without one."""
+    if memory.shrunk_ms is None:
+        return 0
+    within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
+    return 1 if action == "out" and figures.at_ms - memory.shrunk_ms < within_ms else -1
 
 
 def _undo(
@@ -325,4 +344,11 @@ def _undo(
     if settings.observe:
         return made
     effects = with_undone(made.memory.effects, tried, figures.at_ms)
-    return replace(made, memory=replace(made.memory, shrunk_ms=memory.shrunk_ms, effects=effects))
+    kept = replace(
+        made.memory,
+        shrunk_ms=memory.shrunk_ms,
+        shrunk_from=memory.shrunk_from,
+        taken_back=memory.taken_back,
+        effects=effects,
+    )
+    return replace(made, memory=kept)

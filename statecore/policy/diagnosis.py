@@ -64,6 +64,8 @@ class Diagnosis:
         kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
         has_fallen: Whether they needed it first, and then less, so that this is soon forgotten.
         just_now: Of a job that is too large, the size that the newest arrivals need.
+        despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit; 0 of
+            others, and when none does.
         shortage: How many times its throughput the job needs.
         row_ms: Cost of a row; None when only an upper bound is known.
         row_error: Its relative standard error.
@@ -78,6 +80,7 @@ class Diagnosis:
     kept: int = 0
     has_fallen: bool = False
     just_now: int = 0
+    despite_limit: int = 0
     shortage: float = 1.0
     row_ms: float | None = None
     row_error: float = 0.0
@@ -141,16 +144,18 @@ def _short(needs: Needs) -> Diagnosis:
 
 def _limited(needs: Needs, limit: int | None) -> Diagnosis:
     """Return the diagnosis that epochs are too small; ``limit`` is the size that they need, None when unknown."""
-    measured = needs.measured
-    return _of(
+    measured, suffices = needs.measured, needs.suffices()
+    helps = _NO_HELP if suffices <= needs.now else f"parallelism {suffices} does enough with the present one"
+    found = _of(
         needs,
         Ailment.SOURCE_BOUND,
         f"{needs.words(needs.now)}; the source limits an epoch to {measured.epoch_rows:,.0f} rows, and "
         f"{measured.fit.fixed_ms / 1000:,.1f} s of each are fixed",
         f"raise the limit{'' if limit is None else f' to {limit:,} rows an epoch'}, with maxOffsetsPerTrigger, "
-        f"maxFilesPerTrigger or the like; {_NO_HELP}",
+        f"maxFilesPerTrigger or the like; {helps}",
         limit_rows=limit or 0,
     )
+    return replace(found, despite_limit=suffices)
 
 
 def _bottleneck(needs: Needs) -> Diagnosis:

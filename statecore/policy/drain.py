@@ -79,10 +79,10 @@ def _words(figures: Figures, measured: Throughput, parallelism: int, rate: float
     )
     if parallelism == measured.parallelism:
         return words
-    if measured.compared is None:
-        words += ", scaling assumed linear"
-    else:
+    if measured.is_measured(parallelism):
         words += f", scaling {measured.scaling:.0%} of linear as measured at parallelism {measured.compared}"
+    else:
+        words += ", scaling assumed linear"
     if figures.rescale_ms is None:
         return f"{words}; plus the rescale, whose time is not known yet"
     return f"{words}; plus {figures.rescale_ms / 1000:,.0f} s for the rescale, the median so far"

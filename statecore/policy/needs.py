@@ -83,8 +83,7 @@ class Needs:
             # With fixed and row cost not separated, back-to-back epochs seem to process just what arrives. Only a
             # backlog shows that they do not.
             return False
-        # A poor measurement widens the hysteresis; errors that have nothing to do with each other add in quadrature.
-        margin = 1 + math.hypot(self.settings.hysteresis, _DOUBT * self.measured.fit.row_error)
+        margin = 1 + self._hysteresis()
         rate = self.measured.rows_per_second(self.now)
         return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
 
@@ -115,8 +114,7 @@ class Needs:
         measured, needed = self.measured, self.needed() / 1000
         if not measured.limited:
             return None
-        reached = any(measured.rows_per_second(size) >= 1000 * needed for size in self.sizes)
-        for size in [self.now] if reached else [self.now, self.sizes[-1]]:
+        for size in [self.now] if self.suffices() else [self.now, self.sizes[-1]]:
             rows_share = needed * measured.row_ms(size)
             if rows_share <= _ALL_ROWS:
                 rows = max(needed * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
@@ -124,6 +122,11 @@ class Needs:
                 unit: int = 10 ** max(0, len(str(math.ceil(rows))) - 2)
                 return math.ceil(rows / unit) * unit
         return None
+
+    def suffices(self) -> int:
+        """Return the smallest size that does what is needed; 0 when none does."""
+        needed, rate = self.needed(), self.measured.rows_per_second
+        return next((size for size in self.sizes if rate(size) >= needed), 0)
 
     def to_grow(self) -> int:
         """Return the larger size that a short job needs, or the one that helps most; the present one when none does."""
@@ -150,7 +153,7 @@ class Needs:
         """Return the smallest size with the throughput, with the hysteresis; the present one when none has it."""
         settings, rate = self.settings, self.measured.rows_per_second
         most = self.figures.arriving_most / settings.target_utilisation
-        steady = max(self._steady(0.0), most) / (1 - settings.hysteresis)
+        steady = max(self._steady(0.0), most) * (1 + self._hysteresis())
         drain = self._arriving() + self._waiting() / (settings.catch_up_s / _NEARLY_GONE)
         if self._stays_late() or drain > max(steady, rate(self.sizes[0])):
             return self.now
@@ -195,7 +198,7 @@ class Needs:
         least = "" if measured.fit.separated else "at least "
         can = f"{least}{measured.rows_per_second(self.now):,.0f} rows/s at parallelism {self.now}"
         if parallelism != self.now:
-            scaling = "assumed linear" if measured.compared is None else f"{measured.scaling:.0%} of linear"
+            scaling = f"{measured.scaling:.0%} of linear" if measured.is_measured(parallelism) else "assumed linear"
             can += f", {measured.rows_per_second(parallelism):,.0f} at {parallelism} (scaling {scaling})"
         elif parallelism == self.sizes[-1]:
             can += ", the largest allowed"
@@ -224,6 +227,10 @@ class Needs:
         gain, growth = rate(parallelism) / rate(self.now) - 1, parallelism / self.now - 1
         keeps_up = self.measured.most_rows_per_second() >= self._arriving()
         return gain >= (_EFFICIENT if keeps_up else _NEARLY_LINEAR) * growth
+
+    def _hysteresis(self) -> float:
+        """Return the hysteresis, which a poor measurement widens; errors of two origins add in quadrature."""
+        return math.hypot(self.settings.hysteresis, _DOUBT * self.measured.fit.row_error)
 
     def _arriving(self) -> float:
         return self.figures.arriving or 0.0

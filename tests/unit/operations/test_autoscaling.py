@@ -495,6 +495,22 @@ def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, c
     assert seen is not None and seen.memory["chosen"] == made.to_parallelism
 
 
+@pytest.mark.untraced
+def test_the_limit_of_an_epoch_that_a_job_met_is_known_after_nobody_looked(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    catalog.set_policy(JOB, SETTINGS)
+    Driver(catalog, clock).run(60, arriving=1, reading=1)
+    reached(catalog, clock)
+    policy = catalog.policy(JOB)
+    assert policy is not None and policy.memory["limit"] is None
+    met = {"rows": 20_000, "seen_ms": clock.now_ms()}
+    clock.advance(600_000)
+    evaluate(catalog, dataclasses.replace(policy, memory=policy.memory | {"limit": met}), clock.now_ms())
+    seen = catalog.policy(JOB)
+    assert seen is not None and seen.memory["limit"] == met
+
+
 def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: ManualClock) -> None:
     driver = pile(catalog, clock)
     reached(catalog, clock)

@@ -65,3 +65,14 @@ def test_a_job_with_a_hot_key_grows_as_far_as_the_key_divides_though_more_arrive
     (only,) = sizes(played)
     assert only[0] == 1 and 4 <= only[1] <= 5
     assert played.diagnoses[-1][1] == "hot_key"
+
+
+def test_a_scale_in_that_is_the_first_to_meet_the_sources_limit_is_taken_back_and_not_tried_again() -> None:
+    # At parallelism 11 an epoch has about 11,000 rows; at 2, one of 20,000 takes as long as they take to arrive.
+    world = World(parallelism=11, fixed_ms=2_000, epoch_limit_rows=20_000)
+    played = play(Trace([0, HOUR], [5_000]), world)
+    (first, to), (back, last) = sizes(played)
+    assert (first, to, back) == (11, 2, 2) and 2 < last <= 11
+    assert played.slo_minutes == 0
+    assert "the source limits an epoch to 20,000 rows" in played.decisions[1].reason
+    assert "so the scale-in is taken back" in played.decisions[1].reason

@@ -107,6 +107,21 @@ def test_scaling_is_linear_until_another_parallelism_has_been_measured() -> None
     )
 
 
+def test_what_more_subtasks_did_not_gain_says_nothing_of_sizes_below_both() -> None:
+    at_three = epochs(SIZES, fixed_ms=0, row_ms=0.2, parallelism=3)
+    found = throughput(job(at_three + epochs(SIZES, fixed_ms=0, row_ms=0.2, begin_ms=50_000)))
+    assert found is not None and found.compared == 3 and found.scaling == pytest.approx(0, abs=0.01)
+    assert found.rows_per_second(4) == pytest.approx(5_000, rel=0.01)
+    assert found.rows_per_second(1) == pytest.approx(2_500, rel=0.01)
+    # It holds between both, and not below.
+    at_four = epochs(SIZES, fixed_ms=0, row_ms=0.2, parallelism=4, begin_ms=50_000)
+    between = throughput(replace(job(epochs(SIZES, fixed_ms=0, row_ms=0.2) + at_four), parallelism=4))
+    assert between is not None and between.compared == 2
+    assert between.rows_per_second(3) == pytest.approx(5_000, rel=0.01)
+    assert between.rows_per_second(1) == pytest.approx(2_500, rel=0.01)
+    assert [between.is_measured(size) for size in (1, 2, 8)] == [False, True, True]
+
+
 def test_epochs_that_cannot_grow_leave_their_fixed_cost_in_the_rate() -> None:
     measured = epochs([*SIZES, *[30_000] * 10], fixed_ms=3_000, row_ms=0.1)
     free, limited = throughput(job(measured)), throughput(replace(job(measured), epoch_limit=30_000))

@@ -180,6 +180,19 @@ def test_a_poor_measurement_widens_the_hysteresis_and_a_good_one_hardly() -> Non
     assert [is_short(error) for error in (0.0, 0.04, 0.1)] == [True, True, False]
 
 
+def test_a_poor_measurement_makes_a_scale_in_more_careful_and_a_good_one_hardly() -> None:
+    # Three subtasks do 24,000 rows/s; 18,000 rows/s need 21,200 at 85 %, and a tenth more.
+    found = figures(4, arriving=18_000.0)
+    measured = throughput(found)
+    assert measured is not None
+
+    def enough(row_error: float) -> int:
+        fit = replace(measured.fit, row_error=row_error)
+        return Needs(found, NO_WAIT, replace(measured, fit=fit)).enough()
+
+    assert [enough(error) for error in (0.0, 0.02, 0.2)] == [3, 3, 4]
+
+
 def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time() -> None:
     memory = replace(SLACK, parallelism=4)
     made = decide(figures(4, arriving=5_000.0), LASTED, memory)
@@ -192,6 +205,18 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
     patient = replace(SLACK, taken_back=1, known_since_ms=NOW_MS - 300_000, slack_since_ms=NOW_MS - 300_000)
     waits = decide(figures(4, arriving=5_000.0), LASTED, patient)
     assert waits.action == "stay" and "300 s of 360 s" in waits.reason
+
+
+def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:
+    def after(made: Figures, **memory: Any) -> int:
+        return decide(made, LASTED, replace(SLACK, taken_back=2, **memory)).memory.taken_back
+
+    falls_on, rises = figures(4, arriving=5_000.0), figures(4, arriving=40_000.0)
+    long_ms = NOW_MS - 6 * 4 * 180_000
+    assert after(falls_on, shrunk_ms=NOW_MS - 1_000_000) == 1
+    assert after(rises, shrunk_ms=long_ms) == 1
+    assert after(rises, shrunk_ms=long_ms + 1) == 3
+    assert after(falls_on) == after(rises) == 2
 
 
 def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:

@@ -85,6 +85,28 @@ def test_a_rate_that_rises_unsteadily_is_at_least_what_lasted_for_five_minutes()
     assert arriving(_arrived(*before, *fallen), (), 0, 600 * SECOND_MS).rate == pytest.approx(50)
 
 
+def test_a_rise_that_noise_hides_in_ten_minutes_shows_in_the_whole_history() -> None:
+    draw = random.Random(1)
+    noise = [draw.uniform(0.7, 1.3) for _ in range(100)]
+    # By 1 row/s a span, which is 1 / 15 a second, from 100 to 200 rows/s.
+    rising = arriving(_arrived(*((100 + span) * off for span, off in enumerate(noise))), (), 0, 1_500 * SECOND_MS)
+    assert rising.rate == pytest.approx(200, rel=0.1)
+    assert rising.rising == pytest.approx(1 / 15, rel=0.4)
+    # Ten minutes alone would give their median, which is that of five minutes ago.
+    newest = [(100 + span) * off for span, off in enumerate(noise)][-40:]
+    alone = arriving(_arrived(*newest), (), 0, 600 * SECOND_MS)
+    assert alone.rising == 0 and alone.rate == pytest.approx(180, rel=0.06)
+    # Noise alone, a spike, a pile and a new level are no rise.
+    for calm in (
+        [100 * off for off in noise],
+        [100.0] * 80 + [900.0] * 6 + [100.0] * 14,
+        [100.0] * 90 + [9_000.0] + [100.0] * 9,
+        [100 * off for off in noise[:50]] + [700 * off for off in noise[50:]],
+        [(200 - span) * off for span, off in enumerate(noise)],
+    ):
+        assert arriving(_arrived(*calm), (), 0, 1_500 * SECOND_MS).rising == 0
+
+
 def test_noise_is_how_far_two_minutes_are_off_beside_trends_new_levels_and_spikes() -> None:
     draw = random.Random(1)
     steady = [100 * draw.uniform(0.6, 1.4) for _ in range(100)]
