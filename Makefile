@@ -24,7 +24,7 @@ help:
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
-	@echo "make queries         rescale checkpoints of Spark's own queries, every kind on every provider; takes an hour"
+	@echo "make queries         rescale checkpoints of Spark's own queries, every kind on every provider; takes hours"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer"
 	@echo "make bench           measure side by side with Spark; GROUP=core runs one group, ONLY=name one row"
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"

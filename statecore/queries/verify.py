@@ -16,6 +16,7 @@ from statecore.queries.query_file import load_query
 from statecore.queries.reading import digests
 from statecore.queries.refusals import refuse
 from statecore.queries.session import query_session
+from statecore.queries.source_logs import require_whole_sources
 from statecore.queries.steps import steps, uncounted
 from statecore.queries.transfer import Report, quiet
 from statecore.queries.trial import trial_restart
@@ -62,6 +63,8 @@ def verify(
         for found in before:
             check_explained(found)
         copy = _here(new, folder / "new")
+        for each in (original, copy):
+            require_whole_sources(each)
         after = digests(session, copy, done)
         check_same_state(before, after)
         with after_attempt(original, folder / "attempted") as ahead:

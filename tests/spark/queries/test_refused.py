@@ -80,6 +80,20 @@ def test_a_missing_partition_is_noticed(spark: SparkSession, made: Made, tmp_pat
     assert_nothing_made(spark, path, tmp_path / "target", CheckpointDamagedError, "state/0/1")
 
 
+@pytest.mark.parametrize("damage", ["flipped", "removed"])
+def test_a_damaged_log_of_a_source_is_noticed_in_a_checkpoint_and_in_a_copy(
+    spark: SparkSession, made: Made, tmp_path: Path, damage: str
+) -> None:
+    path, target = tmp_path / "checkpoint", tmp_path / "target"
+    shutil.copytree(made("aggregation-update", HDFS), path)
+    rescale(str(path), str(target), 3, spark=spark)
+    DAMAGES[damage](target / "sources/0/1")
+    with pytest.raises(CheckpointDamagedError, match="sources/0"):
+        verify(str(path), str(target), spark=spark)
+    DAMAGES[damage](path / "sources/0/1")
+    assert_nothing_made(spark, path, tmp_path / "another", CheckpointDamagedError, "sources/0")
+
+
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 def test_an_older_file_under_a_stale_checksum_is_noticed(
     spark: SparkSession, made: Made, tmp_path: Path, provider: Provider
