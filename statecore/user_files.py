@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+JOB_MODULE = "statecore_job_"
+"""Prefix of the module names of job files; the file's name follows."""
+QUERY_MODULE = "statecore_query_"
+"""Prefix of the module names of query files; the file's name follows."""
+
 
 def load_user_file(path: Path, prefix: str) -> ModuleType:
     """Run a Python file and return it as a module.

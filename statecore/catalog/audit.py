@@ -26,6 +26,7 @@ _FIELDS = (
     "start_from",
     "roll_back",
     "allow_non_restored_state",
+    "checkpoint",
 )
 # Their values may be secrets.
 _NAMED = ("conf", "settings")

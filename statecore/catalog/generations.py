@@ -146,6 +146,20 @@ class Generations(Queries):
                 return found
             return _end(connection, found, now_ms=self._now_ms(connection), state=state, error=error)
 
+    def end_of_query(self, job: str, generation: int) -> GenerationRecord:
+        """Record that a query of Spark's own has ended by itself: no driver should run until somebody starts the job.
+
+        This changes nothing if the generation has ended, or there is a higher one.
+        """
+        with self._change_job(job) as connection:
+            found, newest = _get(connection, job, generation), newest_generation(connection, job)
+            if found.ended or newest is None or newest.generation > generation:
+                return found
+            now_ms = self._now_ms(connection)
+            values = {"desired_state": "stopped", "updated_ms": now_ms}
+            connection.execute(update(tables.jobs).where(tables.jobs.c.name == job).values(**values))
+            return _end(connection, found, now_ms=now_ms, state="stopped", error=None)
+
     def import_generation(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:

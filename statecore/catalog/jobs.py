@@ -35,13 +35,15 @@ class Jobs(Queries):
         settings: Mapping[str, str] | None = None,
         parallelism: int,
         max_parallelism: int,
+        checkpoint: str | None = None,
     ) -> JobRecord:
         """Add a job, stopped, or update the definition of an existing one.
 
-        An existing job keeps its desired state and ``start_from``.
+        An existing job keeps its desired state and ``start_from``, and stays of its kind.
 
         Raises:
-            ConfigurationError: The name cannot be part of a file name, or the cluster belongs to another job.
+            ConfigurationError: The name cannot be part of a file name, the cluster or the checkpoint belongs to another
+                job, or the job is of the other kind.
             InvalidParallelismError: Parallelism or max parallelism out of bounds.
             MaxParallelismError: The job exists with another max parallelism.
             UnknownClusterError: The cluster is not registered.
@@ -59,6 +61,7 @@ class Jobs(Queries):
             "settings": dict(settings or {}),
             "parallelism": parallelism,
             "max_parallelism": max_parallelism,
+            "checkpoint": checkpoint,
         }
         with self._database.write() as connection:
             # The job first, as everyone who locks both: otherwise two could wait for each other.
@@ -66,8 +69,12 @@ class Jobs(Queries):
             if cluster is not None:
                 lock_cluster(connection, cluster)
                 _check_owner(connection, cluster, name)
+            if checkpoint is not None:
+                _check_checkpoint(connection, checkpoint, name)
             values["updated_ms"] = self._now_ms(connection)
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
+            if before is not None and before.is_query != (checkpoint is not None):
+                raise _other_kind(before)
             if before is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
             elif before.max_parallelism != max_parallelism:
@@ -175,6 +182,26 @@ def _check_owner(connection: Connection, cluster: str, job: str) -> None:
             "each job resizes its own; register another cluster with `statecore cluster register`, or give this one "
             f"up first: `statecore register {owner} --cluster=`"
         )
+
+
+def _check_checkpoint(connection: Connection, checkpoint: str, job: str) -> None:
+    """Refuse the checkpoint of another job: two queries that write one destroy it."""
+    others = select(jobs.c.name).where(jobs.c.checkpoint == checkpoint, jobs.c.name != job)
+    owner = connection.execute(others.limit(1)).scalar()
+    if owner is not None:
+        raise ConfigurationError(
+            f"found the checkpoint {checkpoint} in use by job {owner!r}; expected one of no other job than {job!r}, "
+            "because a checkpoint belongs to one query; clone it with `statecore checkpoint clone`, and give the clone"
+        )
+
+
+def _other_kind(before: JobRecord) -> ConfigurationError:
+    kinds = ("a job of statecore", "a query of Spark's own")
+    is_now, asked = kinds if not before.is_query else reversed(kinds)
+    return ConfigurationError(
+        f"found that job {before.name!r} is {is_now}; expected it to stay one, because its state and savepoints are; "
+        f"register {asked} under another name"
+    )
 
 
 def _check_parallelism(job: str, parallelism: int, max_parallelism: int) -> None:

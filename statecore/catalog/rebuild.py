@@ -139,4 +139,5 @@ def _register(
         settings=definition.settings,
         parallelism=definition.parallelism if newest is None else newest.parallelism,
         max_parallelism=definition.max_parallelism if newest is None else newest.max_parallelism,
+        checkpoint=definition.checkpoint,
     )

@@ -58,6 +58,8 @@ class JobRecord:
             it no longer needs it. A rescale before the start makes another ``start_from`` of it.
         roll_back: Whether ``start_from`` applies although epochs were committed after it.
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
+        checkpoint: URL of the checkpoint that its query writes, if the job is a query of Spark's own; its job file is
+            then a query file, its parallelism the number of state partitions, and it has no key groups.
 
     """
 
@@ -78,6 +80,12 @@ class JobRecord:
     roll_back: bool
     allow_non_restored_state: bool
     updated_ms: int
+    checkpoint: str | None = None
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the job is a query of Spark's own."""
+        return self.checkpoint is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,10 @@ JOB = "statecore_job_"
 
 _FIGURES = ("epochs", "subtasks", "key_groups", "backlogs")
 _OF_RUNS = ("generations", "requests", "savepoints")
-_STARTED = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
-_CHANGED = (*_STARTED, "artifact", "artifact_sha256", "desired_state", "allow_non_restored_state")
+_START = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
+# A query that ends by itself leaves its job stopped.
+_STARTED = (*_START, "desired_state")
+_CHANGED = (*_STARTED, "artifact", "artifact_sha256", "allow_non_restored_state")
 _EVERYBODY, _OWN_JOBS = "statecore_everybody", "statecore_own_jobs"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 

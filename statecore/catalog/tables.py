@@ -112,6 +112,7 @@ jobs = Table(
     Column("start_after_generation", Integer, nullable=False, default=0),
     Column("claims_savepoint", JSON(none_as_null=True)),
     Column("updated_ms", BigInteger, nullable=False),
+    Column("checkpoint", Text),
 )
 
 audit = Table(

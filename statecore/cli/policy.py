@@ -15,6 +15,7 @@ from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.operations.autoscaling import diagnosis_of, figures_of
+from statecore.operations.kinds import require_statecore_job
 from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
 
 _OBSERVE = (
@@ -115,7 +116,7 @@ def set_policy(
         "observe": observe,
     }
     with Catalog(catalog) as opened:
-        opened.job(name)
+        require_statecore_job(opened.job(name), "a policy", "rescale it by hand")
         before = opened.policy(name)
         known = {} if before is None else before.settings
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})

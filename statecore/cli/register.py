@@ -13,7 +13,10 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
+from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
+from statecore.queries.files import normal_url
+from statecore.queries.registration import partitions_of
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store
@@ -28,13 +31,27 @@ def register_job(
     artifact: Annotated[
         str | None, typer.Option(help=f"Job file that defines build(job): a path or a URL. {_NEW}")
     ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --artifact, for a query of Spark's own: a query file that defines build(spark, settings)."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="The checkpointLocation of that query: a path or a URL; new, or as it is.")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help=f"Where checkpoints and savepoints go: a path or a URL. {_NEW}")
     ] = None,
     master: Annotated[
         str | None, typer.Option(help=f"Spark master, e.g. spark://host:7077 or local[2]. {_NEW}")
     ] = None,
-    parallelism: Annotated[int | None, typer.Option(min=1, help=f"Number of subtasks. {_NEW}")] = None,
+    parallelism: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Number of subtasks; of a query, of state partitions, by default as in its checkpoint. {_NEW}"
+        ),
+    ] = None,
     max_parallelism: Annotated[
         int | None,
         typer.Option(
@@ -59,21 +76,23 @@ def register_job(
     A running driver keeps the old definition; the next start uses the new one.
     """
     confs, settings = pairs("--conf", conf), pairs("--setting", setting)
+    artifact = _program(artifact, query, max_parallelism)
     asked = {
         "artifact": artifact if artifact is None or "://" in artifact else str(Path(artifact).resolve()),
         "store": None if store is None else absolute(store),
         "master_url": master,
         "parallelism": parallelism,
         "max_parallelism": max_parallelism,
+        "checkpoint": None if checkpoint is None else normal_url(absolute(checkpoint)),
     }
     given: dict[str, Any] = {field: value for field, value in asked.items() if value is not None}
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
         if name not in [known.name for known in opened.jobs()]:
-            definition = _complete(name, given)
+            definition = _complete(name, given, is_query=query is not None)
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
-            _check(definition["artifact"], new, _with({}, settings))
+            _check(definition["artifact"], new, _with({}, settings), is_query=query is not None)
             job = opened.register_job(
                 name,
                 **definition,
@@ -84,14 +103,17 @@ def register_job(
             )
         else:
             known = opened.job(name)
+            if artifact is not None and known.is_query != (query is not None):
+                raise typer.BadParameter(_other_option(known))
             source = _registered(known) if artifact is None else read_source(given["artifact"])
             if artifact is not None or settings:
                 path = given.get("artifact", known.artifact)
-                _check(path, read_source(path) if source is None else source, _with(known.settings, settings))
+                source_now = read_source(path) if source is None else source
+                _check(path, source_now, _with(known.settings, settings), is_query=known.is_query)
             with alone(opened, name):
                 known = opened.job(name)
                 DriverSettings.from_conf(_with(known.conf, confs))
-                definition = {field: getattr(known, field) for field in asked} | given
+                definition = {field: getattr(known, field) for field in asked} | _of_checkpoint(known, given)
                 job = opened.register_job(
                     name,
                     **definition,
@@ -103,19 +125,58 @@ def register_job(
     if as_json:
         print_json({"job": job.name, "parallelism": job.parallelism, "max_parallelism": job.max_parallelism})
         return
+    if job.is_query:
+        print(f"registered {job.name}: a query of Spark's own, {job.parallelism} state partitions")
+        return
     print(f"registered {job.name}: parallelism {job.parallelism}, max parallelism {job.max_parallelism}")
 
 
-def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _program(artifact: str | None, query: str | None, max_parallelism: int | None) -> str | None:
+    """Return the job file or the query file; both at once are wrong usage."""
+    if artifact is not None and query is not None:
+        raise typer.BadParameter(
+            "found --artifact and --query; expected --artifact for a job of statecore, or --query for a query of "
+            "Spark's own"
+        )
+    if query is not None and max_parallelism is not None:
+        raise typer.BadParameter("found --max-parallelism; expected none, because a query of Spark's has no key groups")
+    return artifact if query is None else query
+
+
+def _other_option(known: JobRecord) -> str:
+    kind, option = ("a query of Spark's own", "--query") if known.is_query else ("a job of statecore", "--artifact")
+    return f"found that {known.name!r} is {kind}; expected its file with {option}; or register another job"
+
+
+def _of_checkpoint(known: JobRecord, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given fields, with the parallelism that a query's checkpoint has."""
+    if known.checkpoint is None:
+        return given
+    checkpoint: str = given.get("checkpoint") or known.checkpoint
+    found = partitions_of(checkpoint, given.get("parallelism"), given.get("store") or known.store)
+    return given if found is None else {**given, "parallelism": found}
+
+
+def _complete(name: str, given: dict[str, Any], *, is_query: bool) -> dict[str, Any]:
     """Return the definition of a new job; a missing option is wrong usage."""
     needed = {"artifact": "--artifact", "store": "--store", "master_url": "--master", "parallelism": "--parallelism"}
+    if is_query:
+        needed |= {"artifact": "--query", "checkpoint": "--checkpoint"}
+    elif "checkpoint" in given:
+        raise typer.BadParameter(
+            "found --checkpoint without --query; expected it for a query of Spark's own; add --query, or leave it out"
+        )
+    if is_query and {"checkpoint", "store"} <= given.keys():
+        found = partitions_of(given["checkpoint"], given.get("parallelism"), given["store"])
+        given = given if found is None else {**given, "parallelism": found}
     missing = [option for field, option in needed.items() if field not in given]
     if missing:
         raise typer.BadParameter(
             f"found no {', '.join(missing)} for {name!r}, which is not registered yet; expected them for a new job; "
             "add them, or correct the name"
         )
-    return {"max_parallelism": default_max_parallelism(given["parallelism"]), **given}
+    groups = MAX_KEY_GROUPS if is_query else default_max_parallelism(given["parallelism"])
+    return {"max_parallelism": groups, **given}
 
 
 def _registered(job: JobRecord) -> bytes | None:
@@ -130,10 +191,10 @@ def _kept(definition: Mapping[str, Any], source: bytes | None) -> str | None:
     return None if source is None else keep_job_file(open_store(definition["store"]), definition["artifact"], source)
 
 
-def _check(artifact: str, source: bytes, settings: Mapping[str, str]) -> None:
-    """Check a job file before it is registered; note what could not be checked here."""
+def _check(artifact: str, source: bytes, settings: Mapping[str, str], *, is_query: bool) -> None:
+    """Check a job file or query file before it is registered; note what could not be checked here."""
     with spinner("checking the job file"):
-        unchecked = check_job_file(artifact, source, settings)
+        unchecked = check_job_file(artifact, source, settings, is_query=is_query)
     if unchecked is not None:
         note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")
 

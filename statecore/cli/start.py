@@ -12,6 +12,7 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json, utc
 from statecore.errors import ConfigurationError
+from statecore.operations.kinds import require_statecore_job, rescaled_by_hand
 from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, fingerprint
@@ -58,6 +59,7 @@ def start_job(
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
         check_workers(opened, job, workers)
         DriverSettings.from_conf(job.conf)
+        _check_kind(job, start_from, parallelism)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {}
@@ -82,6 +84,15 @@ def start_job(
         return
     beginning = f" from {wishes['start_from']}" if wishes else ""
     print(f"{name} should run{beginning}; the supervisor starts its driver")
+
+
+def _check_kind(job: JobRecord, start_from: str | None, parallelism: int | None) -> None:
+    """Refuse what a query of Spark's own cannot begin with."""
+    if start_from is not None:
+        clone = f"`statecore checkpoint clone {start_from} TARGET`"
+        require_statecore_job(job, "--from", f"clone it with {clone}, and register the job with --checkpoint TARGET")
+    if parallelism not in (None, job.parallelism):
+        require_statecore_job(job, "--parallelism", rescaled_by_hand(job, str(parallelism)))
 
 
 def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:

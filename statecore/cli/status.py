@@ -67,7 +67,10 @@ def _headline(found: Standing) -> str:
 
 def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     job, figures, cluster = found.job, found.figures, found.cluster
-    yield "parallelism", f"{_parallelism(found)} of at most {job.max_parallelism}"
+    if job.is_query:
+        yield "query of Spark", f"{_parallelism(found)} state partitions, in {escape(job.checkpoint or NOTHING)}"
+    else:
+        yield "parallelism", f"{_parallelism(found)} of at most {job.max_parallelism}"
     if cluster is not None:
         yield "workers", f"{cluster.ready_workers} ready of {cluster.desired_workers} (cluster {escape(cluster.name)})"
     else:

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, JobRecord
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
 from statecore.errors import RequestFailedError, StepFailedError
 from statecore.operations.rescaling import StopWithSavepoint, TakeLease
+from statecore.queries.savepoints import newest_batch
 from statecore.snapshot.checkpoints import CheckpointStore
 
 
@@ -41,7 +42,8 @@ def stop_job(
         store = change.store()
         url = None if path is None else store.describe(path)
         if url is None:
-            note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {_kept(store)}")
+            kept = _kept_of_query(opened.job(name)) if opened.job(name).is_query else _kept(store)
+            note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {kept}")
     if as_json:
         print_json({"job": name, "savepoint": url})
     elif url is not None:
@@ -53,3 +55,10 @@ def _kept(store: CheckpointStore) -> str:
     if newest is None:
         return "it has not committed an epoch, so there is no savepoint"
     return f"this command made no savepoint; a start resumes from epoch {newest.epoch} of lineage {newest.lineage}"
+
+
+def _kept_of_query(job: JobRecord) -> str:
+    batch = newest_batch(job)
+    if batch is None:
+        return "it has not committed a batch, so there is no savepoint"
+    return f"this command made no savepoint; a start resumes after batch {batch} of {job.checkpoint}"

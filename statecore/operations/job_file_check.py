@@ -1,4 +1,4 @@
-"""Checks a job file before a driver runs it: its syntax, and what ``build(job)`` describes."""
+"""Checks a job file before a driver runs it: its syntax, and what ``build(job)`` describes; or a query file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from statecore.cluster.processes import kill_session
 from statecore.errors import JobDefinitionError
@@ -19,12 +20,23 @@ from statecore.storage.workspaces import workspace
 _PASSED_ON = (
     "PATH", "HOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "JAVA_HOME", "SPARK_HOME", "TMPDIR", "LD_LIBRARY_PATH",
 )  # fmt: skip
-_CHILD = ("-m", "statecore.runtime.job_file_check")
 _OWN = ("statecore", "pyspark")
 _TIMEOUT_S = 45.0
 
 
-def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str]) -> str | None:
+class _Kind(NamedTuple):
+    child: tuple[str, ...]
+    name: str
+    entry: str
+    describes: str
+
+
+_JOB = _Kind(("-m", "statecore.runtime.job_file_check"), "job file", "build(job)", "a job")
+# Its build needs a session of Spark, so it is only looked for.
+_QUERY = _Kind(("-m", "statecore.queries.query_file_check"), "query file", "build(spark, settings)", "a query")
+
+
+def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *, is_query: bool = False) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
     A copy of it runs, as in a driver, in a child process without the environment's credentials.
@@ -33,6 +45,7 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str]) ->
         artifact: Path or URL that it comes from, for messages.
         source: The file.
         settings: The job's.
+        is_query: Whether it is a query file: it is loaded then, and its ``build`` not called.
 
     Returns:
         What could not be checked, because a package or a variable is missing here; None if everything was.
@@ -41,24 +54,25 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str]) ->
         JobDefinitionError: The file is wrong; the message has the line and the reason.
 
     """
+    kind = _QUERY if is_query else _JOB
     try:
         compile(source, artifact, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         place = artifact if line is None else f"{artifact}:{line}"
-        raise _wrong(f"{place}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
+        raise _wrong(kind, f"{place}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
     if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed here, so only the syntax of the job file was checked"
+        return f"pyspark is not installed here, so only the syntax of the {kind.name} was checked"
     with workspace("check") as directory:
         copy = directory / artifact.rpartition("/")[2]
         copy.write_bytes(source)
-        return _built(artifact, str(copy), settings)
+        return _built(kind, artifact, str(copy), settings)
 
 
-def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
+def _built(kind: _Kind, artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
     """Run ``build(job)`` of a local file; return what could not be checked."""
     child = subprocess.Popen(
-        [sys.executable, *_CHILD],
+        [sys.executable, *kind.child],
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.PIPE,
@@ -72,38 +86,40 @@ def _built(artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
         # The child sets its own alarm, but a job file may disable it, or start processes that keep the pipes open.
         output, errors = child.communicate(json.dumps({"path": path, "settings": dict(settings)}), _TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise _late(artifact) from None
+        raise _late(kind, artifact) from None
     finally:
         kill_session(child.pid)
         child.wait()
     if child.returncode == -signal.SIGALRM:
-        raise _late(artifact)
+        raise _late(kind, artifact)
     try:
         wrong = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         last = (errors.strip().splitlines() or ["no output"])[-1]
-        raise _wrong(f"{artifact}: Python ended with {child.returncode} and without an answer: {last}") from None
+        raise _wrong(kind, f"{artifact}: Python ended with {child.returncode} and without an answer: {last}") from None
     if wrong is None:
         return None
     place, missing = artifact, wrong["missing_module"]
     if wrong["place"] is not None:
         place = artifact.removesuffix(artifact.rpartition("/")[2]) + wrong["place"]
     if missing is not None and missing.partition(".")[0] not in _OWN:
-        return f"{place} imports {missing}, which is not installed here, so build(job) was not run"
+        return f"{place} imports {missing}, which is not installed here, so {kind.entry} was not run"
     variable = re.match(r"KeyError: '(\w+)'", wrong["reason"])
     if variable is not None and variable[1] in os.environ and variable[1] not in _PASSED_ON:
         return f"{place} reads the environment variable {variable[1]}, which is hidden from the check"
     if wrong["explained"] is not None:
         raise JobDefinitionError(f"{place}: {wrong['explained'].replace(path, artifact)}")
-    raise _wrong(f"{place}: {wrong['reason'].replace(path, artifact)}")
+    raise _wrong(kind, f"{place}: {wrong['reason'].replace(path, artifact)}")
 
 
-def _late(artifact: str) -> JobDefinitionError:
-    return _wrong(f"{artifact}: it did not return in time; it must only describe the job, and read no data")
+def _late(kind: _Kind, artifact: str) -> JobDefinitionError:
+    return _wrong(
+        kind, f"{artifact}: it did not return in time; it must only describe {kind.describes}, and read no data"
+    )
 
 
-def _wrong(what: str) -> JobDefinitionError:
+def _wrong(kind: _Kind, what: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"found a job file that fails, {what}; expected build(job) to describe a job; correct the file or the "
-        "job's settings"
+        f"found a {kind.name} that fails, {what}; expected {kind.entry} to describe {kind.describes}; correct the file "
+        "or the job's settings"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.catalog import Catalog, JobRecord, RequestRecord
@@ -75,7 +75,7 @@ class JobFileChecks:
         is_known = self._catalog.has_had_job_file(job.name, hashlib.sha256(source).hexdigest())
         if not is_known and not any(_is_below(place, _resolved(root)) for root in self._roots):
             raise _foreign(artifact, self._roots)
-        _check(artifact, source, job.settings)
+        _check(artifact, source, job)
         return keep_job_file(open_store(job.store), artifact, source)
 
 
@@ -99,8 +99,8 @@ def _foreign(artifact: str, roots: Sequence[str]) -> JobDefinitionError:
     )
 
 
-def _check(artifact: str, source: bytes, settings: Mapping[str, str]) -> None:
-    unchecked = check_job_file(artifact, source, settings)
+def _check(artifact: str, source: bytes, job: JobRecord) -> None:
+    unchecked = check_job_file(artifact, source, job.settings, is_query=job.is_query)
     if unchecked is not None and "environment variable" not in unchecked:
         raise JobDefinitionError(
             f"found that {unchecked}; expected it where drivers run; install it on the supervisor's machine"

@@ -109,6 +109,7 @@ class Summary:
 
     Attributes:
         backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, at the last measurement.
+        checkpoint: URL of the checkpoint of a query of Spark's own; None for a job of statecore.
         committed_ms: When the newest epoch was committed.
         error, log: Of a driver that failed or is lost; in a crash loop, of the last one that failed.
 
@@ -133,6 +134,7 @@ class Summary:
     sources: tuple[SourceBacklog, ...]
     error: str | None
     log: str | None
+    checkpoint: str | None
 
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
@@ -185,4 +187,5 @@ def summary(found: Standing) -> Summary:
         sources=() if backlog is None else backlog.sources,
         error=found.error,
         log=None if found.error is None or failed is None else failed.log_path,
+        checkpoint=job.checkpoint,
     )

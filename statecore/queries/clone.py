@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError, MissingFileError, NotProvenError
@@ -67,13 +67,15 @@ class Clone:
     linked: int
 
 
-def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet) -> Clone:
+def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet, *, running: bool = False) -> Clone:
     """Clone a checkpoint.
 
     Args:
         checkpoint: The checkpoint; it is only read.
         target: Where to: a local path or ``s3://bucket/prefix``, where nothing is, or an empty folder.
         report: Is told the number of files done, and of all.
+        running: Whether the caller knows that the query runs. Then the clone ends with the newest batch that was
+            committed when it began, and has none that is logged only.
 
     Raises:
         CheckpointRefusedError: The target exists, lies in the checkpoint or around it, or the query is running.
@@ -86,7 +88,7 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet) -> C
     """
     for left in reversed(range(_ATTEMPTS)):
         try:
-            return _clone(checkpoint, target, report)
+            return _clone(replace(checkpoint, pending=None) if running else checkpoint, target, report, running)
         except (_ChangedError, MissingFileError, CheckpointDamagedError) as error:
             # A running query removes old files. What is gone although nothing has changed is damage.
             if left and (isinstance(error, _ChangedError) or _change(checkpoint) is not None):
@@ -164,7 +166,7 @@ class _ChangedError(CheckpointRefusedError):
     """The query wrote to the checkpoint in the meantime."""
 
 
-def _clone(checkpoint: SparkCheckpoint, target: str, report: Report) -> Clone:
+def _clone(checkpoint: SparkCheckpoint, target: str, report: Report, running: bool) -> Clone:
     with staged(target, checkpoint.url) as place:
         files = [entry for entry in files_below(checkpoint.url) if belongs_into_clone(entry.path, checkpoint)]
         for folder in missing_state(checkpoint, files):
@@ -173,7 +175,7 @@ def _clone(checkpoint: SparkCheckpoint, target: str, report: Report) -> Clone:
                 f"{checkpoint.batch} left there; restore the checkpoint from a clone or a backup"
             )
         brought = place.take(checkpoint.url, files, report)
-        if change := _change(checkpoint):
+        if not running and (change := _change(checkpoint)):
             raise _ChangedError(str(change))
         write_origin(place.store, origin_of(checkpoint))
         place.settle()

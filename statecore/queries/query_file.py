@@ -6,12 +6,15 @@
         orders = spark.readStream.schema("customer long, price double").parquet("/data/orders")
         totals = orders.groupBy("customer").sum("price")
         return totals.writeStream.outputMode("complete").format("delta").option("path", "/data/totals")
+
+For ``toTable`` it returns the writer and the table: ``return totals.writeStream, "warehouse.totals"``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,18 +25,26 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from statecore.blame import blame
 from statecore.errors import QueryDefinitionError, StatecoreError, shortened
 from statecore.queries.sparks_words import few_words
-from statecore.user_files import load_user_file
+from statecore.user_files import QUERY_MODULE, load_user_file
 
-QUERY_MODULE = "statecore_query_"
-"""Prefix of the module names of query files; the file's name follows."""
-
-Query = DataStreamWriter | DataFrame
-"""A query that is not started, or the streaming DataFrame of one."""
-
-Build = Callable[[SparkSession, dict[str, str]], Query]
+Build = Callable[[SparkSession, dict[str, str]], DataStreamWriter | tuple[DataStreamWriter, str] | DataFrame]
 
 _EXPECTED = "expected a DataStreamWriter that is not started, or a streaming DataFrame"
 _STARTS = f"found that build(spark, settings) starts the query; {_EXPECTED}; return the writer without start()"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedQuery:
+    """What a query file describes.
+
+    Attributes:
+        query: A query that is not started, or the streaming DataFrame of one.
+        table: The table that it writes, with ``toTable``; None for ``start``.
+
+    """
+
+    query: DataStreamWriter | DataFrame
+    table: str | None = None
 
 
 def load_query(path: str | Path) -> Build:
@@ -68,7 +79,7 @@ def load_query(path: str | Path) -> Build:
     return checked
 
 
-def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) -> Query:
+def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) -> DescribedQuery:
     """Return the query that ``build(spark, settings)`` describes. It cannot start one.
 
     Args:
@@ -91,6 +102,9 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
         raise QueryDefinitionError(
             f"found that build(spark, settings) fails: {reason}; {_EXPECTED}; correct the query file"
         ) from error
+    table = None
+    if isinstance(query, tuple) and [type(each) for each in query] == [DataStreamWriter, str]:
+        query, table = query
     if isinstance(query, StreamingQuery):
         query.stop()
         raise QueryDefinitionError(_STARTS)
@@ -103,7 +117,7 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
         raise QueryDefinitionError(
             f"found {shortened(query)} returned by build(spark, settings); {_EXPECTED}; return the query"
         )
-    return query
+    return DescribedQuery(query, table)
 
 
 @contextmanager

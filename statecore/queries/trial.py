@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statecore.errors import NotProvenError
@@ -31,7 +31,7 @@ from statecore.queries.clone import cloned
 from statecore.queries.digests import StoreDigest
 from statecore.queries.files import checksum_paths, files_below
 from statecore.queries.proof import check_same_state
-from statecore.queries.query_file import Build, Query, described
+from statecore.queries.query_file import Build, described
 from statecore.queries.reading import digests
 from statecore.queries.sparks_words import few_words
 from statecore.queries.state_files import state_file
@@ -82,7 +82,7 @@ def trial_restart(
         own = spark.newSession()
         # Not in the offset log, and what `build` does not set is the default.
         own.conf.set(_FORMAT, str(copy.checkpoint_format))
-        progress = _run(described(own, build, settings), copy, limit)
+        progress = _run(described(own, build, settings).query, copy, limit)
         _check_progress(progress, copy)
         check_same_state(known, digests(spark, open_checkpoint(copy.url), _nothing))
 
@@ -107,7 +107,7 @@ def _log_empty_batch(copy: SparkCheckpoint) -> None:
         copy.store.delete_all(checksum_paths(path))
 
 
-def _run(query: Query, copy: SparkCheckpoint, limit: timedelta) -> Mapping[str, Any] | None:
+def _run(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint, limit: timedelta) -> Mapping[str, Any] | None:
     """Run the batch and return Spark's account of it."""
     started: StreamingQuery | None = None
     try:
@@ -124,7 +124,7 @@ def _run(query: Query, copy: SparkCheckpoint, limit: timedelta) -> Mapping[str, 
     return last
 
 
-def _started(query: Query, copy: SparkCheckpoint) -> StreamingQuery:
+def _started(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint) -> StreamingQuery:
     if isinstance(query, DataStreamWriter):
         return _start(query, copy)
     refusals = []

@@ -17,7 +17,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A job as its driver last found it registered.
 
     Attributes:
-        artifact, artifact_sha256, store, master_url, cluster: As registered.
+        artifact, artifact_sha256, store, master_url, cluster, checkpoint: As registered.
         conf, settings: As registered, without entries whose name or value looks like a secret.
         withheld: The names of the omitted entries.
 
@@ -34,6 +34,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     parallelism: int
     max_parallelism: int
     withheld: tuple[str, ...] = ()
+    checkpoint: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(JobDefinition)

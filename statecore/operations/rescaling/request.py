@@ -9,6 +9,7 @@ import msgspec
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, RequestFailedError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.operations.kinds import require_statecore_job, rescaled_by_hand
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
 
@@ -49,12 +50,13 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Raises:
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
-            ConfigurationError: The parameters do not fit together, or the job should not run.
+            ConfigurationError: The parameters do not fit together, the job should not run, or is a query of Spark's.
             RequestFailedError: A live rescale needs a live driver, and there is none.
             NoSupervisorError: The job would stop, or its cluster would not be resized.
 
         """
         job = catalog.job(self.job)
+        require_statecore_job(job, "a rescale", rescaled_by_hand(job, self.parallelism))
         self._check_sizes(job)
         check_workers(catalog, job, self.workers)
         if job.desired_state != "running":

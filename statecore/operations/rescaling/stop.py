@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from statecore.catalog import RequestRecord, RescaleMethod, RescaleRunRecord
+from statecore.catalog import JobRecord, RequestRecord, RescaleMethod, RescaleRunRecord
 from statecore.errors import MissingFileError, StatecoreError, StepFailedError
 from statecore.operations.rescaling.change import now_ms
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.supervision import require_supervisor
 from statecore.operations.verification import patience_ms
+from statecore.queries.savepoints import newest_batch, take_savepoint
 from statecore.snapshot.resume_point import find_resume_point
 
 
@@ -60,7 +62,7 @@ class StopWithSavepoint(Step):
         if self._earlier() is not None or self._is_stopped_for_good():
             return Finding(Status.DONE, "stopped by an earlier attempt")
         request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
-        is_awaited = request.state != "failed" or (self.for_good and self.change.store().newest() is None)
+        is_awaited = request.state != "failed" or (self.for_good and not self._has_epoch())
         if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
             return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
         return Finding(Status.DONE, f"request {request.state}, no live driver")
@@ -92,7 +94,7 @@ class StopWithSavepoint(Step):
         if request.state == "done" and request.result is not None:
             savepoint: str | None = request.result["savepoint"]
             return savepoint
-        if self.for_good and (self._was_stopped() or change.store().newest() is None):
+        if self.for_good and (self._was_stopped() or not self._has_epoch()):
             change.catalog.finish_request(request.id, result={"savepoint": None})
             return None
         if request.state == "failed":
@@ -106,6 +108,12 @@ class StopWithSavepoint(Step):
     def _was_stopped(self) -> bool:
         lease = self.change.catalog.lease(self.change.job)
         return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
+
+    def _has_epoch(self) -> bool:
+        job = self.change.catalog.job(self.change.job)
+        if job.is_query:
+            return newest_batch(job) is not None
+        return self.change.store().newest() is not None
 
     def _earlier(self) -> str | None:
         run = self.change.run()
@@ -144,24 +152,9 @@ class StopWithSavepoint(Step):
         change = self.change
         claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
         try:
-            store, job = change.store(), change.catalog.job(change.job)
-            point = find_resume_point(store, job, claimed.generation)
-            manifest = point.manifest
-            if point.foreign is not None:
-                raise MissingFileError(
-                    f"found no epoch of job {change.job!r} since it should start from {job.start_from}, outside its "
-                    "store; expected one for a savepoint; start the job and let it commit an epoch first"
-                )
-            if manifest is None:
-                raise MissingFileError(
-                    f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
-                    "expected one of them for a savepoint; start the job and let it commit an epoch first"
-                )
-            change.log.info("No live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
-            path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
-            change.record_savepoint(store, manifest, path, self.reason)
+            job = change.catalog.job(change.job)
+            result = self._of_query(job) if job.is_query else self._of_job(job, claimed.generation)
             # Answer the request here: otherwise the next driver would find it and stop.
-            result = {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
             change.catalog.finish_request(request.id, result=result)
         except BaseException as error:
             # Also at Ctrl-C: a generation left open keeps every driver away.
@@ -169,4 +162,31 @@ class StopWithSavepoint(Step):
             change.catalog.end_generation(change.job, claimed.generation, state="failed", error=told)
             raise
         change.catalog.end_generation(change.job, claimed.generation, state="stopped")
+        path: str = result["savepoint"]
         return path
+
+    def _of_query(self, job: JobRecord) -> Mapping[str, Any]:
+        """Clone the checkpoint of a query of Spark's own."""
+        self.change.log.info("No live driver; cloning the checkpoint %s", job.checkpoint)
+        name = self.change.savepoint_name
+        return take_savepoint(self.change.catalog, job, name, self.reason, running=False).result()
+
+    def _of_job(self, job: JobRecord, generation: int) -> Mapping[str, Any]:
+        """Pin the epoch that the next driver would resume from."""
+        change, store = self.change, self.change.store()
+        point = find_resume_point(store, job, generation)
+        manifest = point.manifest
+        if point.foreign is not None:
+            raise MissingFileError(
+                f"found no epoch of job {change.job!r} since it should start from {job.start_from}, outside its "
+                "store; expected one for a savepoint; start the job and let it commit an epoch first"
+            )
+        if manifest is None:
+            raise MissingFileError(
+                f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
+                "expected one of them for a savepoint; start the job and let it commit an epoch first"
+            )
+        change.log.info("No live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
+        path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
+        change.record_savepoint(store, manifest, path, self.reason)
+        return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from statecore.catalog import RequestRecord
 from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.operations.kinds import require_statecore_job
 from statecore.operations.rescaling.change import Change, out_of_order
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.lease import TakeLease
@@ -32,8 +33,9 @@ class BeginUpgrade(TakeLease):
     request_id: int | None = None
 
     def check(self) -> None:
-        """Refuse a relative path, and a job that does not run."""
+        """Refuse a relative path, a job that does not run, and a query of Spark's own."""
         job = self.change.catalog.job(self.change.job)
+        require_statecore_job(job, "an upgrade", "stop it, register it with the new --query, and start it")
         if job.desired_state != "running":
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because an upgrade is verified on the running "

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from statecore.blame import blame
 from statecore.catalog import Catalog
-from statecore.runtime.job import JOB_MODULE
+from statecore.user_files import JOB_MODULE, QUERY_MODULE
 
 _HEAD, _TAIL = 1_000, 4_000
 """Characters of an error that the catalog keeps."""
@@ -32,8 +32,9 @@ def record_failure(catalog: Catalog, job: str, generation: int, error: BaseExcep
 
 
 def told(error: BaseException) -> str:
-    """Return an error for the catalog: its line in the job file, its kind, its beginning and its end."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith(JOB_MODULE)]
+    """Return an error for the catalog: its line in the user's file, its kind, its beginning and its end."""
+    own = (JOB_MODULE, QUERY_MODULE)
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(own)]
     text = blame(error, {str(module.__file__) for module in modules})
     left_out = len(text) - _HEAD - _TAIL
     if left_out <= 0:

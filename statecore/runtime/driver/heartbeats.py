@@ -5,19 +5,54 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from statecore.catalog import Catalog
 from statecore.release import RELEASE
 from statecore.repeating import Repeating
-from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.driver.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
 
 
+class Epoch(Protocol):
+    """What a heartbeat says of an epoch; of a query of Spark's own, of a batch."""
+
+    @property
+    def lineage(self) -> int:
+        """Its lineage."""
+
+    @property
+    def epoch(self) -> int:
+        """Its number."""
+
+
+class Alive(Protocol):
+    """A generation that heartbeats tell of."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the query was started."""
+
+    @property
+    def newest(self) -> Epoch | None:
+        """The newest epoch; None before the first."""
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Watches the JVM; None before it does."""
+
+    def supersede(self) -> None:
+        """Forbid commits, because a newer generation runs the job."""
+
+    def close(self, reason: str) -> None:
+        """Forbid commits."""
+
+
 @contextmanager
-def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> Iterator[None]:
+def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> Iterator[None]:
     """Send heartbeats while the context is open; close the lifecycle when a newer generation runs the job.
 
     A thread sends them, because Spark does not call foreachBatch while no data arrives, and a request may take long.
@@ -36,7 +71,7 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle
         yield
 
 
-def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:
+def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool:
     """End a generation whose JVM or query hangs; the supervisor starts the next one."""
     hang = None if lifecycle.watchdog is None else lifecycle.watchdog.hang()
     if hang is None or lifecycle.watchdog is None:
@@ -51,7 +86,7 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) ->
     return True
 
 
-def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Lifecycle) -> bool:
+def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool:
     newest = lifecycle.newest
     return catalog.heartbeat(
         job,

@@ -82,7 +82,7 @@ def resume(
     """
     store = CheckpointStore.at(job.store)
     artifact, plan = load(job, store, directory)
-    write_definition(store.files, _definition(job))
+    write_definition(store.files, definition_of(job))
     point = find_resume_point(store, job, generation)
     if point.manifest is not None and point.manifest.savepoint is None:
         if job.start_from is not None and not is_start_pending(point.manifest, job):
@@ -112,7 +112,8 @@ def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int
     return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)
 
 
-def _definition(job: JobRecord) -> JobDefinition:
+def definition_of(job: JobRecord) -> JobDefinition:
+    """Return what a job's store keeps of its record."""
     return JobDefinition(
         name=job.name,
         artifact=job.artifact,
@@ -124,4 +125,5 @@ def _definition(job: JobRecord) -> JobDefinition:
         settings=job.settings,
         parallelism=job.parallelism,
         max_parallelism=job.max_parallelism,
+        checkpoint=job.checkpoint,
     )

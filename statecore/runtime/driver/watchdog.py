@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,6 +28,13 @@ _INTERVAL_S = 1.0
 _DOUBT_S = 5.0
 
 
+class Boundary(Protocol):
+    """What an epoch in flight holds, such as a lock."""
+
+    def locked(self) -> bool:
+        """Return whether an epoch is in flight."""
+
+
 class Watchdog:
     """Asks the JVM about the query, in a thread of its own, because an answer may never come.
 
@@ -44,7 +51,7 @@ class Watchdog:
         self._pid: int | None = None
         self._began_s = time.monotonic()
         self._has_session = False
-        self._watched: tuple[StreamingQuery, threading.Lock] | None = None
+        self._watched: tuple[StreamingQuery, Boundary] | None = None
         self._answered_s = self._moved_s = time.monotonic()
         self._doubted_s: float | None = None
         self._doing: Hashable = None
@@ -65,8 +72,8 @@ class Watchdog:
         """Note that there is a Spark session."""
         self._has_session = True
 
-    def watch(self, query: StreamingQuery, boundary: threading.Lock) -> None:
-        """Watch a query as well; an epoch in flight holds the lock."""
+    def watch(self, query: StreamingQuery, boundary: Boundary) -> None:
+        """Watch a query as well, and whether an epoch is in flight."""
         self._watched = query, boundary
 
     def hang(self) -> str | None:

@@ -10,7 +10,7 @@
 
 from statecore.runtime.job.builder import Job
 from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin, IntervalJoined, WindowedCoGroup
-from statecore.runtime.job.loading import JOB_MODULE, described, fetch_artifact, load_job
+from statecore.runtime.job.loading import described, fetch_artifact, load_job
 from statecore.runtime.job.plans import Input, OperatorPlan, Origin, Output, SinkBinding, Source
 from statecore.runtime.job.streams import (
     BroadcastStream,
@@ -22,7 +22,6 @@ from statecore.runtime.job.streams import (
 )
 
 __all__ = [
-    "JOB_MODULE",
     "BroadcastStream",
     "CoGroupedStreams",
     "ConnectedStream",

@@ -11,10 +11,7 @@ from statecore.errors import JobDefinitionError
 from statecore.runtime.job.builder import Job
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.storage import FileStore
-from statecore.user_files import load_user_file
-
-JOB_MODULE = "statecore_job_"
-"""Prefix of the module names of job files; the file's name follows."""
+from statecore.user_files import JOB_MODULE, load_user_file
 
 
 def fetch_artifact(artifact: str, sha256: str | None, files: FileStore, directory: Path) -> Path:

@@ -27,6 +27,7 @@ class TestJobList:
         assert orders == {
             "job": job, "desired": "running", "driver": "launching", "generation": 1, "parallelism": 3,
             "max_parallelism": 16, "lineage": 2, "epoch": 41, "rows_total": 500, "error": None, "log": None,
+            "checkpoint": None,
             "committed_ms": 0,
             "rows_per_second": 0.0, "backlog_records": None, "backlog_bytes": 9, "backlog_files": 1,
             "event_time_lag_ms": None, "backlog_measured_ms": measured.measured_ms,

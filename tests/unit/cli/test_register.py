@@ -27,7 +27,7 @@ class TestJob:
     @pytest.fixture(autouse=True)
     def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """No job file is read: each check takes seconds."""
-        monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_: None)
+        monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_, **__: None)
 
     def register(self, tmp_path: Path, *more: str) -> Done:
         (tmp_path / "job.py").write_text("1")

@@ -47,6 +47,37 @@ def test_a_sound_job_file_is_built_with_its_settings(tmp_path: Path) -> None:
         check(tmp_path, SOUND)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def build(spark, settings): ...", None),
+        ("def build(spark, settings):\n    raise ValueError", None),
+        (
+            "\n1 / 0",
+            r"found a query file that fails, .*orders\.py:2: ZeroDivisionError: .*; expected build\(",
+        ),
+        ("def built(spark, settings): ...", r"found no build\(spark, settings\)"),
+        ("def build(:", r"orders\.py:1: SyntaxError"),
+    ],
+)
+def test_a_query_file_is_loaded_and_its_build_not_called(tmp_path: Path, text: str, reason: str | None) -> None:
+    path = tmp_path / "orders.py"
+    path.write_text(text)
+    if reason is None:
+        assert check_job_file(str(path), path.read_bytes(), {}, is_query=True) is None
+    else:
+        with pytest.raises(JobDefinitionError, match=reason):
+            check_job_file(str(path), path.read_bytes(), {}, is_query=True)
+
+
+def test_a_query_file_may_need_what_is_only_where_drivers_run(tmp_path: Path) -> None:
+    path = tmp_path / "orders.py"
+    path.write_text("import gone_for_good\ndef build(spark, settings): ...")
+    found = check_job_file(str(path), path.read_bytes(), {}, is_query=True)
+    assert found is not None
+    assert "imports gone_for_good, which is not installed here, so build(spark, settings) was not run" in found
+
+
 def test_it_runs_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "STATECORE_CATALOG", "PGPASSWORD", "API_TOKEN"):
         monkeypatch.setenv(name, "secret")
@@ -71,7 +102,8 @@ def test_a_wrong_job_file_is_refused_with_its_line(tmp_path: Path, text: str, re
 
 def test_one_that_does_not_return_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert child.TIMEOUT_S <= 30
-    monkeypatch.setattr(job_file_check, "_CHILD", ["-c", "import signal; signal.alarm(1); signal.pause()"])
+    hangs = ("-c", "import signal; signal.alarm(1); signal.pause()")
+    monkeypatch.setattr(job_file_check, "_JOB", job_file_check._JOB._replace(child=hangs))
     with pytest.raises(JobDefinitionError, match="did not return in time"):
         check(tmp_path, SOUND)
 

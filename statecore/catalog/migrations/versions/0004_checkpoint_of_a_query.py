@@ -1,0 +1,15 @@
+"""Checkpoint of a job that is a query of Spark's own."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Add the column; the jobs that there are have none."""
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.add_column(sa.Column("checkpoint", sa.Text()))

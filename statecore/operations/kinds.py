@@ -1,0 +1,32 @@
+"""What a job of one kind has, and one of the other has not."""
+
+from __future__ import annotations
+
+from statecore.catalog import JobRecord
+from statecore.errors import ConfigurationError
+
+
+def require_statecore_job(job: JobRecord, what: str, remedy: str) -> None:
+    """Refuse what a query of Spark's own cannot have.
+
+    Args:
+        job: The job.
+        what: What was asked for.
+        remedy: What to do instead.
+
+    Raises:
+        ConfigurationError: The job is a query of Spark's own.
+
+    """
+    if job.is_query:
+        raise ConfigurationError(
+            f"found {what} for job {job.name!r}, which is a query of Spark's own; expected a job of statecore; {remedy}"
+        )
+
+
+def rescaled_by_hand(job: JobRecord, partitions: int | str = "N") -> str:
+    """Return how to give a query another number of state partitions."""
+    return (
+        f"stop it, write a checkpoint with {partitions} partitions with `statecore checkpoint rescale {job.checkpoint} "
+        f"TARGET --partitions {partitions}`, register the job with --checkpoint TARGET, and start it"
+    )

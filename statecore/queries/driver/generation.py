@@ -1,0 +1,143 @@
+"""One generation of a query of Spark's own: claim, build, start, end."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from statecore.catalog import Catalog, GenerationRecord, JobRecord, RequestRecord
+from statecore.errors import CommitError
+from statecore.queries.driver.control import QueryControl, answer_savepoint
+from statecore.queries.driver.figures import Figures
+from statecore.queries.driver.in_flight import BatchInFlight
+from statecore.queries.driver.lifecycle import Batch, QueryLifecycle
+from statecore.queries.driver.starting import started
+from statecore.queries.query_file import load_query
+from statecore.queries.savepoints import lineage_of, newest_batch
+from statecore.runtime.driver.failures import record_failure
+from statecore.runtime.driver.generation import claim
+from statecore.runtime.driver.heartbeats import heartbeats
+from statecore.runtime.driver.resume import definition_of
+from statecore.runtime.driver.watchdog import Watchdog
+from statecore.runtime.job import fetch_artifact
+from statecore.snapshot.job_definition import write_definition
+from statecore.storage import open_store
+from statecore.storage.workspaces import workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+
+def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
+    """Run one generation until its query ends or is asked to stop.
+
+    A query that ends by itself, such as one with ``availableNow``, leaves its job stopped.
+
+    Args:
+        catalog: The catalog.
+        job_name: Name of the job.
+        generation: The generation, claimed in the catalog for this driver.
+
+    Raises:
+        CommitError: Another driver runs this generation, or a later one; this driver changes nothing.
+        StatecoreError: The job cannot run; the catalog records the reason.
+        Exception: The query failed.
+
+    """
+    claimed = claim(catalog, job_name, generation)
+    lifecycle = QueryLifecycle()
+    try:
+        with (
+            heartbeats(catalog, job_name, generation, lifecycle),
+            workspace(f"{job_name}-{generation}") as directory,
+            ExitStack() as stack,
+        ):
+            lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
+            # Before the session, so that a JVM that hangs in its start is noticed.
+            SparkContext._ensure_initialized()
+            job = catalog.job(job_name)
+            request = _run(catalog, job, claimed, lifecycle, directory, stack)
+            if request is not None:
+                answer_savepoint(catalog, job, request, running=False)
+    except BaseException as error:
+        record_failure(catalog, job_name, generation, error)
+        raise
+    if request is None:
+        catalog.end_of_query(job_name, generation)
+        log.info("the query has ended by itself; the job is stopped")
+    else:
+        catalog.end_generation(job_name, generation, state="stopped")
+
+
+def _run(
+    catalog: Catalog,
+    job: JobRecord,
+    claimed: GenerationRecord,
+    lifecycle: QueryLifecycle,
+    directory: Path,
+    stack: ExitStack,
+) -> RequestRecord | None:
+    """Run the query until it ends; return the request that stopped it, None if it ended by itself.
+
+    Raises:
+        CommitError: A newer generation runs the job.
+        Exception: The query failed.
+
+    """
+    files = open_store(job.store)
+    build = load_query(fetch_artifact(job.artifact, job.artifact_sha256, files, directory))
+    write_definition(files, definition_of(job))
+    lineage = _lineage(catalog, job, lifecycle)
+    spark = SparkSession.builder.appName(job.name).getOrCreate()
+    figures = Figures(catalog, claimed, lineage, lifecycle)
+    spark.streams.addListener(figures)
+    stack.callback(spark.streams.removeListener, figures)
+    if lifecycle.watchdog is not None:
+        lifecycle.watchdog.session_started()
+    query = started(spark, build, job, claimed.parallelism)
+    lifecycle.running = True
+    if lifecycle.watchdog is not None:
+        lifecycle.watchdog.watch(query, BatchInFlight(query))
+    log.info("generation %d runs with %d state partitions", claimed.generation, claimed.parallelism)
+    with QueryControl(catalog, job, query, lifecycle) as control:
+        failure = _ended(query)
+    figures.wait()
+    if lifecycle.superseded:
+        raise CommitError(
+            f"found a newer generation of job {job.name!r}; expected generation {claimed.generation} to be the newest; "
+            "this driver stopped"
+        )
+    if control.request is None and failure is not None:
+        raise failure
+    last = lifecycle.newest
+    if last is not None:
+        # Heartbeats tell of a batch half a second late.
+        catalog.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
+    return control.request
+
+
+def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int:
+    """Return the lineage of the batches to come, and note the newest one that there is."""
+    batch = newest_batch(job)
+    if batch is None:
+        return lineage_of(catalog, job.name, -1)
+    lineage = lineage_of(catalog, job.name, batch)
+    lifecycle.newest = Batch(lineage, batch)
+    return lineage
+
+
+def _ended(query: StreamingQuery) -> BaseException | None:
+    """Wait until a query has ended; return the error that Spark reports, if any."""
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,20 @@
+"""Tells the watchdog whether a batch is in flight, which may take hours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class BatchInFlight:
+    """What is locked while a batch of a query is in flight."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    def locked(self) -> bool:
+        """Return whether the query has found data, and processes it."""
+        status = self._query.status
+        return bool(status["isTriggerActive"] and status["isDataAvailable"])

@@ -1,0 +1,129 @@
+"""Savepoints of a job that is a query of Spark's own: clones of its checkpoint, in the job's store.
+
+::
+
+    <store>/savepoints/<name>/      a checkpoint, with the file that says where it came from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.errors import CheckpointRefusedError, ConfigurationError
+from statecore.queries.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint
+from statecore.queries.clone import clone
+from statecore.queries.files import normal_url
+from statecore.queries.origin import read_origin
+from statecore.storage import open_store, safe_path
+
+_FOLDER = "savepoints"
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySavepoint:
+    """A savepoint of a query.
+
+    Attributes:
+        savepoint: Its path in the job's store.
+        url: Where it lies.
+        lineage: Lineage of its batch, see ``lineage_of``.
+        epoch: Its newest committed batch.
+
+    """
+
+    savepoint: str
+    url: str
+    lineage: int
+    epoch: int
+
+    def result(self) -> Mapping[str, Any]:
+        """Return what a request for it is answered with."""
+        return asdict(self)
+
+
+def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, running: bool) -> QuerySavepoint:
+    """Clone a query's checkpoint as it is now into the job's store, and record the clone as a savepoint.
+
+    Repeatable: a savepoint of this name is taken as it is if it is of the same batch, or the query runs.
+
+    Args:
+        catalog: Where it is recorded.
+        job: The job, a query of Spark's own.
+        name: Name of the savepoint.
+        reason: Why, kept with it.
+        running: Whether the job's own driver writes the checkpoint meanwhile.
+
+    Raises:
+        CheckpointError: The checkpoint cannot be cloned, or no batch is committed.
+        ConfigurationError: The name cannot be a folder's, or belongs to a savepoint of another batch.
+        StorageError: The storage fails.
+
+    """
+    assert job.checkpoint is not None
+    checkpoint = open_checkpoint(job.checkpoint)
+    path = savepoint_folder(name)
+    url = f"{open_store(job.store).url.rstrip('/')}/{path}"
+    batch = _existing(url, checkpoint, name, running=running)
+    if batch is None:
+        batch = clone(checkpoint, url, running=running).batch
+    lineage = lineage_of(catalog, job.name, batch)
+    catalog.record_savepoint(
+        url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
+    )
+    return QuerySavepoint(path, url, lineage, batch)
+
+
+def savepoint_folder(name: str) -> str:
+    """Return the path of a savepoint in its job's store; ConfigurationError for a name that cannot be a folder's."""
+    if "/" in safe_path(name):
+        raise ConfigurationError(
+            f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; choose "
+            "another name"
+        )
+    return f"{_FOLDER}/{name}"
+
+
+def newest_batch(job: JobRecord) -> int | None:
+    """Return the newest committed batch of a query; None before the first.
+
+    Raises:
+        CheckpointDamagedError: The logs of its checkpoint contradict each other.
+        StorageError: The storage fails.
+
+    """
+    assert job.checkpoint is not None
+    return newest_batches(open_store(normal_url(job.checkpoint)))[0]
+
+
+def holds_savepoint(store: str, url: str) -> bool:
+    """Tell whether a URL is that of a savepoint in a job's store, or below it."""
+    folder = f"{normal_url(store).rstrip('/')}/{_FOLDER}/"
+    return f"{normal_url(url).rstrip('/')}/".startswith(folder)
+
+
+def lineage_of(catalog: Catalog, job: str, batch: int) -> int:
+    """Return the lineage of the batches that follow a query's newest committed one.
+
+    A query's batches are numbered for its whole life. A job that goes on from an older checkpoint repeats numbers, in
+    the next lineage.
+    """
+    newest = next(iter(catalog.epochs(job, limit=1)), None)
+    if newest is None:
+        return 1
+    return newest.lineage if newest.epoch <= batch else newest.lineage + 1
+
+
+def _existing(url: str, checkpoint: SparkCheckpoint, name: str, *, running: bool) -> int | None:
+    """Return the batch of the savepoint that has the name already; None without one."""
+    origin = read_origin(open_store(url))
+    if origin is None:
+        return None
+    if origin.query_id == checkpoint.query_id and (running or origin.batch == checkpoint.batch):
+        return origin.batch
+    raise CheckpointRefusedError(
+        f"found savepoint {name!r} of batch {origin.batch} of query {origin.query_id}; expected it to be of batch "
+        f"{checkpoint.batch} of query {checkpoint.query_id}; choose another name"
+    )

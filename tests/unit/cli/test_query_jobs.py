@@ -1,0 +1,172 @@
+"""Queries of Spark's own as jobs: registered, stopped without a driver, and refused what they cannot have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.clone import clone
+from statecore.queries.origin import read_origin
+from statecore.storage import open_store
+from tests.support.shell import Done, assert_refused, run
+from tests.unit.queries.handmade import Handmade, Operator, commit, make
+
+pytestmark = pytest.mark.usefixtures("catalog")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Handmade:
+    return make(tmp_path / "checkpoint", Operator(partitions=3), batches=3)
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query file is loaded: that takes seconds."""
+    monkeypatch.setattr("statecore.cli.register.check_job_file", lambda *_, **__: None)
+
+
+def register(tmp_path: Path, *more: str | Path, name: str = "totals", checkpoint: str | Path = "") -> Done:
+    (tmp_path / "totals.py").write_text("def build(spark, settings): ...")
+    return run(
+        "register", name, "--query", tmp_path / "totals.py", "--checkpoint", checkpoint or tmp_path / "checkpoint",
+        "--store", tmp_path / name, "--master", "local[2]", *more,
+    )  # fmt: skip
+
+
+class TestRegister:
+    def test_the_checkpoint_says_how_many_partitions(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        done = register(tmp_path, "--setting", "in=/data")
+        assert (done.returncode, done.stdout) == (0, "registered totals: a query of Spark's own, 3 state partitions\n")
+        job = catalog.job("totals")
+        assert (job.checkpoint, job.parallelism, job.is_query) == (str(made.root), 3, True)
+        assert job.settings == {"in": "/data"}
+        assert json.loads(run("status", "totals", "--json").stdout)["checkpoint"] == str(made.root)
+        assert f"3 state partitions, in {made.root}" in " ".join(run("status", "totals").stdout.split())
+
+    def test_a_new_checkpoint_needs_a_number(self, tmp_path: Path, catalog: Catalog) -> None:
+        done = register(tmp_path, checkpoint=tmp_path / "new")
+        assert done.returncode == 2
+        assert "found no --parallelism" in " ".join(done.stderr.replace("│", "").split())
+        assert register(tmp_path, "--parallelism", "4", checkpoint=tmp_path / "new").returncode == 0
+        assert catalog.job("totals").parallelism == 4
+
+    def test_another_number_than_the_checkpoint_has_is_refused(self, tmp_path: Path, made: Handmade) -> None:
+        refused = register(tmp_path, "--parallelism", "4")
+        assert_refused(refused, "which has 3 state partitions", f"checkpoint rescale {made.root} TARGET --partitions 4")
+
+    def test_another_checkpoint_brings_its_number(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        five = make(tmp_path / "five", Operator(partitions=5))
+        assert run("register", "totals", "--checkpoint", five.root).returncode == 0
+        job = catalog.job("totals")
+        assert (job.checkpoint, job.parallelism) == (str(five.root), 5)
+        changes = [each.change.get("checkpoint") for each in catalog.audit("totals")]
+        assert [str(made.root), str(five.root)] in changes
+
+    def test_a_checkpoint_has_one_job(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        assert_refused(register(tmp_path, name="other"), f"the checkpoint {made.root} in use by job 'totals'")
+
+    def test_a_damaged_checkpoint_is_refused(self, tmp_path: Path, made: Handmade) -> None:
+        made.write("offsets/2", "v1\nnothing", checksum=False)
+        assert_refused(register(tmp_path), "offsets/2")
+
+    def test_a_savepoint_is_not_written_to(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        path = Path(run("stop", "totals").stdout.strip() or stopped(tmp_path))
+        assert_refused(run("register", "totals", "--checkpoint", path), "among the savepoints", "checkpoint clone")
+
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            (["--artifact", "job.py"], "found --artifact and --query"),
+            (["--max-parallelism", "128"], "has no key groups"),
+        ],
+    )
+    def test_options_of_the_other_kind_are_wrong(self, tmp_path: Path, more: list[str], said: str) -> None:
+        done = register(tmp_path, *more)
+        assert done.returncode == 2
+        assert said in " ".join(done.stderr.replace("│", "").split())
+
+    def test_a_job_stays_of_its_kind(self, tmp_path: Path, made: Handmade, job: str) -> None:
+        register(tmp_path)
+        for name, option in ((job, "--query"), ("totals", "--artifact")):
+            done = run("register", name, option, tmp_path / "totals.py")
+            assert done.returncode == 2
+            assert f"found that '{name}' is" in " ".join(done.stderr.replace("│", "").split())
+        assert_refused(run("register", job, "--checkpoint", tmp_path / "new"), "expected it to stay one")
+
+
+def stopped(tmp_path: Path) -> str:
+    """Stop the job, which should run and has no driver; return the address of its savepoint."""
+    assert run("start", "totals").returncode == 0
+    done = run("stop", "totals")
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+class TestStop:
+    def test_without_a_driver_the_checkpoint_is_cloned(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        made.write("offsets/3", (made.root / "offsets/2").read_bytes())
+        register(tmp_path)
+        before = made.files()
+        url = stopped(tmp_path)
+        assert made.files() == before
+        copy = open_checkpoint(url)
+        # The batch that is logged and not committed belongs to it: a sink may have its rows.
+        assert (copy.batch, copy.pending, copy.partitions) == (2, 3, 3)
+        origin = read_origin(open_store(url))
+        assert origin is not None
+        assert (origin.path, origin.action) == (str(made.root), "clone")
+        (recorded,) = catalog.savepoints("totals")
+        assert (recorded.path, recorded.lineage, recorded.epoch, recorded.parallelism) == (url, 1, 2, 3)
+        assert catalog.job("totals").desired_state == "stopped"
+
+    def test_before_the_first_batch_there_is_no_savepoint(self, tmp_path: Path) -> None:
+        register(tmp_path, "--parallelism", "2")
+        run("start", "totals")
+        done = run("stop", "totals")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "it has not committed a batch" in done.stderr
+
+    def test_a_stopped_one_says_where_a_start_goes_on(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        assert f"a start resumes after batch 2 of {made.root}" in run("stop", "totals").stderr
+
+    def test_a_damaged_checkpoint_is_stopped_and_not_cloned(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        made.remove("state/0/1/3.delta")
+        run("start", "totals")
+        assert_refused(run("stop", "totals"), "found no state of version 3 in state/0/1")
+        assert list((tmp_path / "totals" / "savepoints").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["start", "--from", "/s"], "checkpoint clone /s TARGET"),
+        (["start", "--parallelism", "4"], "--partitions 4"),
+        (["rescale", "--parallelism", "4"], "--partitions 4"),
+        (["policy", "set", "--max-parallelism", "8"], "rescale it by hand"),
+    ],
+    ids=["from", "parallelism", "rescale", "policy"],
+)
+def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, command: list[str], said: str) -> None:
+    register(tmp_path)
+    at = 2 if command[0] == "policy" else 1
+    done = run(*command[:at], "totals", *command[at:])
+    assert_refused(done, "which is a query of Spark's own; expected a job of statecore", said)
+
+
+def test_a_query_that_runs_is_cloned_at_the_batch_that_was_committed(tmp_path: Path, made: Handmade) -> None:
+    made.write("offsets/3", (made.root / "offsets/2").read_bytes())
+    found = open_checkpoint(str(made.root))
+    # It goes on while it is cloned.
+    made.write("commits/3", commit(3))
+    result = clone(found, str(tmp_path / "copy"), running=True)
+    assert (result.batch, result.pending) == (2, None)
+    assert (open_checkpoint(result.target).batch, open_checkpoint(result.target).pending) == (2, None)
