@@ -27,6 +27,7 @@ _FIELDS = (
     "roll_back",
     "allow_non_restored_state",
     "checkpoint",
+    "left_checkpoint",
 )
 # Their values may be secrets.
 _NAMED = ("conf", "settings")

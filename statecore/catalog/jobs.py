@@ -75,6 +75,8 @@ class Jobs(Queries):
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
             if before is not None and before.is_query != (checkpoint is not None):
                 raise _other_kind(before)
+            if before is None or before.checkpoint != checkpoint:
+                values["left_checkpoint"] = None
             if before is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
             elif before.max_parallelism != max_parallelism:
@@ -121,6 +123,7 @@ class Jobs(Queries):
         claims_savepoint: ClaimedSavepoint | None = None,
         start_after: int = 0,
         allow_non_restored_state: bool | None = None,
+        checkpoint: str | None = None,
     ) -> JobRecord:
         """Change the desired state of a job in one transaction; omitted arguments stay unchanged.
 
@@ -136,6 +139,7 @@ class Jobs(Queries):
             claims_savepoint: The savepoint that the job owns from then on; set together with ``start_from``.
             start_after: A number that the next generation must exceed, such as the newest one in the job's store.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
+            checkpoint: The checkpoint that the next generation of a query of Spark's own goes on from.
 
         Raises:
             InvalidParallelismError: The parallelism is out of bounds.
@@ -146,6 +150,8 @@ class Jobs(Queries):
             given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
             values["updated_ms"] = self._now_ms(connection)
+            if checkpoint is not None:
+                values |= {"checkpoint": checkpoint, "left_checkpoint": None}
             if artifact is not None:
                 values["artifact_sha256"] = artifact_sha256
             if parallelism is not None or max_parallelism is not None:

@@ -60,6 +60,8 @@ class JobRecord:
         allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
         checkpoint: URL of the checkpoint that its query writes, if the job is a query of Spark's own; its job file is
             then a query file, its parallelism the number of state partitions, and it has no key groups.
+        left_checkpoint: URL of the checkpoint that a rollback has left; if batches were begun in it, the job goes on
+            from it.
 
     """
 
@@ -81,6 +83,7 @@ class JobRecord:
     allow_non_restored_state: bool
     updated_ms: int
     checkpoint: str | None = None
+    left_checkpoint: str | None = None
 
     @property
     def is_query(self) -> bool:
@@ -423,6 +426,7 @@ class JobBefore:
     workers: int | None
     generation: int
     allow_non_restored_state: bool
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ _CONFIGURED = (
     "start_after_generation",
     "claims_savepoint",
     "roll_back",
+    "checkpoint",
 )
 
 
@@ -39,6 +40,7 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
 
     Idempotent. A driver that the change did not touch keeps running. If another job file ran in between, the restored
     one may leave behind the state that the other one added.
+    A query of Spark's own goes back to its checkpoint; its next driver looks whether the one that it leaves was used.
     The connection has locked the job. The reason becomes the error of its unfinished requests and of the driver.
     """
     job = get_job(connection, name)
@@ -56,6 +58,7 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
             desired_state=before.desired_state,
             allow_non_restored_state=_may_leave_state(job, before, newest),
             updated_ms=now_ms,
+            left_checkpoint=job.left_checkpoint if job.checkpoint == before.checkpoint else job.checkpoint,
             **to_builtins(configured),
         )
     )

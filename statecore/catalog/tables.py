@@ -113,6 +113,7 @@ jobs = Table(
     Column("claims_savepoint", JSON(none_as_null=True)),
     Column("updated_ms", BigInteger, nullable=False),
     Column("checkpoint", Text),
+    Column("left_checkpoint", Text),
 )
 
 audit = Table(

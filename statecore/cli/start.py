@@ -12,7 +12,7 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import print_json, utc
 from statecore.errors import ConfigurationError
-from statecore.operations.kinds import require_statecore_job, rescaled_by_hand
+from statecore.operations.kinds import require_statecore_job, rescaled_running
 from statecore.operations.resizing import check_workers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, fingerprint
@@ -92,7 +92,7 @@ def _check_kind(job: JobRecord, start_from: str | None, parallelism: int | None)
         clone = f"`statecore checkpoint clone {start_from} TARGET`"
         require_statecore_job(job, "--from", f"clone it with {clone}, and register the job with --checkpoint TARGET")
     if parallelism not in (None, job.parallelism):
-        require_statecore_job(job, "--parallelism", rescaled_by_hand(job, str(parallelism)))
+        require_statecore_job(job, "--parallelism", rescaled_running(job, parallelism))
 
 
 def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
 from statecore.errors import RequestFailedError, StepFailedError
 from statecore.operations.rescaling import StopWithSavepoint, TakeLease
-from statecore.queries.savepoints import newest_batch
+from statecore.queries.in_force import newest_batch
 from statecore.snapshot.checkpoints import CheckpointStore
 
 

@@ -22,6 +22,7 @@ Launch = Callable[[JobRecord, GenerationRecord], Sequence[str]]
 """Returns the command that runs a generation of a job."""
 
 _OVERDUE_MS = 60_000
+_EARLIER = 5
 
 
 class Drivers:
@@ -53,6 +54,9 @@ class Drivers:
             log.info("%s", refusal)
             return
         number = claimed.generation
+        if job.is_query:
+            # No store refuses its batches, as it does the epochs of a job of statecore.
+            self._end_earlier(job.name, number)
         try:
             command = self._launch(job, claimed)
             driver = spawn(command, environment=driver_environment(job.name), log_path=Path(claimed.log_path))
@@ -101,6 +105,11 @@ class Drivers:
             return False
         leader.kill()
         return True
+
+    def _end_earlier(self, job: str, generation: int) -> None:
+        for each in self._catalog.generations(job, limit=_EARLIER):
+            if each.generation < generation and self.kill(each):
+                log.warning("job %r: driver of generation %d was still running; killed", job, each.generation)
 
     def _leader(self, generation: GenerationRecord) -> SessionLeader | None:
         child = self._children.get((generation.job, generation.generation))

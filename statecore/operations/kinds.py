@@ -24,9 +24,6 @@ def require_statecore_job(job: JobRecord, what: str, remedy: str) -> None:
         )
 
 
-def rescaled_by_hand(job: JobRecord, partitions: int | str = "N") -> str:
+def rescaled_running(job: JobRecord, partitions: int | None) -> str:
     """Return how to give a query another number of state partitions."""
-    return (
-        f"stop it, write a checkpoint with {partitions} partitions with `statecore checkpoint rescale {job.checkpoint} "
-        f"TARGET --partitions {partitions}`, register the job with --checkpoint TARGET, and start it"
-    )
+    return f"start it as it is, and rescale it: `statecore rescale {job.name} --parallelism {partitions}`"

@@ -31,7 +31,8 @@ _NO_CALL_SITES = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
 """The programs that spark-submit starts; as files, because it takes no module."""
-_QUERY_PROGRAM = Path(__file__).resolve().parents[1] / "queries" / "programs" / "query.py"
+QUERY_PROGRAMS = Path(__file__).resolve().parents[1] / "queries" / "programs"
+"""The same for queries of Spark's own."""
 
 
 # Job code runs on executors. Their workers' environment has no catalog, but with a local master that is the driver's.
@@ -51,7 +52,7 @@ class SparkSubmit:
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
         """Return the command; see ``submit_command``."""
-        entry_point = _QUERY_PROGRAM if job.is_query else self.entry_point or PROGRAMS / "stream.py"
+        entry_point = QUERY_PROGRAMS / "query.py" if job.is_query else self.entry_point or PROGRAMS / "stream.py"
         # One file a job, which its next driver replaces.
         properties = Path(generation.log_path).with_name(f"{job.name}.properties")
         arguments = ["--job", job.name, "--generation", str(generation.generation)]

@@ -13,9 +13,10 @@ from typing import Any
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, ConfigurationError
-from statecore.queries.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint
+from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.files import normal_url
+from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.origin import read_origin
 from statecore.storage import open_store, safe_path
 
@@ -62,8 +63,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         StorageError: The storage fails.
 
     """
-    assert job.checkpoint is not None
-    checkpoint = open_checkpoint(job.checkpoint)
+    checkpoint = open_checkpoint(checkpoint_in_force(job))
     path = savepoint_folder(name)
     url = f"{open_store(job.store).url.rstrip('/')}/{path}"
     batch = _existing(url, checkpoint, name, running=running)
@@ -84,18 +84,6 @@ def savepoint_folder(name: str) -> str:
             "another name"
         )
     return f"{_FOLDER}/{name}"
-
-
-def newest_batch(job: JobRecord) -> int | None:
-    """Return the newest committed batch of a query; None before the first.
-
-    Raises:
-        CheckpointDamagedError: The logs of its checkpoint contradict each other.
-        StorageError: The storage fails.
-
-    """
-    assert job.checkpoint is not None
-    return newest_batches(open_store(normal_url(job.checkpoint)))[0]
 
 
 def holds_savepoint(store: str, url: str) -> bool:

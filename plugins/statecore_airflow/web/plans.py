@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog
 from statecore.errors import MissingFileError, StatecoreError
+from statecore.operations.kinds import require_statecore_job
 from statecore.operations.rescaling import Plan, RescaleRequest, WantedMethod, plan, require_free
 from statecore_airflow.web.access import JobName, may_rescale
 from statecore_airflow.web.answers import PlanAnswer
@@ -36,6 +37,8 @@ def get_plan(
     )
     planned = _plan(catalog, request)
     state = planned.state
+    if planned.query is not None:
+        require_statecore_job(planned.job, "a plan by subtask", "see the plan in a dry run of the DAG rescale")
     if state is None:
         raise MissingFileError(
             f"found no committed epoch of job {name!r}; expected one whose state is counted; wait for the first epoch, "

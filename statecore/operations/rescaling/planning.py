@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
 from statecore.operations.rescaling.change import now_ms
 from statecore.operations.rescaling.request import RescaleRequest
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.in_force import checkpoint_in_force
+from statecore.queries.show import ShownCheckpoint, show
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
@@ -24,7 +28,9 @@ class Plan:
         method: How state gets to its new subtasks; ``auto`` is resolved.
         job: The job before the rescale.
         workers: Workers before the rescale; None without a cluster.
-        state: The plan of the job's state; None for a job that has not committed an epoch.
+        state: The plan of the job's state; None for a job that has not committed an epoch, and for a query of Spark's
+            own.
+        query: The checkpoint of a query of Spark's own.
         downtime: Downtime of earlier rescales by this method; None without any.
 
     """
@@ -35,6 +41,7 @@ class Plan:
     workers: int | None
     state: RescalePlan | None
     downtime: Downtime | None
+    query: ShownCheckpoint | None = None
 
     def markdown(self) -> str:
         """Return the plan for a log, or for the person who approves it."""
@@ -46,6 +53,8 @@ class Plan:
             f"Reason: {request.reason or 'none given'}.",
             f"Expected downtime: {downtime_words(self.method, self.downtime)}.",
         ]
+        if self.query is not None:
+            return "\n\n".join([*lines, *_of_query(self.query)])
         state = self.state
         if state is None:
             return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
@@ -74,13 +83,15 @@ def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Pl
     """
     job = request.checked(catalog) if check else catalog.job(request.job)
     method = request.resolved(catalog)
+    is_query = job.is_query
     return Plan(
         request=request,
         method=method,
         job=job,
         workers=None if job.cluster is None else catalog.cluster(job.cluster).desired_workers,
-        state=_state(job, request, method),
+        state=None if is_query else _state(job, request, method),
         downtime=expected_downtime(catalog.rescale_runs(job.name, limit=_EARLIER_RUNS), method),
+        query=show(open_checkpoint(checkpoint_in_force(job))) if is_query else None,
     )
 
 
@@ -93,6 +104,17 @@ def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> Re
     # The job keeps running, and clean-up removes epochs that newer ones replace.
     with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
         return plan_rescale(store, newest, request.parallelism, request.max_parallelism, rewrite=method == "rewrite")
+
+
+def _of_query(shown: ShownCheckpoint) -> Iterator[str]:
+    yield f"Checkpoint {shown.path} at batch {shown.batch}: {shown.files:,} files, {shown.bytes:,} bytes."
+    if shown.refusal is not None:
+        yield f"It cannot be rescaled: {shown.refusal}"
+    for each in shown.operators:
+        known = [rows for rows in each.rows if rows is not None]
+        rows = f"{sum(known):,} rows" if len(known) == len(each.rows) else "rows not recorded"
+        skew = "" if each.skew is None else f", largest partition {each.skew:.2f} of the average"
+        yield f"Operator {each.number}, {each.kind}: {each.partitions} state partitions, {rows}{skew}."
 
 
 def _change(what: str, old: int | None, new: int | None) -> str:

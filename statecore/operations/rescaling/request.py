@@ -9,7 +9,7 @@ import msgspec
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, RequestFailedError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
-from statecore.operations.kinds import require_statecore_job, rescaled_by_hand
+from statecore.operations.kinds import require_statecore_job
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
 
@@ -41,6 +41,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the rescale method; ``auto`` depends on whether a driver runs now."""
         if self.method != "auto":
             return self.method
+        if catalog.job(self.job).is_query:
+            return "rewrite"
         stays = self.max_parallelism in (None, catalog.job(self.job).max_parallelism)
         return "live" if stays and self._driver_runs(catalog) else "by_reference"
 
@@ -50,13 +52,14 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Raises:
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
-            ConfigurationError: The parameters do not fit together, the job should not run, or is a query of Spark's.
+            ConfigurationError: The parameters do not fit together, the job should not run, or cannot be rescaled so.
             RequestFailedError: A live rescale needs a live driver, and there is none.
             NoSupervisorError: The job would stop, or its cluster would not be resized.
 
         """
         job = catalog.job(self.job)
-        require_statecore_job(job, "a rescale", rescaled_by_hand(job, self.parallelism))
+        if job.is_query:
+            self._check_query(job)
         self._check_sizes(job)
         check_workers(catalog, job, self.workers)
         if job.desired_state != "running":
@@ -72,6 +75,18 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.resolved(catalog) != "live" or self.workers is not None:
             require_supervisor(catalog, job.name)
         return job
+
+    def _check_query(self, job: JobRecord) -> None:
+        if self.method not in ("auto", "rewrite"):
+            require_statecore_job(job, f"the method {self.method}", "choose the method rewrite")
+        if self.max_parallelism is not None:
+            require_statecore_job(job, f"max parallelism {self.max_parallelism}", "leave it out: it has no key groups")
+        if job.left_checkpoint is not None:
+            raise ConfigurationError(
+                f"found that job {job.name!r} was rolled back and no driver has started since; expected one, which "
+                f"goes on from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
+                "starting: see `statecore status`"
+            )
 
     def _driver_runs(self, catalog: Catalog) -> bool:
         generations = catalog.generations(self.job, limit=2)

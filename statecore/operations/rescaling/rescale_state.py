@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from statecore.catalog import RescaleRunRecord
 from statecore.operations.rescaling.change import now_ms, out_of_order
+from statecore.operations.rescaling.copying import CopyCheckpoint
 from statecore.operations.rescaling.finding import Finding, look_at_request
 from statecore.operations.rescaling.rewriting import Rewrite
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
 from statecore.operations.verification import patience_ms
+from statecore.queries.targets import is_copied, new_checkpoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.snapshot.verify import verify_presence
@@ -25,9 +27,11 @@ class RescaleState(Step):
 
     - ``by_reference``: gives the savepoint's files to the new subtasks; no byte of state is read or copied.
     - ``rewrite``: a Spark job rewrites all state, also for another max parallelism.
+      A query of Spark's own gets a copy of its checkpoint, with proof and a trial restart.
     - ``live``: the running driver adopts the new parallelism between two epochs.
 
-    The result is the path of the new manifest in the job's store; None for ``live``.
+    The result is the path of the new manifest in the job's store, or the URL of a query's new checkpoint; None for
+    ``live``.
 
     Attributes:
         max_parallelism: Key groups after a rewrite; None keeps their number.
@@ -45,7 +49,7 @@ class RescaleState(Step):
 
     def __post_init__(self) -> None:
         """Begin with no program to cancel."""
-        self._rewrite: Rewrite | None = None
+        self._rewrite: Rewrite | CopyCheckpoint | None = None
 
     def ask(self) -> None:
         """For a live rescale, ask the driver; a retry asks its successor if the driver died."""
@@ -67,7 +71,10 @@ class RescaleState(Step):
             return None
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
-        path = self._rewritten(run, run.savepoint) if run.method == "rewrite" else self._given(run, run.savepoint)
+        if self.change.catalog.job(self.change.job).is_query:
+            path = self._copied(run, run.savepoint)
+        else:
+            path = self._rewritten(run, run.savepoint) if run.method == "rewrite" else self._given(run, run.savepoint)
         self.change.catalog.update_rescale_run(run.run_id, rescaled=path)
         return path
 
@@ -112,6 +119,16 @@ class RescaleState(Step):
             store.describe(path),
         )
         return path
+
+    def _copied(self, run: RescaleRunRecord, savepoint: str) -> str:
+        """Copy a query's savepoint to a checkpoint with the new number of state partitions, with proof."""
+        job = self.change.catalog.job(self.change.job)
+        source = self.change.store().describe(savepoint)
+        target = new_checkpoint(job, f"{self.change.savepoint_name}-p{run.to_parallelism}")
+        if not is_copied(target):
+            self._rewrite = CopyCheckpoint(job, source, target, run.to_parallelism)
+            self._rewrite.run(self.rewrite_timeout_s, self.change)
+        return target
 
     def _rewritten(self, run: RescaleRunRecord, savepoint: str) -> str:
         job, store = self.change.catalog.job(self.change.job), self.change.store()

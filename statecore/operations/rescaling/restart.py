@@ -43,6 +43,11 @@ class Restart(Step):
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
         self.after = last_ended(catalog.newest_generation(self.change.job))
         job = catalog.job(self.change.job)
+        if job.is_query:
+            if job.desired_state != "running":
+                name, size = self.change.job, run.to_parallelism
+                catalog.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
+            return
         # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
         if job.desired_state != "running":
             # While no epoch has followed the savepoint that the job should start from, this one was made of it.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from statecore.errors import ConfigurationError
 from statecore.model.key_groups import check_parallelism
-from statecore.operations.kinds import require_statecore_job, rescaled_by_hand
+from statecore.operations.kinds import require_statecore_job, rescaled_running
 from statecore.operations.rescaling.finding import Finding
 from statecore.operations.rescaling.restart import find_driver, last_ended
 from statecore.operations.rescaling.step import Step
@@ -73,7 +73,7 @@ class StartJob(Step):
                 f"parallelism {self.parallelism} would change it; use `rescale`, or stop the job first"
             )
         if self.parallelism not in (None, job.parallelism):
-            require_statecore_job(job, f"parallelism {self.parallelism}", rescaled_by_hand(job, str(self.parallelism)))
+            require_statecore_job(job, f"parallelism {self.parallelism}", rescaled_running(job, self.parallelism))
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
         check_workers(self.change.catalog, job, self.workers)

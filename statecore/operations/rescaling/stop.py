@@ -13,7 +13,8 @@ from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.step import Step
 from statecore.operations.supervision import require_supervisor
 from statecore.operations.verification import patience_ms
-from statecore.queries.savepoints import newest_batch, take_savepoint
+from statecore.queries.in_force import newest_batch
+from statecore.queries.savepoints import take_savepoint
 from statecore.snapshot.resume_point import find_resume_point
 
 

@@ -13,11 +13,13 @@ from statecore.catalog import Catalog, GenerationRecord, JobRecord, RequestRecor
 from statecore.errors import CommitError
 from statecore.queries.driver.control import QueryControl, answer_savepoint
 from statecore.queries.driver.figures import Figures
+from statecore.queries.driver.going_back import settled
 from statecore.queries.driver.in_flight import BatchInFlight
 from statecore.queries.driver.lifecycle import Batch, QueryLifecycle
 from statecore.queries.driver.starting import started
+from statecore.queries.in_force import newest_batch
 from statecore.queries.query_file import load_query
-from statecore.queries.savepoints import lineage_of, newest_batch
+from statecore.queries.savepoints import lineage_of
 from statecore.runtime.driver.failures import record_failure
 from statecore.runtime.driver.generation import claim
 from statecore.runtime.driver.heartbeats import heartbeats
@@ -63,7 +65,7 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = catalog.job(job_name)
+            job = settled(catalog, catalog.job(job_name))
             request = _run(catalog, job, claimed, lifecycle, directory, stack)
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)

@@ -17,8 +17,8 @@ from statecore.errors import QueryDefinitionError
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.queries.checkpoint import newest_batches, open_checkpoint
 from statecore.queries.driver.generation import run_query
+from statecore.queries.in_force import newest_batch
 from statecore.queries.rescale import rescale
-from statecore.queries.savepoints import newest_batch
 from statecore.snapshot.job_files import keep_job_file
 from statecore.storage import open_store
 from tests.support.waiting import wait
@@ -267,6 +267,55 @@ def test_a_newer_generation_ends_the_query(place: Place) -> None:
     place.catalog.import_generation("totals", 7, parallelism=2, lineage=None, epoch=None)
     driver.ended()
     assert "newer generation" in str(driver.error)
+
+
+class TestRollback:
+    def changed(self, spark: SparkSession, place: Place) -> Path:
+        """Run three batches with two partitions, and have a run give the job a checkpoint with three."""
+        place.register()
+        place.feed(10, 11, 12)
+        driver = place.begin()
+        driver.done(3)
+        made, new = driver.stop("before"), place.root / "three"
+        rescale(str(made["url"]), str(new), 3, spark=spark)
+        place.catalog.set_desired("totals", state="running")
+        place.catalog.acquire_lease("totals", "run", 600_000)
+        place.catalog.set_desired("totals", parallelism=3, checkpoint=str(new))
+        return new
+
+    def test_a_checkpoint_that_was_not_begun_is_left_for_the_old_one(self, spark: SparkSession, place: Place) -> None:
+        new = self.changed(spark, place)
+        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        assert (place.job.checkpoint, place.job.left_checkpoint) == (str(place.checkpoint), str(new))
+        place.feed(13)
+        driver = place.begin()
+        driver.done(4)
+        driver.stop()
+        assert (place.job.checkpoint, place.job.left_checkpoint) == (str(place.checkpoint), None)
+        assert place.totals() == expected(10, 11, 12, 13)
+
+    def test_batches_that_were_begun_are_kept_and_the_old_number_of_partitions_returns(
+        self, spark: SparkSession, place: Place
+    ) -> None:
+        new = self.changed(spark, place)
+        place.feed(13, 14)
+        driver = place.begin()
+        driver.done(5)
+        assert place.catalog.epochs("totals", limit=1)[0].parallelism == 3
+        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        driver.ended()
+        # Whoever asks meanwhile is told of the newest state.
+        assert newest_batch(place.job) == 4
+        place.feed(15)
+        back = place.begin()
+        back.done(6)
+        back.stop()
+        assert (open_checkpoint(str(place.job.checkpoint)).partitions, place.job.parallelism) == (2, 2)
+        assert place.job.left_checkpoint is None
+        assert place.job.checkpoint not in (str(place.checkpoint), str(new))
+        # A batch that is written twice fails.
+        assert place.totals() == expected(*range(10, 16))
+        assert sorted(place.batches()) == list(range(6))
 
 
 @pytest.mark.parametrize(

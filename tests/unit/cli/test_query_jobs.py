@@ -149,11 +149,13 @@ class TestStop:
     ("command", "said"),
     [
         (["start", "--from", "/s"], "checkpoint clone /s TARGET"),
-        (["start", "--parallelism", "4"], "--partitions 4"),
-        (["rescale", "--parallelism", "4"], "--partitions 4"),
+        (["start", "--parallelism", "4"], "statecore rescale totals --parallelism 4"),
+        (["rescale", "--parallelism", "4", "--method", "live"], "choose the method rewrite"),
+        (["rescale", "--parallelism", "4", "--method", "by_reference"], "choose the method rewrite"),
+        (["rescale", "--parallelism", "4", "--method", "rewrite", "--max-parallelism", "64"], "it has no key groups"),
         (["policy", "set", "--max-parallelism", "8"], "rescale it by hand"),
     ],
-    ids=["from", "parallelism", "rescale", "policy"],
+    ids=["from", "parallelism", "live", "by reference", "key groups", "policy"],
 )
 def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, command: list[str], said: str) -> None:
     register(tmp_path)

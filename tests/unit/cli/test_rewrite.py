@@ -11,7 +11,7 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.cli.steps import shell_change
 from statecore.errors import StepFailedError
-from statecore.operations.rescaling import rewriting
+from statecore.operations.rescaling import rewriting, spark_program
 from tests.support.waiting import wait
 
 # Is told whether to heed being asked to end, and has a child that would outlive it. A shell is there at once.
@@ -24,7 +24,7 @@ def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
 ) -> None:
     child = tmp_path / "child"
     monkeypatch.setattr(rewriting, "submit_command", lambda *_: ["sh", "-c", _HANGS, manner, str(child)])
-    monkeypatch.setattr(rewriting, "_END_S", 0.5)
+    monkeypatch.setattr(spark_program, "_END_S", 0.5)
     change = dataclasses.replace(shell_change(catalog, job), lease_ttl_ms=1_000)
     catalog.acquire_lease(job, change.run_id, 60_000)
     started = rewriting.Rewrite(catalog.job(job), "/sp", "name", 4, 16)

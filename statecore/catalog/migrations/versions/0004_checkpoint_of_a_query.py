@@ -1,4 +1,4 @@
-"""Checkpoint of a job that is a query of Spark's own."""
+"""Checkpoints of a job that is a query of Spark's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the column; the jobs that there are have none."""
+    """Add the columns; the jobs that there are have none."""
     with op.batch_alter_table("jobs") as jobs:
         jobs.add_column(sa.Column("checkpoint", sa.Text()))
+        jobs.add_column(sa.Column("left_checkpoint", sa.Text()))

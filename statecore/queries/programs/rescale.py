@@ -1,0 +1,46 @@
+"""spark-submit entry point: copies a query's checkpoint to another number of state partitions, with proof."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from statecore.errors import CheckpointError, QueryDefinitionError, StatecoreError
+from statecore.queries.rescale import rescale
+
+_REFUSED, _FAILED = 2, 1
+
+
+def main() -> None:
+    """Parse arguments, copy, print what was proven."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", required=True, help="checkpoint to copy")
+    parser.add_argument("--target", required=True, help="where the copy appears")
+    parser.add_argument("--partitions", required=True, type=int, help="state partitions of the copy")
+    parser.add_argument("--query", type=Path, help="query file, for a trial restart")
+    parser.add_argument("--settings", type=Path, help="JSON file with the settings that its build gets")
+    arguments = parser.parse_args()
+    settings = {} if arguments.settings is None else json.loads(arguments.settings.read_text())
+    try:
+        result = rescale(
+            arguments.checkpoint,
+            arguments.target,
+            arguments.partitions,
+            arguments.query,
+            settings=settings,
+            report=lambda done, all_of_them: print(f"step {done} of {all_of_them}", flush=True),
+        )
+    except (CheckpointError, QueryDefinitionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_REFUSED)
+    except StatecoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_FAILED)
+    tried = "the query loads its state" if result.proof.restart else "no restart was tried"
+    print(f"proven: {result.proof.rows:,} rows are the same at batch {result.proof.batch}; {tried}")
+
+
+if __name__ == "__main__":
+    main()
