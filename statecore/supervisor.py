@@ -209,6 +209,8 @@ class Supervisor:
                 return
             self._fail_lost(name)
             history = self._catalog.generations(name, limit=HISTORY)
+        if history and history[0].ended_by_itself and self._catalog.stop_ended_query(name, history[0].generation):
+            log.info("job %r: its query has ended by itself; the job is stopped", name)
         job = self._catalog.job(name)
         if job.desired_state == "running" and self._catalog.now_ms() >= next_start_ms(history):
             self._drivers.start(job)

@@ -146,19 +146,20 @@ class Generations(Queries):
                 return found
             return _end(connection, found, now_ms=self._now_ms(connection), state=state, error=error)
 
-    def end_of_query(self, job: str, generation: int) -> GenerationRecord:
-        """Record that a query of Spark's own has ended by itself: no driver should run until somebody starts the job.
+    def stop_ended_query(self, job: str, generation: int) -> bool:
+        """Stop a job whose query of Spark's own has ended by itself, until somebody starts it again.
 
-        This changes nothing if the generation has ended, or there is a higher one.
+        Returns False and changes nothing if this generation has not, or is not the newest one any more.
         """
         with self._change_job(job) as connection:
-            found, newest = _get(connection, job, generation), newest_generation(connection, job)
-            if found.ended or newest is None or newest.generation > generation:
-                return found
-            now_ms = self._now_ms(connection)
-            values = {"desired_state": "stopped", "updated_ms": now_ms}
+            newest = newest_generation(connection, job)
+            if newest is None or newest.generation != generation or not newest.ended_by_itself:
+                return False
+            # Without its mark, so that a start is not undone.
+            connection.execute(update(generations).where(_is(job, generation)).values(error=None))
+            values = {"desired_state": "stopped", "updated_ms": self._now_ms(connection)}
             connection.execute(update(tables.jobs).where(tables.jobs.c.name == job).values(**values))
-            return _end(connection, found, now_ms=now_ms, state="stopped", error=None)
+            return True
 
     def import_generation(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None

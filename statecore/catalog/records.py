@@ -20,6 +20,8 @@ DecisionState = Literal["open", "triggered", "done", "refused", "failed", "obser
 
 NO_HEARTBEAT = "no heartbeat for"
 """How the error of a generation begins whose driver was lost."""
+ENDED_BY_ITSELF = "the query has ended by itself"
+"""What a driver notes as the error of a stopped generation whose query had nothing more to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,11 @@ class GenerationRecord:
     def ended(self) -> bool:
         """Whether the generation is known to have ended."""
         return self.state in ("stopped", "failed")
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Whether its query, one of Spark's own, had nothing more to do, and its job is to be stopped."""
+        return self.state == "stopped" and self.error == ENDED_BY_ITSELF
 
     @property
     def was_lost(self) -> bool:

@@ -36,9 +36,9 @@ JOB = "statecore_job_"
 _FIGURES = ("epochs", "subtasks", "key_groups", "backlogs")
 _OF_RUNS = ("generations", "requests", "savepoints")
 _START = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
-# A query that ends by itself leaves its job stopped; one that goes back after a rescale gets a new checkpoint.
-_STARTED = (*_START, "desired_state", "checkpoint", "left_checkpoint")
-_CHANGED = (*_STARTED, "artifact", "artifact_sha256", "allow_non_restored_state")
+# A query of Spark's own that goes back after a rescale gets a new checkpoint.
+_STARTED = (*_START, "checkpoint", "left_checkpoint")
+_CHANGED = (*_STARTED, "artifact", "artifact_sha256", "desired_state", "allow_non_restored_state")
 _EVERYBODY, _OWN_JOBS = "statecore_everybody", "statecore_own_jobs"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 

@@ -20,6 +20,7 @@ import pytest
 from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, Liveness
 from statecore.catalog.job_names import read_job_names
+from statecore.catalog.records import ENDED_BY_ITSELF
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members, spawn
 from statecore.errors import CatalogError, ClusterError
@@ -313,6 +314,38 @@ def test_a_driver_that_outlives_its_generation_is_killed_although_its_successor_
     sleeping.step()
     until(sleeping, lambda: not psutil.pid_exists(spawned[0]))
     assert states(slow_catalog) == ["failed", "running"] and psutil.pid_exists(spawned[1])
+
+
+def test_the_earlier_driver_of_a_query_of_spark_is_killed_before_its_successor_starts(
+    slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
+) -> None:
+    slow_catalog.register_job(
+        "q", artifact="/q.py", store="/q", master_url="local", parallelism=2, max_parallelism=128, checkpoint="/cp"
+    )
+    supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
+    slow_catalog.set_desired("q", state="running")
+    supervisor.step()
+    # As by a rollback: the driver learns it from its next heartbeat, and writes to its checkpoint until then.
+    slow_catalog.end_generation("q", 1, state="stopped", error="rolled back")
+    clock.ms += 1_000
+    supervisor.step()
+    assert [each.state for each in slow_catalog.generations("q")] == ["launching", "stopped"]
+    wait(lambda: not psutil.pid_exists(spawned[0]) or psutil.Process(spawned[0]).status() == "zombie", "the kill")
+    assert psutil.pid_exists(spawned[1])
+
+
+def test_a_query_that_has_ended_by_itself_is_started_again_only_by_people(
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor
+) -> None:
+    slow_catalog.end_generation("j", 1, state="stopped", error=ENDED_BY_ITSELF)
+    for _ in range(2):
+        clock.ms += 60_000
+        sleeping.step()
+        assert (slow_catalog.job("j").desired_state, newest(slow_catalog).generation) == ("stopped", 1)
+    slow_catalog.set_desired("j", state="running")
+    sleeping.step()
+    assert (slow_catalog.job("j").desired_state, newest(slow_catalog).generation) == ("running", 2)
+    assert not slow_catalog.stop_ended_query("j", 1)
 
 
 def test_a_driver_that_does_not_heed_its_end_is_killed(

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, RequestRecord
+from statecore.catalog.records import ENDED_BY_ITSELF
 from statecore.errors import CommitError
 from statecore.queries.driver.control import QueryControl, answer_savepoint
 from statecore.queries.driver.figures import Figures
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
     """Run one generation until its query ends or is asked to stop.
 
-    A query that ends by itself, such as one with ``availableNow``, leaves its job stopped.
+    The supervisor stops the job of a query that ends by itself, such as one with ``availableNow``.
 
     Args:
         catalog: The catalog.
@@ -73,8 +74,9 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
         record_failure(catalog, job_name, generation, error)
         raise
     if request is None:
-        catalog.end_of_query(job_name, generation)
-        log.info("the query has ended by itself; the job is stopped")
+        # The supervisor stops the job: a driver must not change what others want of it.
+        catalog.end_generation(job_name, generation, state="stopped", error=ENDED_BY_ITSELF)
+        log.info("%s", ENDED_BY_ITSELF)
     else:
         catalog.end_generation(job_name, generation, state="stopped")
 

@@ -79,6 +79,7 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     driver.record_savepoint("/sp", job=job, lineage=1, epoch=1, parallelism=2, reason="")
     driver.set_desired(job, parallelism=2, max_parallelism=128)
     driver.clear_start(job, 0)
+    driver.set_desired(job, checkpoint="/cp")
     driver.end_generation(job, claimed, state="failed", error="x")
 
     assert airflow.savepoints(job) and airflow.epochs(job) and airflow.figures(job)

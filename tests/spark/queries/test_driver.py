@@ -238,16 +238,15 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     assert {(each.lineage, each.parallelism) for each in place.catalog.epochs("totals")} == {(1, 2), (2, 3)}
 
 
-def test_a_query_that_ends_by_itself_leaves_its_job_stopped(place: Place) -> None:
+def test_a_query_that_ends_by_itself_says_so(place: Place) -> None:
     place.register(trigger=json.dumps({"availableNow": True}))
     place.feed(10, 11)
     driver = place.begin()
     driver.ended()
     assert driver.error is None
-    assert place.job.desired_state == "stopped"
     newest = place.catalog.newest_generation("totals")
     assert newest is not None
-    assert newest.state == "stopped"
+    assert newest.ended_by_itself
     assert place.totals() == expected(10, 11)
 
 
