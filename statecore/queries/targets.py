@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from statecore.catalog import JobRecord
-from statecore.queries.files import INCOMPLETE
+from statecore.queries.checkpoint import newest_batches
+from statecore.queries.files import INCOMPLETE, normal_url
 from statecore.queries.origin import read_origin
 from statecore.storage import open_store, safe_path
 
@@ -20,7 +21,11 @@ def new_checkpoint(job: JobRecord, name: str) -> str:
     return f"{open_store(job.store).url.rstrip('/')}/{safe_path(f'{_FOLDER}/{name}')}"
 
 
-def is_copied(url: str) -> bool:
-    """Tell whether a whole copy is there."""
-    store = open_store(url)
-    return read_origin(store) is not None and store.size(INCOMPLETE) is None
+def is_copied(source: str, target: str) -> bool:
+    """Tell whether a whole copy of a checkpoint as it is now is there, which an earlier attempt has made."""
+    store = open_store(target)
+    origin = read_origin(store)
+    if origin is None or store.size(INCOMPLETE) is not None:
+        return False
+    copied = origin.batch if origin.pending is None else origin.pending
+    return newest_batches(open_store(normal_url(source))) == (origin.batch, copied)

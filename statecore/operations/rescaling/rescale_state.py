@@ -125,7 +125,7 @@ class RescaleState(Step):
         job = self.change.catalog.job(self.change.job)
         source = self.change.store().describe(savepoint)
         target = new_checkpoint(job, f"{self.change.savepoint_name}-p{run.to_parallelism}")
-        if not is_copied(target):
+        if not is_copied(source, target):
             self._rewrite = CopyCheckpoint(job, source, target, run.to_parallelism)
             self._rewrite.run(self.rewrite_timeout_s, self.change)
         return target

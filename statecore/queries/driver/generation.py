@@ -66,7 +66,7 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = settled(catalog, catalog.job(job_name))
+            job = settled(catalog, catalog.job(job_name), generation)
             request = _run(catalog, job, claimed, lifecycle, directory, stack)
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)

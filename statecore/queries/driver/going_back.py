@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.errors import NotProvenError
+from statecore.errors import CommitError, NotProvenError
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.targets import is_copied, new_checkpoint
 
@@ -21,13 +21,19 @@ _OF_THIS_DRIVER = "PYSPARK_"
 _KEPT = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
-def settled(catalog: Catalog, job: JobRecord) -> JobRecord:
+def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
     """Return the job with the checkpoint that its query goes on from.
 
     If the query had begun in the checkpoint that a rollback has left, that one is copied back to the job's number of
     state partitions, with proof: the older one would give sinks other rows under the numbers of batches they have.
 
+    Args:
+        catalog: Records what was settled.
+        job: The job.
+        generation: The generation that is about to start the query.
+
     Raises:
+        CommitError: A newer generation runs the job, which settles it.
         NotProvenError: The copy back failed.
         CheckpointError: A checkpoint cannot be read.
         StorageError: The storage fails.
@@ -41,8 +47,14 @@ def settled(catalog: Catalog, job: JobRecord) -> JobRecord:
         return catalog.set_desired(job.name, checkpoint=source)
     target = new_checkpoint(job, f"{source.rpartition('/')[2]}-back-to-{job.parallelism}")
     log.info("batches were begun in %s; copying it to %s, %d partitions", source, target, job.parallelism)
-    if not is_copied(target):
+    if not is_copied(source, target):
         _copy(job, source, target)
+    newest = catalog.newest_generation(job.name)
+    if newest is None or newest.generation != generation or newest.ended:
+        raise CommitError(
+            f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; this "
+            "driver leaves it to that one"
+        )
     return catalog.set_desired(job.name, checkpoint=target)
 
 
