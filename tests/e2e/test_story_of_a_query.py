@@ -1,0 +1,100 @@
+"""A query of Spark's own as a job: rescaled through Airflow, and rolled back from its newest batch.
+
+The job of the first story rests meanwhile, because the machine has cores for one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statecore.queries.checkpoint import open_checkpoint
+from tests.e2e import query
+from tests.e2e.world import JOB, SPARK_CONF, World
+
+QUERY = "counts"
+KEYS, ROWS_PER_FILE = 20, 300
+
+
+class Counts:
+    """The job, fed, watched and judged."""
+
+    def __init__(self, world: World, store: str) -> None:
+        self.world = world
+        self._folder = world.folder / QUERY
+        self._input, self._output = self._folder / "input", self._folder / "output"
+        for made in (self._input, self._output):
+            made.mkdir(parents=True)
+        self._fed: list[tuple[str, int]] = []
+        settings = {"input": str(self._input), "output": str(self._output)}
+        options = [f"--setting={key}={value}" for key, value in settings.items()]
+        options += [f"--conf={key}={value}" for key, value in SPARK_CONF.items()]
+        world.command(
+            "register", QUERY, "--query", query.__file__, "--checkpoint", str(self._folder / "checkpoint"),
+            "--store", store, "--master", "local[1]", "--parallelism", "2", *options,
+        )  # fmt: skip
+
+    def feed(self, files: int) -> None:
+        for _ in range(files):
+            first = len(self._fed)
+            rows = [(f"k{n % KEYS}", n) for n in range(first, first + ROWS_PER_FILE)]
+            made = self._folder / "made.parquet"
+            pq.write_table(pa.table({"k": [k for k, _ in rows], "n": [n for _, n in rows]}), made)
+            made.rename(self._input / f"{first:06}.parquet")
+            self._fed += rows
+
+    def settle(self) -> None:
+        """Wait until the totals are those of all that was fed."""
+        truth: dict[str, tuple[int, int]] = {}
+        for k, n in self._fed:
+            count, total = truth.get(k, (0, 0))
+            truth[k] = count + 1, total + n
+        self.world.wait(lambda: self._totals() == truth, lambda: f"the totals of {len(self._fed):,} rows", 180)
+
+    def _totals(self) -> dict[str, tuple[int, int]]:
+        batches = {int(each.stem): json.loads(each.read_text()) for each in self._output.glob("[0-9]*.json")}
+        return {k: (count, total) for number in sorted(batches) for k, count, total in batches[number]}
+
+    def partitions(self) -> int:
+        """Return the number of state partitions of the checkpoint that the job has."""
+        checkpoint = self.world.catalog.job(QUERY).checkpoint
+        assert checkpoint is not None
+        return open_checkpoint(checkpoint).partitions
+
+
+@pytest.fixture
+def counts(world: World) -> Iterator[Counts]:
+    world.command("stop", JOB)
+    counts = Counts(world, str(world.folder / QUERY / "store"))
+    counts.feed(3)
+    world.command("start", QUERY)
+    yield counts
+    world.command("stop", QUERY)
+    world.command("start", JOB)
+
+
+def test_a_query_is_rescaled_through_airflow_and_rolled_back_from_its_newest_batch(
+    world: World, counts: Counts
+) -> None:
+    counts.settle()
+    counts.feed(2)
+    run = world.trigger("rescale", "query-to-3", job=QUERY, parallelism=3)
+    world.succeed("rescale", run)
+    counts.settle()
+    assert counts.partitions() == 3
+    done = world.catalog.rescale_run(run)
+    assert (done.method, done.from_parallelism, done.to_parallelism) == ("rewrite", 2, 3)
+
+    counts.feed(4)
+    world.arm("verify@begun")
+    run = world.trigger("rescale", "query-to-2-fails", job=QUERY, parallelism=2)
+    ended = world.end_of("rescale", run)
+    assert (ended.state, world.was_hit("verify@begun")) == ("failed", True)
+    counts.feed(1)
+    counts.settle()
+    assert (world.catalog.job(QUERY).parallelism, counts.partitions()) == (3, 3)
+    assert world.catalog.lease(QUERY) is None
