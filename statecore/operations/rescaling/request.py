@@ -12,6 +12,9 @@ from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.operations.kinds import require_statecore_job
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
+from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.in_force import checkpoint_in_force
+from statecore.queries.refusals import refuse
 
 WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
 """A rescale method, or ``auto``: ``live`` if a driver runs and max parallelism stays, else ``by_reference``."""
@@ -52,6 +55,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Raises:
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
+            CheckpointError: The checkpoint of a query of Spark's own cannot be rescaled.
             ConfigurationError: The parameters do not fit together, the job should not run, or cannot be rescaled so.
             RequestFailedError: A live rescale needs a live driver, and there is none.
             NoSupervisorError: The job would stop, or its cluster would not be resized.
@@ -87,6 +91,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"goes on from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
                 "starting: see `statecore status`"
             )
+        refuse(open_checkpoint(checkpoint_in_force(job)), self.parallelism)
 
     def _driver_runs(self, catalog: Catalog) -> bool:
         generations = catalog.generations(self.job, limit=2)

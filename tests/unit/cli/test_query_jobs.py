@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog
+from statecore.operations.rescaling import RescaleRequest, plan
+from statecore.operations.rescaling.copying import CopyCheckpoint
 from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.origin import read_origin
+from statecore.queries.targets import is_copied
 from statecore.storage import open_store
 from tests.support.shell import Done, assert_refused, run
 from tests.unit.queries.handmade import Handmade, Operator, commit, make
@@ -172,3 +175,45 @@ def test_a_query_that_runs_is_cloned_at_the_batch_that_was_committed(tmp_path: P
     result = clone(found, str(tmp_path / "copy"), running=True)
     assert (result.batch, result.pending) == (2, None)
     assert (open_checkpoint(result.target).batch, open_checkpoint(result.target).pending) == (2, None)
+
+
+class TestRescale:
+    def test_the_plan_tells_partitions_rows_and_skew(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        request = RescaleRequest(job="totals", parallelism=6, reason="backlog")
+        planned = plan(catalog, request, check=False)
+        assert (planned.method, planned.state) == ("rewrite", None)
+        told = planned.markdown()
+        assert "Job totals, method rewrite: parallelism 3 to 6." in told
+        assert f"Checkpoint {made.root} at batch 2: " in told
+        assert "Operator 0, aggregation: 3 state partitions, 12 rows, largest partition 1.75 of the average." in told
+
+    def test_the_plan_says_what_cannot_be_rescaled(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        made.change_conf(2, spark__sql__streaming__stateStore__providerClass="org.example.Store")
+        told = plan(catalog, RescaleRequest(job="totals", parallelism=6), check=False).markdown()
+        assert "It cannot be rescaled: found" in told
+        # Before anything is stopped.
+        assert_refused(run("rescale", "totals", "--parallelism", "6"), "org.example.Store")
+
+    def test_the_copy_runs_on_this_machine_and_no_setting_is_in_its_command(
+        self, tmp_path: Path, catalog: Catalog, made: Handmade
+    ) -> None:
+        register(tmp_path, "--setting", "password=secret", "--conf", "spark.x=hidden")
+        command = CopyCheckpoint(catalog.job("totals"), "/from", "/store/checkpoints/to", 6).command(tmp_path)
+        assert command[command.index("--master") + 1] == "local[*]"
+        assert not any("secret" in each or "hidden" in each for each in command)
+        settings, query = (Path(command[command.index(option) + 1]) for option in ("--settings", "--query"))
+        assert json.loads(settings.read_text()) == {"password": "secret"}
+        assert settings.stat().st_mode & 0o077 == 0
+        assert query.read_text().startswith("def build")
+        assert command[command.index("--partitions") + 1] == "6"
+
+    def test_a_copy_that_an_earlier_attempt_made_counts_if_it_is_of_the_newest_batch(
+        self, tmp_path: Path, made: Handmade
+    ) -> None:
+        assert not is_copied(str(made.root), str(tmp_path / "to"))
+        clone(open_checkpoint(str(made.root)), str(tmp_path / "to"))
+        assert is_copied(str(made.root), str(tmp_path / "to"))
+        made.write("offsets/3", (made.root / "offsets/2").read_bytes())
+        assert not is_copied(str(made.root), str(tmp_path / "to"))
