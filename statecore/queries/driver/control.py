@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, JobRecord, RequestRecord
 from statecore.errors import CatalogError, StatecoreError
+from statecore.queries.driver.figures import Figures
 from statecore.queries.driver.lifecycle import QueryLifecycle
 from statecore.queries.driver.stopping import Stopping
 from statecore.queries.savepoints import take_savepoint
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+_WAITS = "Waiting for next trigger"
+"""What Spark says of a query between two triggers, and not yet before the first."""
 
 
 class QueryControl:
@@ -32,17 +35,21 @@ class QueryControl:
         job: The job.
         query: The running query; a stop ends it.
         lifecycle: The generation's lifecycle.
+        figures: Records what Spark says of the query.
 
     Attributes:
         request: The request that stops the job; None until there is one.
 
     """
 
-    def __init__(self, catalog: Catalog, job: JobRecord, query: StreamingQuery, lifecycle: QueryLifecycle) -> None:
+    def __init__(
+        self, catalog: Catalog, job: JobRecord, query: StreamingQuery, lifecycle: QueryLifecycle, figures: Figures
+    ) -> None:
         self._catalog = catalog
         self._job = job
         self._query = query
         self._lifecycle = lifecycle
+        self._figures = figures
         self._stopping: Stopping | None = None
         self._repeating = Repeating("requests to the driver", self._step, POLL_SECONDS)
         self.request: RequestRecord | None = None
@@ -65,6 +72,9 @@ class QueryControl:
                 self._repeating.stop()
         else:
             self._next_request()
+            if not self._figures.has_spoken and self._query.status["message"] == _WAITS:
+                # The next trigger may be hours away, and Spark says nothing of one that found no data.
+                self._figures.note_idle()
 
     def _next_request(self) -> None:
         request = self._catalog.next_request(self._job.name)

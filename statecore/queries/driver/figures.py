@@ -40,6 +40,9 @@ class Figures(StreamingQueryListener):
         lineage: Lineage of its batches.
         lifecycle: Is told the newest batch.
 
+    Attributes:
+        has_spoken: Whether anything was recorded of this generation's query.
+
     """
 
     def __init__(self, catalog: Catalog, generation: GenerationRecord, lineage: int, lifecycle: QueryLifecycle) -> None:
@@ -48,6 +51,8 @@ class Figures(StreamingQueryListener):
         self._lineage = lineage
         self._lifecycle = lifecycle
         self._rows_total = _rows_before(catalog, generation.job)
+        self.has_spoken = False
+        self._sources: tuple[SourceBacklog, ...] = ()
         self._heard_all = threading.Event()
 
     def wait(self) -> None:
@@ -68,17 +73,28 @@ class Figures(StreamingQueryListener):
             log.warning("the figures of batch %s are not recorded: %s", progress["batchId"], error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: idle queries report progress, too."""
+        """Note that the query is idle."""
+        self.note_idle()
+
+    def note_idle(self) -> None:
+        """Note that the sources have nothing that the query would take, which is all that Spark tells here."""
+        self.has_spoken = True
+        try:
+            unknown = tuple(SourceBacklog(each.name) for each in self._sources)
+            self._catalog.record_backlog(self._generation.job, self._generation.generation, unknown)
+        except StatecoreError as error:
+            log.warning("it is not recorded that the query is idle: %s", error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Note that all was heard."""
         self._heard_all.set()
 
     def _record(self, progress: Mapping[str, Any]) -> None:
-        backlog = tuple(_backlog(progress, self._catalog.now_ms()))
+        self._sources = backlog = tuple(_backlog(progress, self._catalog.now_ms()))
         if _RUN not in progress["durationMs"]:
             self._catalog.record_backlog(self._generation.job, self._generation.generation, backlog)
             return
+        self.has_spoken = True
         batch = Batch(self._lineage, progress["batchId"])
         self._rows_total += progress["numInputRows"]
         self._lifecycle.newest, self._lifecycle.batch_s = batch, progress["durationMs"][_WHOLE] / 1000

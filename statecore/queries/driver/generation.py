@@ -111,7 +111,7 @@ def _run(
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.watch(query, BatchInFlight(query))
     log.info("generation %d runs with %d state partitions", claimed.generation, claimed.parallelism)
-    with QueryControl(catalog, job, query, lifecycle) as control:
+    with QueryControl(catalog, job, query, lifecycle, figures) as control:
         failure = _ended(query)
     figures.wait()
     if lifecycle.superseded:

@@ -125,8 +125,12 @@ class Running:
 
     def done(self, count: int) -> None:
         """Wait until so many batches are committed."""
-        wait(lambda: (newest_batch(self.place.job) or 0) >= count - 1 or not self._thread.is_alive(), "batches")
+        wait(lambda: self._committed() >= count or not self._thread.is_alive(), "batches")
         assert self._thread.is_alive(), self.error
+
+    def _committed(self) -> int:
+        newest = newest_batch(self.place.job)
+        return 0 if newest is None else newest + 1
 
     def ask(self, kind: RequestKind, name: str) -> int:
         request = self.place.catalog.request("totals", kind, {"name": name, "reason": "test"}, f"{kind}/{name}")
@@ -256,6 +260,10 @@ def test_an_idle_query_stops(place: Place) -> None:
     driver = place.begin()
     driver.done(1)
     assert driver.stop()["epoch"] == 0
+    again = place.begin()
+    # Without a word of it, a verification would wait for a batch.
+    wait(lambda: [each.generation for each in place.catalog.backlogs("totals")] == [2], "word of an idle query")
+    assert again.stop("again")["epoch"] == 0
 
 
 def test_a_newer_generation_ends_the_query(place: Place) -> None:

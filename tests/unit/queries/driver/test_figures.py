@@ -100,6 +100,15 @@ def test_an_idle_query_tells_what_waits_and_counts_no_batch(place: Place) -> Non
     assert place.lifecycle.newest is None
 
 
+def test_of_an_idle_query_spark_tells_nothing_but_that(place: Place) -> None:
+    idle: Any = None
+    place.figures.onQueryIdle(idle)
+    place.hear(progress(4, 100))
+    place.figures.onQueryIdle(idle)
+    assert [len(each.sources) for each in place.catalog.backlogs("totals")] in ([0, 2], [2])
+    assert [each.records for each in place.catalog.backlogs("totals")[-1].sources] == [None, None]
+
+
 def test_rows_are_counted_on_over_drivers(place: Place) -> None:
     place.hear(progress(4, 100))
     later = Figures(place.catalog, place.generation, 3, place.lifecycle)
