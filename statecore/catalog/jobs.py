@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType, to_builtins
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.audit import difference
@@ -192,7 +192,8 @@ def _check_owner(connection: Connection, cluster: str, job: str) -> None:
 
 def _check_checkpoint(connection: Connection, checkpoint: str, job: str) -> None:
     """Refuse the checkpoint of another job: two queries that write one destroy it."""
-    others = select(jobs.c.name).where(jobs.c.checkpoint == checkpoint, jobs.c.name != job)
+    used = or_(jobs.c.checkpoint == checkpoint, jobs.c.left_checkpoint == checkpoint)
+    others = select(jobs.c.name).where(used, jobs.c.name != job)
     owner = connection.execute(others.limit(1)).scalar()
     if owner is not None:
         raise ConfigurationError(

@@ -22,7 +22,7 @@ def _load(path: str, settings: Mapping[str, str]) -> None:
         load_query(path)
     except QueryDefinitionError as error:
         # What the file raised: it may be a package that is missing here only.
-        if isinstance(error.__cause__, BaseException):
+        if error.__cause__ is not None:
             raise error.__cause__ from None
         raise
 

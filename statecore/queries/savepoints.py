@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.errors import CheckpointRefusedError, ConfigurationError
+from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.files import normal_url
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.origin import read_origin
-from statecore.storage import open_store, safe_path
+from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
+from statecore.storage import open_store
 
 _FOLDER = "savepoints"
 
@@ -58,13 +59,14 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         running: Whether the job's own driver writes the checkpoint meanwhile.
 
     Raises:
-        CheckpointError: The checkpoint cannot be cloned, or no batch is committed.
-        ConfigurationError: The name cannot be a folder's, or belongs to a savepoint of another batch.
+        CheckpointError: The checkpoint cannot be cloned, no batch is committed, or the name is that of a savepoint of
+            another batch or query.
+        ConfigurationError: The name cannot be a folder's.
         StorageError: The storage fails.
 
     """
     checkpoint = open_checkpoint(checkpoint_in_force(job))
-    path = savepoint_folder(name)
+    path = CheckpointStore.savepoint_path(name).removesuffix(f"/{MANIFEST}")
     url = f"{open_store(job.store).url.rstrip('/')}/{path}"
     batch = _existing(url, checkpoint, name, running=running)
     if batch is None:
@@ -74,16 +76,6 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
     )
     return QuerySavepoint(path, url, lineage, batch)
-
-
-def savepoint_folder(name: str) -> str:
-    """Return the path of a savepoint in its job's store; ConfigurationError for a name that cannot be a folder's."""
-    if "/" in safe_path(name):
-        raise ConfigurationError(
-            f"found the savepoint name {name!r}; expected a name without '/', because it becomes a folder; choose "
-            "another name"
-        )
-    return f"{_FOLDER}/{name}"
 
 
 def holds_savepoint(store: str, url: str) -> bool:

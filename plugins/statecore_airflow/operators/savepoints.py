@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
 from statecore.errors import MissingFileError, SavepointInUseError, StepFailedError
+from statecore.operations.kinds import require_statecore_job
 from statecore.operations.rescaling import savepoint_name
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
@@ -32,7 +33,9 @@ class RunningJobsOperator(CatalogWideOperator):
         asked = context["params"]["job"]
         with open_catalog(self.conn_id) as catalog:
             if asked is not None:
-                return [catalog.job(asked).name]
+                job = catalog.job(asked)
+                require_statecore_job(job, "scheduled savepoints", f"take one: `statecore savepoint create {job.name}`")
+                return [job.name]
             # Savepoints of Spark's own queries are neither verified nor dropped yet.
             return [job.name for job in catalog.jobs() if job.desired_state == "running" and not job.is_query]
 

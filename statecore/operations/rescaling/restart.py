@@ -9,6 +9,7 @@ from typing import ClassVar
 from statecore.catalog import Catalog, GenerationRecord, RescaleMethod
 from statecore.operations.rescaling.change import out_of_order
 from statecore.operations.rescaling.finding import Finding, Status
+from statecore.operations.rescaling.rescale_state import RescaleState
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
 from statecore.operations.verification import RESTART_LOOP, failed_drivers
@@ -44,6 +45,8 @@ class Restart(Step):
         self.after = last_ended(catalog.newest_generation(self.change.job))
         job = catalog.job(self.change.job)
         if job.is_query:
+            if run.rescaled is None:
+                raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
             if job.desired_state != "running":
                 name, size = self.change.job, run.to_parallelism
                 catalog.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)

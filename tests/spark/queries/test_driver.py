@@ -52,6 +52,15 @@ def build(spark, settings):
     return writer.trigger(**json.loads(settings["trigger"]))
 """
 NO_WRITER = QUERY.replace('return writer.trigger(**json.loads(settings["trigger"]))', "return totals")
+TABLE = """
+import json
+
+
+def build(spark, settings):
+    rows = spark.readStream.schema("k long, v long").json(settings["in"])
+    keys = rows.dropDuplicates(["k"]).writeStream.outputMode("append").option("path", settings["out"] + "/table")
+    return keys.trigger(**json.loads(settings["trigger"])), "keys_seen"
+"""
 QUICK = json.dumps({"processingTime": "0 seconds"})
 
 
@@ -252,6 +261,18 @@ def test_a_query_that_ends_by_itself_says_so(place: Place) -> None:
     assert newest is not None
     assert newest.ended_by_itself
     assert place.totals() == expected(10, 11)
+
+
+def test_a_query_with_a_table_writes_to_it(spark: SparkSession, place: Place) -> None:
+    place.register(query=TABLE, trigger=json.dumps({"availableNow": True}))
+    place.feed(10, 11)
+    driver = place.begin()
+    driver.ended()
+    try:
+        assert driver.error is None
+        assert sorted(row.k for row in spark.table("keys_seen").collect()) == [0, 1, 2, 10, 11]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS keys_seen")
 
 
 def test_an_idle_query_stops(place: Place) -> None:

@@ -77,6 +77,15 @@ def test_another_definition_keeps_what_was_left_and_another_checkpoint_forgets_i
         assert place.job.left_checkpoint == left
 
 
+def test_a_checkpoint_that_was_left_is_given_to_no_other_job(place: Place) -> None:
+    place.roll_back()
+    with pytest.raises(ConfigurationError, match="in use by job 'totals'"):
+        place.catalog.register_job(
+            "other", artifact="/q.py", store="/s", master_url="local", parallelism=2, max_parallelism=9,
+            checkpoint=str(place.new.root),
+        )  # fmt: skip
+
+
 def test_a_rescale_waits_for_the_driver_that_settles_it(place: Place) -> None:
     place.roll_back()
     with pytest.raises(ConfigurationError, match=r"was rolled back and no driver has started since; expected one"):
