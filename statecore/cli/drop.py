@@ -6,12 +6,17 @@ from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl, SavepointPath, absolute
 from statecore.cli.output import print_json, progress
 from statecore.errors import MissingFileError
+from statecore.queries import dropping
+from statecore.queries.dropping import is_copy
 from statecore.snapshot import savepoints
 from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
 
 
 def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_json: AsJson = False) -> None:
     """Remove a savepoint and the files that only it needs; the job need not run."""
+    if is_copy(absolute(path)):
+        _drop_copy(absolute(path), catalog, as_json)
+        return
     try:
         store, manifest_path, _ = open_savepoint(path)
     except MissingFileError:
@@ -31,6 +36,20 @@ def drop_savepoint(path: SavepointPath, catalog: OptionalCatalogUrl = None, as_j
         print_json({"path": where, "bytes": freed})
     else:
         print(f"dropped {where}: {freed:,} bytes freed")
+
+
+def _drop_copy(url: str, catalog: str | None, as_json: bool) -> None:
+    """Remove a savepoint of a query of Spark's own."""
+    if catalog is not None:
+        with Catalog(catalog) as opened:
+            dropping.require_unused(opened, url)
+    with progress("removing files") as report:
+        freed = dropping.drop_savepoint(url, progress=report)
+    _forget(catalog, url)
+    if as_json:
+        print_json({"path": url, "bytes": freed})
+    else:
+        print(f"dropped {url}: {freed:,} bytes, less what other checkpoints have links to")
 
 
 def _forget(catalog: str | None, *paths: str) -> bool:

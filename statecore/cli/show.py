@@ -9,15 +9,20 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from statecore.cli.options import AsJson, SavepointPath
+from statecore.cli.checkpoint import show_checkpoint
+from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import console, facts, print_json, table, utc
 from statecore.model import StateKind
+from statecore.queries.dropping import is_copy
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.manifest import Manifest, OperatorState
 
 
 def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
     """Print the contents of a savepoint or checkpoint."""
+    if is_copy(absolute(path)):
+        show_checkpoint(path, as_json)
+        return
     store, manifest_path, manifest = open_savepoint(path)
     if as_json:
         print_json(_contents(store.describe(manifest_path), manifest))

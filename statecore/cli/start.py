@@ -9,15 +9,17 @@ import typer
 
 from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
 from statecore.cli.lease import alone
-from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
-from statecore.cli.output import print_json, utc
+from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
+from statecore.cli.output import print_json, progress, utc
 from statecore.errors import ConfigurationError
 from statecore.operations.kinds import require_statecore_job, rescaled_running
 from statecore.operations.resizing import check_workers
+from statecore.queries.beginning import begin_from
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, fingerprint
 from statecore.snapshot.resume_point import known_generation
 from statecore.snapshot.settings import DriverSettings
+from statecore.storage import open_store
 
 
 def start_job(
@@ -59,16 +61,16 @@ def start_job(
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
         check_workers(opened, job, workers)
         DriverSettings.from_conf(job.conf)
-        _check_kind(job, start_from, parallelism)
+        _check_kind(job, start_from, claim, parallelism)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
-        wishes: dict[str, Any] = {}
+        wishes: dict[str, Any] = {"parallelism": parallelism}
         if start_from is not None:
-            wishes = _beginning(job, start_from, roll_back, claim)
+            begin = _beginning_of_query if job.is_query else _beginning
+            wishes |= begin(job, start_from, roll_back, claim)
         wanted = opened.set_desired(
             name,
             state="running",
-            parallelism=parallelism,
             allow_non_restored_state=allow_non_restored_state,
             **wishes,
         )
@@ -76,21 +78,23 @@ def start_job(
             opened.set_desired_workers(job.cluster, workers)
         is_alive = opened.is_alive(newest)
     if as_json:
-        print_json({"job": name, "desired": "running", "parallelism": wanted.parallelism, "from": wanted.start_from})
+        found = {"parallelism": wanted.parallelism, "from": wanted.start_from or start_from}
+        print_json({"job": name, "desired": "running", **found})
         return
     if newest is not None and is_alive:
         since = f"generation {newest.generation}, since {utc(newest.started_ms)} UTC"
         print(f"{name} is {newest.state} already: {since}")
         return
-    beginning = f" from {wishes['start_from']}" if wishes else ""
+    beginning = "" if start_from is None else f" from {wishes.get('start_from', start_from)}"
     print(f"{name} should run{beginning}; the supervisor starts its driver")
 
 
-def _check_kind(job: JobRecord, start_from: str | None, parallelism: int | None) -> None:
+def _check_kind(job: JobRecord, start_from: str | None, claim: bool, parallelism: int | None) -> None:
     """Refuse what a query of Spark's own cannot begin with."""
-    if start_from is not None:
-        clone = f"`statecore checkpoint clone {start_from} TARGET`"
-        require_statecore_job(job, "--from", f"clone it with {clone}, and register the job with --checkpoint TARGET")
+    if claim:
+        require_statecore_job(job, "--claim", "leave it out: the job gets a clone; drop the savepoint when you like")
+    if start_from is not None and parallelism is not None:
+        require_statecore_job(job, "--parallelism with --from", "leave it out: the number is that of the savepoint")
     if parallelism not in (None, job.parallelism):
         require_statecore_job(job, "--parallelism", rescaled_running(job, parallelism))
 
@@ -119,6 +123,16 @@ def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) ->
         "claims_savepoint": ClaimedSavepoint(store.describe(path), fingerprint(asked)) if claim else None,
         "max_parallelism": asked.max_parallelism,
     }
+
+
+def _beginning_of_query(job: JobRecord, start_from: str, roll_back: bool, _claim: bool) -> dict[str, Any]:
+    """Return the catalog's fields for a query's start from a savepoint: a clone of it, which the query writes to."""
+    # As for a job of statecore, a path that is not here is one in the job's store.
+    is_elsewhere = "://" in start_from or Path(start_from).exists()
+    given = start_from if is_elsewhere else f"{open_store(job.store).url}/{start_from}"
+    with progress("cloning the savepoint") as report:
+        made = begin_from(job, absolute(given), unique_name("from"), roll_back=roll_back, report=report)
+    return {"checkpoint": made.url, "parallelism": made.partitions}
 
 
 def _epoch_of(manifest: Manifest) -> tuple[str, int, int]:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import typer
 
-from statecore.cli.options import AsJson, SavepointPath
+from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import complain, print_json, progress
+from statecore.errors import CheckpointDamagedError
+from statecore.extras import require
+from statecore.queries.dropping import is_copy
+from statecore.queries.wholeness import check_whole
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.verify import verify
 
 
 def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
-    """Read every file of a savepoint and compare its size and checksum with the manifest."""
+    """Read every file of a savepoint and compare its size and checksum with the manifest.
+
+    Of a query of Spark's own, all rows of its state are read.
+    """
+    if is_copy(absolute(path)):
+        _verify_copy(absolute(path), as_json)
+        return
     store, manifest_path, manifest = open_savepoint(path)
     with progress("checking files") as report:
         problems = verify(store, manifest, progress=report)
@@ -25,3 +35,21 @@ def verify_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
     if not as_json:
         print(f"verified: {files:,} files, {size:,} bytes")
+
+
+def _verify_copy(path: str, as_json: bool) -> None:
+    require("pyspark", extra="spark")
+    try:
+        with progress("reading state") as report:
+            found = check_whole(path, report=report)
+    except CheckpointDamagedError as problem:
+        if as_json:
+            print_json({"path": path, "problems": [str(problem)]})
+        complain(problem)
+        raise typer.Exit(1) from None
+    if as_json:
+        print_json({**{name: getattr(found, name) for name in type(found).__dataclass_fields__}, "problems": []})
+    elif found.rows is not None:
+        print(f"verified: {found.rows:,} rows of state at batch {found.batch}, {found.files:,} files")
+    else:
+        print(f"all {found.files:,} files are there; state was not read: {found.unread}")

@@ -126,7 +126,7 @@ def open_checkpoint(url: str) -> SparkCheckpoint:
     return SparkCheckpoint(
         url=store.url,
         store=store,
-        query_id=_query_id(store),
+        query_id=query_id(store),
         batch=batch,
         pending=newest if newest is not None and newest > batch else None,
         offsets={each: read_offsets(store, each) for each in range(batch, max(batch, newest or 0) + 1)},
@@ -188,7 +188,14 @@ def _batches(store: FileStore, log: str) -> list[int]:
     return [int(name) for name in names if name.isdecimal()]
 
 
-def _query_id(store: FileStore) -> str:
+def query_id(store: FileStore) -> str:
+    """Return the id of the query that a checkpoint belongs to.
+
+    Raises:
+        CheckpointDamagedError: The file with it is missing or not whole.
+        StorageError: The storage fails.
+
+    """
     where = f"{METADATA} in the checkpoint {store.url}"
     try:
         text = read_checked(store, METADATA).decode()

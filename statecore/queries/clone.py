@@ -26,7 +26,7 @@ from statecore.queries.checkpoint import (
 from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path, normal_url
 from statecore.queries.origin import ORIGIN, origin_of, write_origin
 from statecore.queries.staging import Staging, staged
-from statecore.queries.state_files import missing_state
+from statecore.queries.state_files import require_state
 from statecore.queries.transfer import Brought, Report, quiet
 from statecore.storage import FileEntry, LocalFileStore, open_store
 
@@ -120,6 +120,20 @@ def cloned(url: str, scratch: Path) -> Iterator[SparkCheckpoint]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def on_this_machine(checkpoint: SparkCheckpoint, folder: Path) -> SparkCheckpoint:
+    """Return a checkpoint as it is if it lies on this machine, else a clone of it in a folder that does not exist.
+
+    Raises:
+        CheckpointError: The checkpoint cannot be cloned.
+        StorageError: The storage fails.
+
+    """
+    if is_local(checkpoint.url):
+        return checkpoint
+    clone(checkpoint, str(folder))
+    return open_checkpoint(str(folder))
+
+
 def belongs_into_clone(path: str, checkpoint: SparkCheckpoint) -> bool:
     """Return whether a file of a checkpoint, at a path relative to it, belongs into a clone of it."""
     if path in (ORIGIN, INCOMPLETE, *(f".{name}.crc" for name in (ORIGIN, INCOMPLETE))) or _TEMPORARY.fullmatch(path):
@@ -169,11 +183,7 @@ class _ChangedError(CheckpointRefusedError):
 def _clone(checkpoint: SparkCheckpoint, target: str, report: Report, running: bool) -> Clone:
     with staged(target, checkpoint.url) as place:
         files = [entry for entry in files_below(checkpoint.url) if belongs_into_clone(entry.path, checkpoint)]
-        for folder in missing_state(checkpoint, files):
-            raise CheckpointDamagedError(
-                f"found no state of version {checkpoint.version} in {folder} of {checkpoint.url}; expected what batch "
-                f"{checkpoint.batch} left there; restore the checkpoint from a clone or a backup"
-            )
+        require_state(checkpoint, files)
         brought = place.take(checkpoint.url, files, report)
         if not running and (change := _change(checkpoint)):
             raise _ChangedError(str(change))

@@ -39,6 +39,11 @@ def refuse(checkpoint: SparkCheckpoint, partitions: int | None = None) -> None:
         raise CheckpointRefusedError(reason)
 
 
+def refusal_of(checkpoint: SparkCheckpoint) -> str | None:
+    """Return why a checkpoint cannot be rescaled; None if it can."""
+    return next(_reasons(checkpoint, None), None)
+
+
 def _reasons(checkpoint: SparkCheckpoint, partitions: int | None) -> Iterator[str]:
     if not checkpoint.offsets[checkpoint.batch].metadata:
         yield _reason(

@@ -21,7 +21,7 @@ from statecore.queries.origin import read_origin
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.storage import open_store
 
-_FOLDER = "savepoints"
+SAVEPOINTS = "savepoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
 
 def holds_savepoint(store: str, url: str) -> bool:
     """Tell whether a URL is that of a savepoint in a job's store, or below it."""
-    folder = f"{normal_url(store).rstrip('/')}/{_FOLDER}/"
+    folder = f"{normal_url(store).rstrip('/')}/{SAVEPOINTS}/"
     return f"{normal_url(url).rstrip('/')}/".startswith(folder)
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint
 from statecore.queries.files import files_below
 from statecore.queries.logs import OffsetLog
 from statecore.queries.operators import AGGREGATION, GROUPS, JOIN, StatefulOperator
 from statecore.queries.origin import Origin, read_origin
 from statecore.queries.recorded_rows import recorded_rows
-from statecore.queries.refusals import GROUPS_FORMAT, JOIN_FORMAT, refuse
+from statecore.queries.refusals import GROUPS_FORMAT, JOIN_FORMAT, refusal_of
 from statecore.queries.schemas import is_keyless
 from statecore.queries.state_files import place_of
 from statecore.queries.steps import Done, steps
@@ -151,7 +150,7 @@ def show(checkpoint: SparkCheckpoint, report: Report = quiet) -> ShownCheckpoint
         files=len(files),
         bytes=sum(entry.size for entry in files),
         origin=read_origin(checkpoint.store),
-        refusal=_refusal(checkpoint),
+        refusal=refusal_of(checkpoint),
     )
 
 
@@ -208,11 +207,3 @@ def _kind(offset: str) -> str:
     except msgspec.MsgspecError:
         pass
     return "unknown"
-
-
-def _refusal(checkpoint: SparkCheckpoint) -> str | None:
-    try:
-        refuse(checkpoint)
-    except CheckpointRefusedError as refusal:
-        return str(refusal)
-    return None

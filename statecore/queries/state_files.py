@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from statecore.errors import CheckpointDamagedError
 from statecore.queries.checkpoint import SparkCheckpoint
 from statecore.queries.operators import StatefulOperator
 from statecore.queries.schemas import is_keyless
@@ -73,6 +74,21 @@ def partitions_with_state(checkpoint: SparkCheckpoint, operator: StatefulOperato
 
     """
     return range(min(operator.partitions, 1) if is_keyless(checkpoint, operator) else operator.partitions)
+
+
+def require_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> None:
+    """Check that every state store has the version which the newest committed batch left.
+
+    Raises:
+        CheckpointDamagedError: A store lacks it, or a schema file is missing or not whole.
+        StorageError: The storage fails.
+
+    """
+    for folder in missing_state(checkpoint, files):
+        raise CheckpointDamagedError(
+            f"found no state of version {checkpoint.version} in {folder} of {checkpoint.url}; expected what batch "
+            f"{checkpoint.batch} left there; restore the checkpoint from a clone or a backup"
+        )
 
 
 def missing_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> Iterator[str]:

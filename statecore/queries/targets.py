@@ -13,12 +13,12 @@ from statecore.queries.files import INCOMPLETE, normal_url
 from statecore.queries.origin import read_origin
 from statecore.storage import open_store, safe_path
 
-_FOLDER = "checkpoints"
+CHECKPOINTS = "checkpoints"
 
 
 def new_checkpoint(job: JobRecord, name: str) -> str:
     """Return the URL of a checkpoint that a job may get."""
-    return f"{open_store(job.store).url.rstrip('/')}/{safe_path(f'{_FOLDER}/{name}')}"
+    return f"{open_store(job.store).url.rstrip('/')}/{safe_path(f'{CHECKPOINTS}/{name}')}"
 
 
 def is_copied(source: str, target: str) -> bool:

@@ -8,9 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from statecore.queries.attempts import after_attempt, check_attempt
-from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint, require_unchanged
-from statecore.queries.clone import clone
-from statecore.queries.files import is_local
+from statecore.queries.checkpoint import open_checkpoint, require_unchanged
+from statecore.queries.clone import on_this_machine
 from statecore.queries.proof import Proof, check_counted, check_explained, check_same_logs, check_same_state
 from statecore.queries.query_file import load_query
 from statecore.queries.reading import digests
@@ -57,12 +56,12 @@ def verify(
     done = steps(report, 2 * sum(len(operator.stores) for operator in old.operators) + 1)
     session = spark or query_session()
     with workspace("verify") as folder:
-        original = _here(old, folder / "old")
+        original = on_this_machine(old, folder / "old")
         before = digests(session, original, done)
         check_counted(old, before)
         for found in before:
             check_explained(found)
-        copy = _here(new, folder / "new")
+        copy = on_this_machine(new, folder / "new")
         for each in (original, copy):
             require_whole_sources(each)
         after = digests(session, copy, done)
@@ -76,11 +75,3 @@ def verify(
             trial_restart(session, copy.url, build, settings or {}, folder / "trial", before=after)
         done()
     return Proof(new.batch, tuple(after), restart=build is not None)
-
-
-def _here(checkpoint: SparkCheckpoint, folder: Path) -> SparkCheckpoint:
-    """Return the checkpoint, or a clone on this machine when it lies elsewhere."""
-    if is_local(checkpoint.url):
-        return checkpoint
-    clone(checkpoint, str(folder))
-    return open_checkpoint(str(folder))

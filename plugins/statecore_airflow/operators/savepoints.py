@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +11,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
-from statecore.errors import MissingFileError, SavepointInUseError, StepFailedError
-from statecore.operations.kinds import require_statecore_job
+from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.rescaling import savepoint_name
-from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
-from statecore.snapshot.savepoints import drop_savepoint
-from statecore.snapshot.verify import verify
+from statecore.operations.savepoints import Savepoints, savepoints_of
+from statecore.storage import open_store
 from statecore_airflow.operators.base import CatalogOperator, CatalogWideOperator, event_finding, open_catalog
 from statecore_airflow.triggers.catalog import RequestTrigger
 
@@ -33,11 +30,8 @@ class RunningJobsOperator(CatalogWideOperator):
         asked = context["params"]["job"]
         with open_catalog(self.conn_id) as catalog:
             if asked is not None:
-                job = catalog.job(asked)
-                require_statecore_job(job, "scheduled savepoints", f"take one: `statecore savepoint create {job.name}`")
-                return [job.name]
-            # Savepoints of Spark's own queries are neither verified nor dropped yet.
-            return [job.name for job in catalog.jobs() if job.desired_state == "running" and not job.is_query]
+                return [catalog.job(asked).name]
+            return [job.name for job in catalog.jobs() if job.desired_state == "running"]
 
 
 class TakeSavepointOperator(CatalogOperator):
@@ -92,7 +86,7 @@ class TakeSavepointOperator(CatalogOperator):
 
 
 class VerifySavepointOperator(CatalogOperator):
-    """Compares every file of a savepoint with its size and checksum in the manifest; takes and returns the address."""
+    """Checks that a savepoint is whole, by reading all of it; takes and returns the address."""
 
     template_fields = (*CatalogOperator.template_fields, "savepoint")
 
@@ -102,16 +96,12 @@ class VerifySavepointOperator(CatalogOperator):
 
     def execute(self, context: Context) -> str:
         """Read every file."""
-        store, _, manifest = open_savepoint(self.savepoint)
-        problems = verify(store, manifest)
-        for problem in problems:
-            self.log.error("%s", problem)
-        if problems:
-            raise AirflowFailException(
-                f"found {len(problems)} problems with savepoint {self.savepoint}, the first: {problems[0]}; expected "
-                "none; older savepoints stay as they are; find out what happened to the files"
-            )
-        self.log.info("Whole: %s files, %s bytes", len(manifest.files()), sum(ref.size for ref in manifest.files()))
+        with self.catalog() as catalog:
+            savepoints = savepoints_of(catalog.job(self.job))
+        try:
+            self.log.info("Whole: %s", savepoints.check(self.savepoint))
+        except CheckpointDamagedError as error:
+            raise AirflowFailException(str(error)) from error
         return self.savepoint
 
 
@@ -132,62 +122,47 @@ class RetainSavepointsOperator(CatalogOperator):
         """Drop surplus savepoints; return their addresses."""
         params = context["params"]
         with self.catalog() as catalog:
-            store = CheckpointStore.at(catalog.job(self.job).store)
+            savepoints = savepoints_of(catalog.job(self.job))
             surplus = superfluous_savepoints(
-                list(self._droppable(catalog, store).values()),
+                list(self._droppable(catalog, savepoints).values()),
                 keep=params["keep"],
                 max_age_ms=int(timedelta(days=params["max_age_days"]).total_seconds() * 1000),
                 now_ms=catalog.now_ms(),
-                needed=_start_points(catalog) | {_address(store, self.verified)},
+                needed=_start_points(catalog) | {savepoints.address(self.verified)},
             )
-            return [each.path for each in surplus if self._drop(catalog, store, each.path)]
+            dropped = [each.path for each in surplus if self._drop(catalog, savepoints, each.path)]
+            savepoints.remove_surplus(catalog)
+            return dropped
 
-    def _droppable(self, catalog: Catalog, store: CheckpointStore) -> dict[str, SavepointRecord]:
+    def _droppable(self, catalog: Catalog, savepoints: Savepoints) -> dict[str, SavepointRecord]:
         """Return the savepoints that may be dropped, by address; one that is recorded twice appears once."""
         runs = catalog.rescale_runs(self.job)
         left = {
-            _address(store, path)
+            savepoints.address(path)
             for run in runs
             if run.state != "running"
             for path in (run.savepoint, run.rescaled)
             if path is not None
         }
+        own = f"{open_store(savepoints.job.store).url.rstrip('/')}/savepoints/{_PREFIX}"
         found = {}
         for record in catalog.savepoints(self.job):
-            address = _address(store, record.path)
-            if address in left or address.startswith(store.describe(f"savepoints/{_PREFIX}")):
+            address = savepoints.address(record.path)
+            if address in left or address.startswith(own):
                 found[address] = dataclasses.replace(record, path=address)
         return found
 
-    def _drop(self, catalog: Catalog, store: CheckpointStore, address: str) -> bool:
-        path = address.removeprefix(store.describe(""))
+    def _drop(self, catalog: Catalog, savepoints: Savepoints, address: str) -> bool:
         try:
-            freed = drop_savepoint(store, path)
+            freed = savepoints.drop(address)
         except SavepointInUseError as error:
             self.log.info("Kept: %s", error)
             return False
-        except MissingFileError:
-            freed = 0
-        catalog.forget_savepoint(*_spellings(address, path))
+        catalog.forget_savepoint(*savepoints.spellings(address))
         self.log.info("Dropped %s: %s bytes freed", address, freed)
         return True
 
 
 def _start_points(catalog: Catalog) -> set[str]:
     """Return the addresses that jobs will start from, or have started from."""
-    points = set()
-    for job in catalog.jobs():
-        if job.start_from is not None:
-            points.add(_address(CheckpointStore.at(job.store), job.start_from))
-    return points
-
-
-def _address(store: CheckpointStore, path: str) -> str:
-    """Return the address of a savepoint's manifest, for any spelling of its path."""
-    whole = path if "://" in path or path.startswith("/") else store.describe(path)
-    return whole if whole.endswith(f"/{MANIFEST}") else f"{whole.rstrip('/')}/{MANIFEST}"
-
-
-def _spellings(address: str, path: str) -> Iterable[str]:
-    for each in (address, path):
-        yield from (each, each.removesuffix(f"/{MANIFEST}"))
+    return {savepoints_of(job).address(job.start_from) for job in catalog.jobs() if job.start_from is not None}

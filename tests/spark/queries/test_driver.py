@@ -13,12 +13,16 @@ from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.catalog.records import RequestKind
-from statecore.errors import QueryDefinitionError
+from statecore.errors import CheckpointDamagedError, QueryDefinitionError
 from statecore.model.key_groups import MAX_KEY_GROUPS
+from statecore.operations.savepoints import savepoints_of
+from statecore.queries.beginning import begin_from
 from statecore.queries.checkpoint import newest_batches, open_checkpoint
 from statecore.queries.driver.generation import run_query
+from statecore.queries.dropping import surplus_checkpoints
 from statecore.queries.in_force import newest_batch
 from statecore.queries.rescale import rescale
+from statecore.queries.wholeness import check_whole
 from statecore.snapshot.job_files import keep_job_file
 from statecore.storage import open_store
 from tests.support.waiting import wait
@@ -238,6 +242,7 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     driver.stop()
     copy = open_checkpoint(str(made["url"]))
     assert copy.batch == made["epoch"]
+    assert check_whole(copy.url, spark=spark).rows == len(expected(*range(10, 11 + copy.batch)))
     result = rescale(str(made["url"]), str(place.root / "three"), 3, spark=spark)
     assert result.proof.batch == made["epoch"]
     # A job that goes on from it counts its batches in the next lineage.
@@ -249,6 +254,39 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     wait(lambda: place.totals() == expected(*range(10, 15)), "the totals")
     again.stop("again")
     assert {(each.lineage, each.parallelism) for each in place.catalog.epochs("totals")} == {(1, 2), (2, 3)}
+
+
+def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: SparkSession, place: Place) -> None:
+    place.register()
+    place.feed(10, 11)
+    first = place.begin()
+    first.done(2)
+    made = first.stop("noon")
+    place.feed(12)
+    second = place.begin()
+    second.done(3)
+    second.stop("evening")
+    # The sink would refuse batch 2 a second time.
+    (place.out / "2.json").unlink()
+    begun = begin_from(place.job, str(made["url"]), "again", roll_back=True)
+    place.catalog.set_desired("totals", checkpoint=begun.url)
+    third = place.begin()
+    third.done(3)
+    third.stop("night")
+    assert place.totals() == expected(10, 11, 12)
+    recorded = [(each.lineage, each.epoch) for each in place.catalog.epochs("totals")]
+    assert recorded == [(1, 0), (1, 1), (1, 2), (2, 2)]
+    # A savepoint reads as one, in a process of its own; nobody needs the first checkpoint, which is not the store's.
+    savepoints = savepoints_of(place.job)
+    assert savepoints.check(savepoints.address("savepoints/noon")).startswith("verified: 5 rows of state at batch 1")
+    damaged = Path(begun.url, "state/0/1/2.delta")
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
+        check_whole(begun.url, spark=spark)
+    assert surplus_checkpoints(place.catalog, place.job) == []
+    place.catalog.set_desired("totals", checkpoint=str(place.checkpoint))
+    savepoints.remove_surplus(place.catalog)
+    assert not Path(begun.url).exists()
 
 
 def test_a_query_that_ends_by_itself_says_so(place: Place) -> None:

@@ -148,17 +148,112 @@ class TestStop:
         assert list((tmp_path / "totals" / "savepoints").iterdir()) == []
 
 
+class TestSavepoints:
+    def test_one_is_shown_as_the_checkpoint_that_it_is(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        shown = json.loads(run("savepoint", "show", url, "--json").stdout)
+        assert (shown["path"], shown["batch"], shown["partitions"]) == (url, 2, 3)
+        assert shown["origin"]["path"] == str(made.root)
+
+    def test_one_that_lacks_a_file_is_not_verified(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        Path(url, "state/0/1/3.delta").unlink()
+        done = run("savepoint", "verify", url, "--json")
+        assert (done.returncode, len(json.loads(done.stdout)["problems"])) == (1, 1)
+        assert f"found no state of version 3 in state/0/1 of {url}" in done.stderr
+
+    def test_one_whose_state_cannot_be_read_is_known_to_be_there(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        Handmade(Path(url), 3).change_conf(2, spark__sql__streaming__stateStore__encodingFormat="avro")
+        done = run("savepoint", "verify", url)
+        assert done.returncode == 0, done
+        assert "files are there; state was not read: found" in done.stdout
+
+    def test_one_is_dropped_and_forgotten_and_the_checkpoint_stays(
+        self, tmp_path: Path, catalog: Catalog, made: Handmade
+    ) -> None:
+        register(tmp_path)
+        url, before = stopped(tmp_path), made.files()
+        assert json.loads(run("savepoint", "drop", url, "--json").stdout)["path"] == url
+        assert not Path(url).exists()
+        assert catalog.savepoints("totals") == []
+        assert made.files() == before
+
+    def test_a_drop_that_was_cut_off_is_done_by_the_next(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        Path(url, ".statecore-incomplete").write_text("dropped")
+        Path(url, "metadata").unlink()
+        assert_refused(run("savepoint", "show", url), "that is not whole")
+        assert run("savepoint", "drop", url).returncode == 0
+        assert not Path(url).exists()
+
+    def test_only_savepoints_are_dropped(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        clone(open_checkpoint(str(made.root)), str(tmp_path / "copy"))
+        assert_refused(run("savepoint", "drop", tmp_path / "copy"), "found no savepoint", "remove another checkpoint")
+        assert Path(tmp_path, "copy", "metadata").exists()
+
+    def test_one_that_a_rescale_may_need_stays(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        catalog.start_rescale_run("r1", "totals", from_parallelism=3, to_parallelism=4)
+        catalog.update_rescale_run("r1", savepoint=url.removeprefix(f"{tmp_path}/totals/"))
+        assert_refused(run("savepoint", "drop", url), "in use by the rescale r1 of job 'totals'")
+        catalog.finish_rescale_run("r1")
+        assert run("savepoint", "drop", url).returncode == 0
+
+
+class TestStartFrom:
+    def test_the_job_gets_a_clone(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        done = run("start", "totals", "--from", f"savepoints/{Path(url).name}", "--json")
+        assert done.returncode == 0, done
+        job = catalog.job("totals")
+        assert job.checkpoint is not None
+        assert (job.desired_state, Path(job.checkpoint).parent) == ("running", tmp_path / "totals" / "checkpoints")
+        assert open_checkpoint(job.checkpoint).batch == 2
+        # What the query writes now does not change it.
+        assert open_checkpoint(url).batch == 2
+
+    def test_batches_are_left_behind_only_on_request(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        made.write("offsets/3", (made.root / "offsets/2").read_bytes())
+        refused = run("start", "totals", "--from", url)
+        assert_refused(refused, f"found batch 3 begun in {made.root}", "which is at batch 2", "add --roll-back")
+        assert catalog.job("totals").checkpoint == str(made.root)
+        assert run("start", "totals", "--from", url, "--roll-back").returncode == 0
+        assert catalog.job("totals").checkpoint != str(made.root)
+
+    def test_its_number_of_partitions_is_the_jobs(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        five = make(tmp_path / "five", Operator(partitions=5), batches=3)
+        assert run("start", "totals", "--from", five.root).returncode == 0
+        assert catalog.job("totals").parallelism == 5
+
+    def test_a_running_job_does_not_begin_anew(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        run("start", "totals")
+        assert_refused(run("start", "totals", "--from", made.root), "expected it stopped")
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["start", "--from", "/s"], "checkpoint clone /s TARGET"),
+        (["start", "--from", "/s", "--claim"], "the job gets a clone"),
+        (["start", "--from", "/s", "--parallelism", "3"], "the number is that of the savepoint"),
         (["start", "--parallelism", "4"], "statecore rescale totals --parallelism 4"),
         (["rescale", "--parallelism", "4", "--method", "live"], "choose the method rewrite"),
         (["rescale", "--parallelism", "4", "--method", "by_reference"], "choose the method rewrite"),
         (["rescale", "--parallelism", "4", "--method", "rewrite", "--max-parallelism", "64"], "it has no key groups"),
         (["policy", "set", "--max-parallelism", "8"], "rescale it by hand"),
     ],
-    ids=["from", "parallelism", "live", "by reference", "key groups", "policy"],
+    ids=["claim", "from at another", "parallelism", "live", "by reference", "key groups", "policy"],
 )
 def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, command: list[str], said: str) -> None:
     register(tmp_path)

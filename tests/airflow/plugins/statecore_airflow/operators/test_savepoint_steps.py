@@ -15,6 +15,8 @@ from statecore_airflow.operators.savepoints import (
 )
 
 from statecore.catalog import Catalog
+from statecore.queries.beginning import begin_from
+from statecore.queries.savepoints import take_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from tests.airflow.running import RUN, run_step
@@ -22,6 +24,7 @@ from tests.airflow.scripted_driver import ScriptedDriver
 from tests.support.paths import REPO
 from tests.support.shell import run as shell
 from tests.support.webhook import Webhook
+from tests.unit.queries.handmade import Operator, make
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -146,6 +149,34 @@ def test_a_savepoint_that_a_job_is_to_start_from_stays(
     assert retain(job) == []
     catalog.set_desired(job, start_from=None)
     assert retain(job) == [first]
+
+
+def test_savepoints_of_a_query_go_the_same_way_and_checkpoints_that_nobody_uses_as_well(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), batches=3)
+    query = catalog.register_job(
+        "totals", artifact="q.py", store=str(tmp_path / "totals"), master_url="local", parallelism=2,
+        max_parallelism=8, checkpoint=str(made.root),
+    )  # fmt: skip
+    names = ("by-hand", "airflow-1", "left-by-a-rescale", "airflow-2")
+    _, first, left, last = (take_savepoint(catalog, query, name, "", running=False).url for name in names)
+    surplus = begin_from(query, first, "left-by-a-rescale-p4").url
+    catalog.start_rescale_run("done", "totals", from_parallelism=2, to_parallelism=4)
+    catalog.update_rescale_run("done", savepoint="savepoints/left-by-a-rescale", rescaled=surplus)
+    assert retain("totals", verified=last, keep=9, max_age_days=9) == []
+    assert Path(surplus).exists()
+    catalog.finish_rescale_run("done")
+    assert retain("totals", verified=last) == [first, left]
+    assert sorted(each.name for each in Path(tmp_path, "totals", "savepoints").iterdir()) == ["airflow-2", "by-hand"]
+    assert {each.path.rpartition("/")[2] for each in catalog.savepoints("totals")} == {"airflow-2", "by-hand"}
+    assert not Path(surplus).exists()
+    assert made.root.exists()
+    Path(last, "offsets/2").unlink()
+    with pytest.raises(
+        AirflowFailException, match=r"could not be verified: found commits up to batch 2 and offsets up to batch 1"
+    ):
+        run_step(VerifySavepointOperator(task_id="verify", job="totals", savepoint=last))
 
 
 def test_a_savepoint_that_is_not_whole_is_told_with_its_job_and_its_task_links_to_it(
