@@ -1,4 +1,4 @@
-"""A query of Spark's own as a job: rescaled through Airflow, and rolled back from its newest batch.
+"""A query of Spark's own as a job: rescaled through Airflow, rolled back from its newest batch, upgraded.
 
 The job of the first story rests meanwhile, because the machine has cores for one.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,6 +38,20 @@ class Counts:
             "register", QUERY, "--query", query.__file__, "--checkpoint", str(self._folder / "checkpoint"),
             "--store", store, "--master", "local[1]", "--parallelism", "2", *options,
         )  # fmt: skip
+        # An upgrade accepts files that were registered before.
+        self.refreshed = self._registered(
+            "refreshed.py", ".foreachBatch(", '.trigger(processingTime="1 s").foreachBatch('
+        )
+        self.averaged = self._registered("averaged.py", 'F.sum("n")', 'F.avg("n")')
+        world.command("register", QUERY, "--query", query.__file__)
+
+    def _registered(self, name: str, old: str, new: str) -> str:
+        """Register the query file with a change; return its path."""
+        source, made = Path(query.__file__).read_text(), self._folder / name
+        assert old in source
+        made.write_text(source.replace(old, new))
+        self.world.command("register", QUERY, "--query", str(made))
+        return str(made)
 
     def feed(self, files: int) -> None:
         for _ in range(files):
@@ -66,7 +81,7 @@ class Counts:
         return open_checkpoint(checkpoint).partitions
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def counts(world: World) -> Iterator[Counts]:
     world.command("stop", JOB)
     counts = Counts(world, str(world.folder / QUERY / "store"))
@@ -98,3 +113,21 @@ def test_a_query_is_rescaled_through_airflow_and_rolled_back_from_its_newest_bat
     counts.settle()
     assert (world.catalog.job(QUERY).parallelism, counts.partitions()) == (3, 3)
     assert world.catalog.lease(QUERY) is None
+
+
+def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, counts: Counts) -> None:
+    counts.settle()
+    before = world.catalog.newest_generation(QUERY)
+    ended = world.end_of("upgrade", world.trigger("upgrade", "averages", job=QUERY, artifact=counts.averaged))
+    # The rollback, which always runs, says in the run's state that it failed.
+    assert (ended.state, ended.failed_tasks[0].task_id) == ("failed", "lease")
+    assert "does not restart" in world.airflow.failure(ended)
+    now = world.catalog.newest_generation(QUERY)
+    assert before is not None and now is not None
+    assert (now.generation, now.state) == (before.generation, "running")
+    counts.feed(1)
+    world.succeed("upgrade", world.trigger("upgrade", "refreshed", job=QUERY, artifact=counts.refreshed))
+    counts.feed(1)
+    counts.settle()
+    assert world.catalog.job(QUERY).artifact == counts.refreshed
+    world.succeed("savepoints", world.trigger("savepoints", "of-a-query", job=QUERY))

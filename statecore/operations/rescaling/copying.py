@@ -1,4 +1,4 @@
-"""The Spark job that copies a query's checkpoint to another number of state partitions, as a separate program."""
+"""Programs of a step that start a job's query on its checkpoint: they copy it, or try another query file on it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from statecore.storage import open_store
 _REFUSED = 2
 
 
-class CopyCheckpoint(SparkProgram):
-    """Copies a checkpoint, with proof and a trial restart of the job's query, with its Spark configuration.
+class QueryProgram(SparkProgram):
+    """A program that starts the job's query, with its Spark configuration.
 
-    It runs on this machine alone, on all its cores: the copy is made in a folder of this machine.
+    It runs on this machine alone, on all its cores: copies are made in a folder of this machine.
     """
 
-    what: ClassVar[str] = "copy"
     lasting: ClassVar[Collection[int]] = (_REFUSED,)
+    program: ClassVar[str]
 
-    def __init__(self, job: JobRecord, source: str, target: str, partitions: int) -> None:
-        super().__init__(job, target.rpartition("/")[2])
-        self._arguments = ["--checkpoint", source, "--target", target, "--partitions", str(partitions)]
+    def __init__(self, job: JobRecord, name: str, *arguments: str) -> None:
+        super().__init__(job, name)
+        self._arguments = arguments
 
     def command(self, folder: Path) -> list[str]:
         """Return the command; the query file and its settings, which may be secret, go into the folder."""
@@ -44,7 +44,28 @@ class CopyCheckpoint(SparkProgram):
             dataclasses.replace(job, master_url="local[*]"),
             self.name,
             folder / "spark.properties",
-            QUERY_PROGRAMS / "rescale.py",
+            QUERY_PROGRAMS / self.program,
             *self._arguments,
             *("--query", str(query), "--settings", str(settings)),
         )
+
+
+class CopyCheckpoint(QueryProgram):
+    """Copies a checkpoint to another number of state partitions, with proof and a trial restart."""
+
+    what: ClassVar[str] = "copy"
+    program = "rescale.py"
+
+    def __init__(self, job: JobRecord, source: str, target: str, partitions: int) -> None:
+        arguments = ("--checkpoint", source, "--target", target, "--partitions", str(partitions))
+        super().__init__(job, target.rpartition("/")[2], *arguments)
+
+
+class TryQuery(QueryProgram):
+    """Tries to restart the job's query file on a clone of a checkpoint, whose query may run."""
+
+    what: ClassVar[str] = "trial restart"
+    program = "trial.py"
+
+    def __init__(self, job: JobRecord, checkpoint: str) -> None:
+        super().__init__(job, f"of {job.artifact}", "--checkpoint", checkpoint)

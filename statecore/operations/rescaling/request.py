@@ -9,7 +9,7 @@ import msgspec
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, RequestFailedError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
-from statecore.operations.kinds import require_statecore_job
+from statecore.operations.kinds import require_settled, require_statecore_job
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
 from statecore.queries.checkpoint import open_checkpoint
@@ -85,12 +85,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             require_statecore_job(job, f"the method {self.method}", "choose the method rewrite")
         if self.max_parallelism is not None:
             require_statecore_job(job, f"max parallelism {self.max_parallelism}", "leave it out: it has no key groups")
-        if job.left_checkpoint is not None:
-            raise ConfigurationError(
-                f"found that job {job.name!r} was rolled back and no driver has started since; expected one, which "
-                f"goes on from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
-                "starting: see `statecore status`"
-            )
+        require_settled(job)
         refuse(open_checkpoint(checkpoint_in_force(job)), self.parallelism)
 
     def _driver_runs(self, catalog: Catalog) -> bool:

@@ -45,7 +45,8 @@ class Restart(Step):
         self.after = last_ended(catalog.newest_generation(self.change.job))
         job = catalog.job(self.change.job)
         if job.is_query:
-            if run.rescaled is None:
+            # An upgrade goes on from the checkpoint that the job has.
+            if run.rescaled is None and run.method == "rewrite":
                 raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
             if job.desired_state != "running":
                 name, size = self.change.job, run.to_parallelism

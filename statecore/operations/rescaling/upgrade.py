@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from statecore.catalog import RequestRecord
 from statecore.errors import ConfigurationError, JobDefinitionError
-from statecore.operations.kinds import require_statecore_job
+from statecore.operations.kinds import require_settled
 from statecore.operations.rescaling.change import Change, out_of_order
+from statecore.operations.rescaling.copying import TryQuery
 from statecore.operations.rescaling.finding import Finding, Status
 from statecore.operations.rescaling.lease import TakeLease
 from statecore.operations.rescaling.step import Step
 from statecore.operations.rescaling.stop import StopWithSavepoint
 from statecore.operations.supervision import require_supervisor
+from statecore.queries.in_force import checkpoint_in_force, newest_batch
+
+TRIAL_TIMEOUT_S = 3_600.0
+"""A trial restart reads all state."""
 
 
 @dataclass(kw_only=True)
 class BeginUpgrade(TakeLease):
     """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked.
+
+    The new file of a query of Spark's own is also tried on a clone of the query's checkpoint, where Spark refuses
+    other operators and changed schemas of state.
 
     Attributes:
         artifact: Absolute path or URL of the new job file.
@@ -32,10 +41,14 @@ class BeginUpgrade(TakeLease):
     reason: str = ""
     request_id: int | None = None
 
+    def __post_init__(self) -> None:
+        """Begin with no trial to cancel."""
+        self._trial: TryQuery | None = None
+
     def check(self) -> None:
-        """Refuse a relative path, a job that does not run, and a query of Spark's own."""
+        """Refuse a relative path, a job that does not run, and a query whose rollback is not settled."""
         job = self.change.catalog.job(self.change.job)
-        require_statecore_job(job, "an upgrade", "stop it, register it with the new --query, and start it")
+        require_settled(job)
         if job.desired_state != "running":
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because an upgrade is verified on the running "
@@ -65,6 +78,21 @@ class BeginUpgrade(TakeLease):
         return Finding(
             Status.DONE if check.state == "done" else Status.WAITING, f"check of {self.artifact} {check.state}"
         )
+
+    def finish(self) -> None:
+        """Try a query where Spark may refuse it."""
+        job, checked = self.change.catalog.job(self.change.job), self._check().result
+        if not job.is_query or newest_batch(job) is None:
+            return
+        assert checked is not None
+        new = dataclasses.replace(job, artifact=self.artifact, artifact_sha256=checked["sha256"])
+        self._trial = TryQuery(new, checkpoint_in_force(job))
+        self._trial.run(TRIAL_TIMEOUT_S, self.change)
+
+    def cancel(self) -> None:
+        """End the trial."""
+        if self._trial is not None:
+            self._trial.kill()
 
     def _check(self) -> RequestRecord:
         if self.request_id is not None:

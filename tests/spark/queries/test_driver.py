@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.catalog.records import RequestKind
-from statecore.errors import CheckpointDamagedError, QueryDefinitionError
+from statecore.errors import CheckpointDamagedError, NotProvenError, QueryDefinitionError
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.savepoints import savepoints_of
 from statecore.queries.beginning import begin_from
@@ -22,6 +22,7 @@ from statecore.queries.driver.generation import run_query
 from statecore.queries.dropping import surplus_checkpoints
 from statecore.queries.in_force import newest_batch
 from statecore.queries.rescale import rescale
+from statecore.queries.trying import try_query
 from statecore.queries.wholeness import check_whole
 from statecore.snapshot.job_files import keep_job_file
 from statecore.storage import open_store
@@ -254,6 +255,30 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     wait(lambda: place.totals() == expected(*range(10, 15)), "the totals")
     again.stop("again")
     assert {(each.lineage, each.parallelism) for each in place.catalog.epochs("totals")} == {(1, 2), (2, 3)}
+
+
+def test_a_query_file_that_spark_refuses_on_the_checkpoint_is_found_while_the_query_runs(
+    spark: SparkSession, place: Place
+) -> None:
+    place.register()
+    place.feed(*range(10, 20))
+    driver = place.begin()
+    driver.done(2)
+
+    def tried(old: str, new: str) -> int:
+        made = place.root / "new.py"
+        made.write_text(QUERY.replace(old, new))
+        return try_query(str(place.checkpoint), made, place.job.settings, spark=spark)
+
+    assert tried('.alias("v")', '.alias("total")') >= 1
+    with pytest.raises(NotProvenError, match=r"does not restart .* schema"):
+        tried('F.sum("v")', 'F.avg("v")')
+    with pytest.raises(NotProvenError, match="does not restart"):
+        tried("totals = rows.", 'totals = rows.dropDuplicates(["v"]).')
+    # Nothing of it reached the query's sink, or its checkpoint.
+    driver.done(10)
+    driver.stop()
+    assert place.totals() == expected(*range(10, 20))
 
 
 def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: SparkSession, place: Place) -> None:

@@ -1,0 +1,35 @@
+"""spark-submit entry point: tries to restart a query file on a clone of a checkpoint, whose query may run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from statecore.errors import CheckpointError, QueryDefinitionError, StatecoreError
+from statecore.queries.trying import try_query
+
+_REFUSED, _FAILED = 2, 1
+
+
+def main() -> None:
+    """Parse arguments, try, print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", required=True, help="checkpoint to try on; it is only read")
+    parser.add_argument("--query", required=True, type=Path, help="query file")
+    parser.add_argument("--settings", required=True, type=Path, help="JSON file with the settings that its build gets")
+    arguments = parser.parse_args()
+    try:
+        batch = try_query(arguments.checkpoint, arguments.query, json.loads(arguments.settings.read_text()))
+    except (CheckpointError, QueryDefinitionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_REFUSED)
+    except StatecoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_FAILED)
+    print(f"the query restarts after batch {batch}, with the state that is there")
+
+
+if __name__ == "__main__":
+    main()
