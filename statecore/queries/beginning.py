@@ -6,11 +6,11 @@ from statecore.catalog import JobRecord
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint, query_id
 from statecore.queries.clone import clone
-from statecore.queries.files import normal_url
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.targets import new_checkpoint
 from statecore.queries.transfer import Report, quiet
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 
 def begin_from(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
-from statecore.queries.files import INCOMPLETE, normal_url, read_checked
+from statecore.queries.files import INCOMPLETE, read_checked
 from statecore.queries.logs import (
     SHUFFLE_PARTITIONS,
     CommitLog,
@@ -28,6 +28,7 @@ from statecore.queries.logs import (
 )
 from statecore.queries.operators import StatefulOperator, read_operators
 from statecore.storage import FileStore, open_store
+from statecore.storage.urls import normal_url
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 HDFS, ROCKSDB = "hdfs", "rocksdb"

@@ -23,12 +23,13 @@ from statecore.queries.checkpoint import (
     open_checkpoint,
     require_unchanged,
 )
-from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path, normal_url
+from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path
 from statecore.queries.origin import ORIGIN, origin_of, write_origin
 from statecore.queries.staging import Staging, staged
 from statecore.queries.state_files import require_state
 from statecore.queries.transfer import Brought, Report, quiet
 from statecore.storage import FileEntry, LocalFileStore, open_store
+from statecore.storage.urls import normal_url
 
 _ATTEMPTS = 3
 

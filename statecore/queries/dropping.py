@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
-from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path, normal_url
+from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path
 from statecore.queries.origin import ORIGIN, read_origin
 from statecore.queries.savepoints import SAVEPOINTS
 from statecore.queries.targets import CHECKPOINTS
 from statecore.storage import in_batches, open_store
+from statecore.storage.urls import normal_url
 
 # As many as S3 deletes in one request.
 _BATCH = 1000

@@ -22,6 +22,7 @@ import msgspec
 
 from statecore.errors import CheckpointDamagedError, ConfigurationError, MissingFileError
 from statecore.storage import FileEntry, FileStore, open_store, split_url
+from statecore.storage.urls import normal_url
 
 INCOMPLETE = ".statecore-incomplete"
 """An object of this name says that a checkpoint in S3 is not whole."""
@@ -36,12 +37,6 @@ _HIDDEN_CHECKSUM = re.compile(r"(?:.*/)?\.[^/]+\.crc")
 class _SparksChecksum(msgspec.Struct):
     mainFileSize: int
     value: int
-
-
-def normal_url(url: str) -> str:
-    """Return the URL of a checkpoint as statecore spells it: ``s3a://``, Spark's scheme, becomes ``s3://``."""
-    scheme, separator, rest = url.partition("://")
-    return f"s3://{rest}" if separator and scheme.lower() in ("s3a", "s3n") else url
 
 
 def spark_url(url: str) -> str:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from statecore.catalog import JobRecord
 from statecore.queries.checkpoint import newest_batches
-from statecore.queries.files import normal_url
 from statecore.queries.origin import read_origin
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 
 def checkpoint_in_force(job: JobRecord) -> str:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from statecore.errors import CheckpointDamagedError
-from statecore.queries.files import is_local, local_path, normal_url, read_checked, spark_url
+from statecore.queries.files import is_local, local_path, read_checked, spark_url
 from statecore.queries.logs import decoded, json_object, version_of
 from statecore.queries.stores import StateStore
 from statecore.storage import FileStore
+from statecore.storage.urls import normal_url
 
 if TYPE_CHECKING:
     from statecore.queries.checkpoint import SparkCheckpoint

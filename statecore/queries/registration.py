@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statecore.errors import CheckpointRefusedError, InvalidParallelismError
 from statecore.queries.checkpoint import newest_batches, open_checkpoint
-from statecore.queries.files import normal_url
 from statecore.queries.savepoints import holds_savepoint
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 
 def partitions_of(checkpoint: str, asked: int | None, store: str) -> int | None:

@@ -15,11 +15,11 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
-from statecore.queries.files import normal_url
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.origin import read_origin
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 SAVEPOINTS = "savepoints"
 

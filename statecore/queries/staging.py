@@ -35,14 +35,13 @@ from statecore.queries.files import (
     is_hidden_checksum,
     is_local,
     local_path,
-    normal_url,
 )
 from statecore.queries.operators import moved_metadata, versioned_metadata
 from statecore.queries.origin import ORIGIN
 from statecore.queries.transfer import Brought, Report, bring, quiet
 from statecore.storage import FileEntry, LocalFileStore, open_store
 from statecore.storage.parallel import all_in_parallel
-from statecore.storage.urls import parse_url
+from statecore.storage.urls import normal_url, parse_url
 from statecore.storage.workspaces import workspace
 
 _LOCK, _CHECKPOINT = "lock", "checkpoint"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from statecore.errors import CheckpointDamagedError
-from statecore.queries.checkpoint import SparkCheckpoint
+from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint
 from statecore.queries.operators import StatefulOperator
 from statecore.queries.schemas import is_keyless
 from statecore.queries.stores import DEFAULT_STORE
@@ -86,9 +86,15 @@ def require_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> No
     """
     for folder in missing_state(checkpoint, files):
         raise CheckpointDamagedError(
-            f"found no state of version {checkpoint.version} in {folder} of {checkpoint.url}; expected what batch "
-            f"{checkpoint.batch} left there; restore the checkpoint from a clone or a backup"
+            f"found no state of version {checkpoint.version} in {folder} of {checkpoint.url}: neither "
+            f"{_names(checkpoint, folder)}; expected what batch {checkpoint.batch} left there; restore the checkpoint "
+            "from a clone or a backup"
         )
+
+
+def _names(checkpoint: SparkCheckpoint, folder: str) -> str:
+    endings = ("changelog", "zip") if checkpoint.provider == ROCKSDB else ("delta", "snapshot")
+    return " nor ".join(f"{folder}/{checkpoint.version}.{ending}" for ending in endings)
 
 
 def missing_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> Iterator[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from statecore.catalog import JobRecord
 from statecore.queries.checkpoint import newest_batches
-from statecore.queries.files import INCOMPLETE, normal_url
+from statecore.queries.files import INCOMPLETE
 from statecore.queries.origin import read_origin
 from statecore.storage import open_store, safe_path
+from statecore.storage.urls import normal_url
 
 CHECKPOINTS = "checkpoints"
 

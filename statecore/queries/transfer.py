@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.errors import MissingFileError, StorageError
-from statecore.queries.files import is_local, local_path, normal_url
+from statecore.queries.files import is_local, local_path
 from statecore.storage import FileEntry
 from statecore.storage.parallel import in_parallel
-from statecore.storage.urls import Place, parse_url
+from statecore.storage.urls import Place, normal_url, parse_url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -51,6 +51,12 @@ class Place:
         return f"file:///{quote(self.path)}" if self.scheme == "file" else f"/{self.path}"
 
 
+def normal_url(url: str) -> str:
+    """Return a URL of Spark's as statecore spells it: ``s3a://``, Spark's scheme, becomes ``s3://``."""
+    scheme, separator, rest = url.partition("://")
+    return f"s3://{rest}" if separator and scheme.lower() in ("s3a", "s3n") else url
+
+
 def parse_url(url: str) -> Place:
     """Parse a URL."""
     found = _SCHEME.match(url)

@@ -8,11 +8,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from statecore.errors import CheckpointDamagedError
-from statecore.queries.files import normal_url, spark_url
+from statecore.queries.files import spark_url
 from statecore.queries.rocksdb.damage import spark_failures
 from statecore.queries.rocksdb.sessions import reading_session
 from statecore.queries.rocksdb.wholeness import require_whole
 from statecore.storage import FileStore, open_store
+from statecore.storage.urls import normal_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

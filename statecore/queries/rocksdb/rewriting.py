@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from statecore.errors import NotProvenError, StatecoreError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
-from statecore.queries.files import normal_url, spark_url
+from statecore.queries.files import spark_url
 from statecore.queries.logs import UniqueIds
 from statecore.queries.placement import TARGET
 from statecore.queries.rocksdb.damage import spark_failures
@@ -21,6 +21,7 @@ from statecore.queries.rocksdb.recorded import snapshot_path
 from statecore.queries.rocksdb.sessions import writing_session
 from statecore.queries.rocksdb.shadow import readable
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,6 +25,7 @@ from statecore.model import (
     require_key_type,
 )
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.offline.query_sources import query_position
 from statecore.runtime.offline.rewrite import write_bases
 from statecore.runtime.placement import column, place
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
@@ -55,8 +56,20 @@ _FILE = msgspec.json.Decoder(tuple[FileRef, int])
 _WINDOW = {"window_start": WINDOW_START, "window_end": WINDOW_END}
 
 
-def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_parallelism: int, parallelism: int) -> str:
-    """Write a savepoint from DataFrames; a job that starts from it reads its sources from their beginning.
+def write_savepoint(
+    path: str | Path,
+    operators: Mapping[str, Tables],
+    max_parallelism: int,
+    parallelism: int,
+    *,
+    sources_from: str | None = None,
+    sources: Sequence[str] = (),
+) -> str:
+    """Write a savepoint from DataFrames.
+
+    A job that starts from it reads its sources from their beginning, or goes on where a query of Spark's own stands:
+    after the newest committed batch of the checkpoint ``sources_from``. Read the state of the same query for the
+    DataFrames, with Spark's source ``statestore``, while the query is stopped.
 
     A DataFrame has the columns that ``read_savepoint`` returns: the key columns, then the value as one column per field
     of a struct, or as ``value``. A list state has an array there, a map state a map. Windows are ``window_start`` and
@@ -68,13 +81,16 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
             ``ListStateDescriptor`` gives a split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
         parallelism: Number of subtasks to write the state for; a job may start at another parallelism.
+        sources_from: ``checkpointLocation`` of a query that reads the job's sources; it is only read.
+        sources: The job's names of that query's sources, in the query's order.
 
     Returns:
         URL of the folder.
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
-        ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice; nothing is written.
+        ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice, or the sources are
+            not those of the checkpoint; nothing is written.
         ManifestError: The folder already holds a savepoint.
 
     """
@@ -86,12 +102,13 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
     now_ms = int(time.time() * 1000)
     # Check all operators before writing the first.
     prepared = {uid: _Operator(uid, tables, now_ms) for uid, tables in operators.items()}
+    stands = None if sources_from is None else query_position(sources_from, sources, store)
     manifest = Manifest(
         writer=WRITER,
         job=store.files.url.rstrip("/").rsplit("/", 1)[-1],
-        # One epoch before the first, in the lineage before the first.
+        # One epoch before the first, in the lineage before the first; epochs count on from a query's batches.
         lineage=0,
-        epoch=-1,
+        epoch=-1 if stands is None else stands.batch,
         generation=0,
         root=".",
         parent=None,
@@ -103,7 +120,9 @@ def write_savepoint(path: str | Path, operators: Mapping[str, Tables], max_paral
         rows_total=0,
         operators=tuple(each.written(store, max_parallelism, parallelism) for each in prepared.values()),
         outputs=(),
-        progress=(),
+        watermark_ms=None if stands is None else stands.watermark_ms,
+        sources=() if stands is None else stands.sources,
+        progress=() if stands is None else stands.progress,
         savepoint=SavepointInfo(name=Path(str(path)).name, reason="made from tables", created_ms=now_ms),
     )
     try:

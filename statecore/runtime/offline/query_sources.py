@@ -1,0 +1,124 @@
+"""Where a query of Spark's own stands in its sources, for a savepoint with which a job goes on from there.
+
+A job keeps the same files in its epochs that the query keeps in its checkpoint, see ``runtime.epoch.progress``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import ConfigurationError
+from statecore.runtime.epoch.progress import QuerySources, capture_progress, source_positions
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.manifest import ProgressFile, SourcePositions
+from statecore.storage import FileStore, open_store, safe_path
+from statecore.storage.urls import normal_url
+from statecore.storage.workspaces import workspace
+
+_VERSION = "v1"
+# They are the query's own: a job has its state elsewhere, and another number of subtasks.
+_NUMBERS = ("spark.sql.shuffle.partitions", "spark.sql.streaming.internal.stateStore.partitions")
+_LOGS = ("offsets", "commits", "sources")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPosition:
+    """Where a query stands after its newest committed batch.
+
+    Attributes:
+        batch: The batch.
+        watermark_ms: Its event-time watermark; None without one.
+        sources: The sources, under the names that the job gives them.
+        progress: Spark's bookkeeping of them, in the store of the savepoint.
+
+    """
+
+    batch: int
+    watermark_ms: int | None
+    sources: tuple[SourcePositions, ...]
+    progress: tuple[ProgressFile, ...]
+
+
+def query_position(checkpoint: str, names: Sequence[str], store: CheckpointStore) -> QueryPosition:
+    """Take over where a query stands; the checkpoint is only read.
+
+    Args:
+        checkpoint: The query's ``checkpointLocation``, of a query that does not run.
+        names: The job's names of the query's sources, in the query's order.
+        store: The savepoint's files.
+
+    Raises:
+        ConfigurationError: There is no committed batch, the number of names differs from that of the sources, or the
+            logs have another format.
+        StorageError: The storage fails.
+
+    """
+    files = open_store(normal_url(checkpoint))
+    batch = max(_numbers(files, "commits"), default=None)
+    if batch is None:
+        raise ConfigurationError(
+            f"found no committed batch in {checkpoint}; expected the checkpointLocation of a query that has committed "
+            "one; give that folder, or leave sources_from out to read the sources from their beginning"
+        )
+    sources = QuerySources(tuple(names), ticks=False)
+    with workspace("sources") as folder:
+        _bring(files, folder)
+        for number in (batch - 1, batch):
+            _adapt(folder / "offsets" / str(number), checkpoint)
+        found = json.loads((folder / "offsets" / str(batch)).read_text().splitlines()[1])
+        offsets = (folder / "offsets" / str(batch)).read_text().splitlines()[2:]
+        if len(offsets) != len(names):
+            raise ConfigurationError(
+                f"found {len(offsets)} sources in {checkpoint} and the names {list(names)}; expected a name for each "
+                "source, in the query's order: sources=(…)"
+            )
+        positions = source_positions(folder, batch, sources)
+        progress = capture_progress(folder, batch, store, None, f"0/0-{batch}", sources)
+    return QueryPosition(
+        batch=batch,
+        watermark_ms=_watermark_ms(files, batch, found),
+        sources=tuple(SourcePositions(name=name, positions=at) for name, at in zip(names, positions, strict=True)),
+        progress=progress,
+    )
+
+
+def _numbers(files: FileStore, log: str) -> list[int]:
+    names = (entry.path.removeprefix(f"{log}/") for entry in files.list(log))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _bring(files: FileStore, folder: Path) -> None:
+    """Copy what the job needs: logs, and what the sources keep."""
+    paths = ["metadata", *(entry.path for log in _LOGS for entry in files.list(log))]
+    for path in paths:
+        if not path.rpartition("/")[2].startswith("."):
+            target = folder / safe_path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(files.read(path))
+
+
+def _adapt(path: Path, checkpoint: str) -> None:
+    """Leave out of a file of the offset log what would be set in the job's session."""
+    if not path.exists():
+        return
+    version, metadata, *offsets = path.read_text().split("\n")
+    if version != _VERSION:
+        raise ConfigurationError(
+            f"found offsets/{path.name} of version {version} in {checkpoint}; expected {_VERSION}: sources with names "
+            "of Spark's own are not taken over; leave sources_from out, and have the job begin where it should"
+        )
+    kept: dict[str, Any] = json.loads(metadata)
+    kept["conf"] = {key: value for key, value in kept.get("conf", {}).items() if key not in _NUMBERS}
+    kept["batchWatermarkMs"] = 0
+    path.write_text("\n".join([version, json.dumps(kept), *offsets]))
+
+
+def _watermark_ms(files: FileStore, batch: int, metadata: dict[str, Any]) -> int | None:
+    """Return the watermark after a batch: that with which the next one would have begun."""
+    _, body, *_ = [*files.read(f"commits/{batch}").decode().split("\n"), "{}"]
+    found = max(int(json.loads(body or "{}").get("nextBatchWatermarkMs", 0)), int(metadata.get("batchWatermarkMs", 0)))
+    return found or None
