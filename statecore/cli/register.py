@@ -15,11 +15,11 @@ from statecore.cli.output import note, print_json, spinner
 from statecore.model import default_max_parallelism
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
-from statecore.queries.files import normal_url
 from statecore.queries.registration import partitions_of
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
