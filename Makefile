@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 KEEP ?=
 SABOTAGE ?=
+QUERY ?=
 ROUNDS ?=
 SEED ?=
 ONLY ?=
@@ -21,6 +22,7 @@ help:
 	@echo "make demo            run the main job end to end and print a verdict"
 	@echo "make demo KEEP=1     the same; then the job runs on, for you to rescale (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
+	@echo "make demo QUERY=1    the same with a query of Spark's own: its checkpoint from 2 to 6 state partitions"
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
@@ -63,7 +65,7 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py | java
 classes: $(CLASSES)
 
 demo: java $(CLASSES)
-	@$(BIN)/python -m examples.demo $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
+	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
 stop: setup
 	@$(BIN)/python -m examples.stack stop

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from examples.demo.feeder import load_flights
-from examples.demo.flow import Demo, DemoError
+from examples.demo.flow import Demo
+from examples.demo.job_demo import DemoError
+from examples.demo.query_flow import QueryDemo
 from examples.quick_start import QUICK_START
 from examples.stack.processes import StackError
 from examples.stack.stack import Stack
@@ -25,6 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--run-dir", type=Path, default=REPO / ".run" / "demo", help="folder for all its files")
     parser.add_argument("--keep", action="store_true", help="keep the job running afterwards; make stop ends it")
+    parser.add_argument("--query", action="store_true", help="play it with a query of Spark's own")
     parser.add_argument("--sabotage", action="store_true", help="delete a state file between stop and restart")
     arguments = parser.parse_args()
     # Spark's workers run this Python and bind to this machine's own address.
@@ -36,7 +39,7 @@ def main() -> int:
     stack.stop()
     shutil.rmtree(arguments.run_dir, ignore_errors=True)
     try:
-        with Demo(stack, console) as demo:
+        with QueryDemo(stack, console) if arguments.query else Demo(stack, console) as demo:
             exact = demo.run(load_flights(), sabotage=arguments.sabotage)
             if arguments.keep:
                 demo.go_on()
