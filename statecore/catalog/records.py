@@ -242,6 +242,24 @@ class BacklogRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StateFigures:
+    """The state of one stateful operator of a query of Spark's own, as Spark reports it.
+
+    Attributes:
+        operator: Its number and Spark's name of it, ``0 stateStoreSave``.
+        rows: Rows.
+        memory_bytes: Memory of its state stores.
+        disk_bytes: Size of their files on the workers' disks; None with a state store that has none.
+
+    """
+
+    operator: str
+    rows: int
+    memory_bytes: int
+    disk_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord:
     """Metrics of one committed epoch.
 
@@ -259,6 +277,7 @@ class EpochRecord:
         state_rows: Rows of keyed state after it, over all operators.
         state_bytes: Size of all state files that it refers to, each counted once.
         publish_ms: Milliseconds of publishing, by sink that had outputs; empty in epochs of an earlier release.
+        state: State of each stateful operator of a query of Spark's own.
 
     """
 
@@ -282,6 +301,7 @@ class EpochRecord:
     state_rows: int = 0
     state_bytes: int = 0
     publish_ms: dict[str, float] = field(default_factory=dict)
+    state: tuple[StateFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,7 @@ epochs = Table(
     Column("state_rows", BigInteger, nullable=False),
     Column("state_bytes", BigInteger, nullable=False),
     Column("publish_ms", JSON, nullable=False),
+    Column("state", JSON, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 

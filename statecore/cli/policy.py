@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.markup import escape
 
-from statecore.catalog import Catalog, DecisionRecord
+from statecore.catalog import Catalog, DecisionRecord, JobRecord
 from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
+from statecore.errors import ConfigurationError
 from statecore.operations.autoscaling import diagnosis_of, figures_of
 from statecore.operations.kinds import require_statecore_job
 from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
@@ -76,7 +77,9 @@ def set_policy(
         float | None,
         typer.Option(help="Seconds without a decision after a rescale has ended; failures double it. Initially 300."),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="live or by_reference. Initially live.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="live or by_reference, initially live; rewrite for a query of Spark's own.")
+    ] = None,
     max_step: Annotated[
         int | None,
         typer.Option(min=1, help="Largest change of the parallelism in one rescale. Initially no limit."),
@@ -116,9 +119,8 @@ def set_policy(
         "observe": observe,
     }
     with Catalog(catalog) as opened:
-        require_statecore_job(opened.job(name), "a policy", "rescale it by hand")
         before = opened.policy(name)
-        known = {} if before is None else before.settings
+        known = _method_of(opened.job(name), method) | ({} if before is None else before.settings)
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})
         enabled = (before is None or before.enabled) if on is None else on
         opened.set_policy(name, msgspec.to_builtins(settings), enabled=enabled)
@@ -127,6 +129,20 @@ def set_policy(
         return
     state = "off" if not enabled else "observes" if settings.observe else "on"
     print(f"{name}: policy {state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
+
+
+def _method_of(job: JobRecord, asked: str | None) -> dict[str, Any]:
+    """Return the method that a policy of the job begins with, and refuse one that it cannot have."""
+    if job.is_query:
+        if asked not in (None, "rewrite"):
+            require_statecore_job(job, f"the method {asked}", "leave --method out")
+        return {"method": "rewrite"}
+    if asked == "rewrite":
+        raise ConfigurationError(
+            f"found the method rewrite for a policy of job {job.name!r}; expected live or by_reference, which copy no "
+            "state; a rewrite is for queries of Spark's own"
+        )
+    return {}
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:

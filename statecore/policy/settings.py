@@ -30,7 +30,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             twice its throughput, a quarter where more than six times.
         scale_in_after_s: Time for which a smaller size must have been enough.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
-        method: Rescale method.
+        method: Rescale method; ``rewrite`` for queries of Spark's own, which have no other.
         observe: Whether decisions are only told, and not carried out.
         freeze: Windows in which nothing is changed, such as ``0 8 * * 1-5 for 10h``.
         at_least: Parallelisms that are needed in windows, such as ``0 9 * * 1 for 2h: 8``.
@@ -51,7 +51,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scale_out_after_s: _Seconds = 60.0
     scale_in_after_s: _Seconds = 600.0
     cooldown_s: _Seconds = 300.0
-    method: Literal["live", "by_reference"] = "live"
+    method: Literal["live", "by_reference", "rewrite"] = "live"
     observe: bool = False
     freeze: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()

@@ -84,6 +84,8 @@ class JobSummary(Answer):
     """A job's row in the list of jobs.
 
     Attributes:
+        checkpoint: Checkpoint of a query of Spark's own; None for a job of statecore.
+        methods: Methods by which it can be rescaled.
         error: Why its driver ended although the job should run.
         advice: What to do, most urgent first; empty when nothing is wrong.
         backlog_ms: Time of the backlog's measurement.
@@ -92,6 +94,8 @@ class JobSummary(Answer):
     """
 
     name: str
+    checkpoint: str | None
+    methods: list[RescaleMethod]
     condition: Condition
     error: str | None
     advice: list[str]
@@ -195,6 +199,15 @@ class Decision(Change):
     outcome: str | None
 
 
+class StateOfOperator(Answer):
+    """The state of a stateful operator of a query of Spark's own."""
+
+    operator: str
+    rows: int
+    memory_bytes: int
+    disk_bytes: int | None
+
+
 class JobAnswer(Answer):
     """Everything on a job's page except the charts, and what the user may do; lists have the newest first."""
 
@@ -203,6 +216,7 @@ class JobAnswer(Answer):
     may_abort: bool
     job: JobSummary
     sources: list[Backlog]
+    state: list[StateOfOperator]
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
     policy: Policy | None
@@ -299,6 +313,25 @@ class PlanAnswer(Answer):
     bytes: int
     bytes_written: int
     skew: float
+    downtime: Downtime | None
+    refusal: str | None
+
+
+class QueryPlanAnswer(Answer):
+    """Plan of a rescale of a query of Spark's own.
+
+    Attributes:
+        lines: What its checkpoint holds, in words.
+        downtime: None before its first rescale.
+        refusal: Why the rescale would be refused now; None when it would not.
+
+    """
+
+    now_ms: int
+    method: RescaleMethod
+    from_parallelism: int
+    to_parallelism: int
+    lines: list[str]
     downtime: Downtime | None
     refusal: str | None
 

@@ -15,6 +15,7 @@ from statecore_airflow.web.answers import (
     Policy,
     RescaleRun,
     Savepoint,
+    StateOfOperator,
 )
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.overview import summaries, summary
@@ -34,13 +35,14 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
     found = standing(catalog, catalog.job(name))
-    backlog, policy = found.figures.backlog, found.policy
+    backlog, epoch, policy = found.figures.backlog, found.figures.epoch, found.policy
     return JobAnswer(
         now_ms=found.now_ms,
         is_rescaler=is_rescaler,
         may_abort=is_rescaler and is_changeable(name),
         job=summary(found),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
+        state=[StateOfOperator.model_validate(each) for each in (epoch.state if epoch else ())],
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
         rescales=[RescaleRun.model_validate(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),

@@ -41,6 +41,8 @@ def summary(found: Standing) -> JobSummary:
     cluster = found.cluster
     return JobSummary(
         name=job.name,
+        checkpoint=job.checkpoint,
+        methods=["rewrite"] if job.is_query else ["live", "by_reference", "rewrite"],
         condition=_condition(found),
         error=found.error,
         advice=advice(found),

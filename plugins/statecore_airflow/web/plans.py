@@ -9,10 +9,9 @@ from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog
 from statecore.errors import MissingFileError, StatecoreError
-from statecore.operations.kinds import require_statecore_job
 from statecore.operations.rescaling import Plan, RescaleRequest, WantedMethod, plan, require_free
 from statecore_airflow.web.access import JobName, may_rescale
-from statecore_airflow.web.answers import PlanAnswer
+from statecore_airflow.web.answers import PlanAnswer, QueryPlanAnswer
 from statecore_airflow.web.catalogs import CatalogDep
 
 router = APIRouter(dependencies=[Depends(may_rescale)])
@@ -30,7 +29,7 @@ def get_plan(
     workers: Annotated[int | None, Query(ge=1, description="New number of workers.")] = None,
     method: Annotated[WantedMethod, Query(description="Rescale method.")] = "auto",
     max_parallelism: Annotated[int | None, Query(ge=1, description="New max parallelism.")] = None,
-) -> PlanAnswer:
+) -> PlanAnswer | QueryPlanAnswer:
     """Return the plan of a rescale from the newest epoch; changes nothing."""
     request = RescaleRequest(
         job=name, parallelism=parallelism, workers=workers, method=method, max_parallelism=max_parallelism
@@ -38,7 +37,15 @@ def get_plan(
     planned = _plan(catalog, request)
     state = planned.state
     if planned.query is not None:
-        require_statecore_job(planned.job, "a plan by subtask", "see the plan in a dry run of the DAG rescale")
+        return QueryPlanAnswer(
+            now_ms=catalog.now_ms(),
+            method=planned.method,
+            from_parallelism=planned.query.partitions,
+            to_parallelism=parallelism,
+            lines=planned.query_lines(),
+            downtime=planned.downtime,
+            refusal=_refusal(catalog, request),
+        )
     if state is None:
         raise MissingFileError(
             f"found no committed epoch of job {name!r}; expected one whose state is counted; wait for the first epoch, "

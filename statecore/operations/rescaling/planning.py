@@ -54,7 +54,7 @@ class Plan:
             f"Expected downtime: {downtime_words(self.method, self.downtime)}.",
         ]
         if self.query is not None:
-            return "\n\n".join([*lines, *_of_query(self.query)])
+            return "\n\n".join([*lines, *self.query_lines()])
         state = self.state
         if state is None:
             return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
@@ -70,6 +70,10 @@ class Plan:
             start, end = each.key_groups
             table.append(f"| {each.subtask} | {start}..{end} | {each.files:,} | {each.rows:,} | {each.bytes:,} |")
         return "\n\n".join([*lines, "\n".join(table)])
+
+    def query_lines(self) -> list[str]:
+        """Return what the checkpoint of a query holds, in words; nothing for a job of statecore."""
+        return [] if self.query is None else list(_of_query(self.query))
 
 
 def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Plan:

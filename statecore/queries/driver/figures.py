@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from statecore.catalog import Catalog, EpochRecord, GenerationRecord, SourceBacklog
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord, SourceBacklog, StateFigures
 from statecore.errors import StatecoreError
+from statecore.queries.driver.backlog import QueryBacklog
 from statecore.queries.driver.lifecycle import Batch, QueryLifecycle
-from statecore.runtime.backlog.meters import ProgressMeter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _WHOLE = "triggerExecution"
 _RUN = "addBatch"
+_READ = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
+_ON_DISK = "rocksdbSstFileSize"
 _LAST_WORD_S = 10.0
 
 
@@ -39,20 +41,28 @@ class Figures(StreamingQueryListener):
         generation: The generation that runs.
         lineage: Lineage of its batches.
         lifecycle: Is told the newest batch.
+        backlog: Is told what Spark says of the sources.
 
     Attributes:
         has_spoken: Whether anything was recorded of this generation's query.
 
     """
 
-    def __init__(self, catalog: Catalog, generation: GenerationRecord, lineage: int, lifecycle: QueryLifecycle) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        generation: GenerationRecord,
+        lineage: int,
+        lifecycle: QueryLifecycle,
+        backlog: QueryBacklog,
+    ) -> None:
         self._catalog = catalog
         self._generation = generation
         self._lineage = lineage
         self._lifecycle = lifecycle
+        self._backlog = backlog
         self._rows_total = _rows_before(catalog, generation.job)
         self.has_spoken = False
-        self._sources: tuple[SourceBacklog, ...] = ()
         self._heard_all = threading.Event()
 
     def wait(self) -> None:
@@ -80,8 +90,8 @@ class Figures(StreamingQueryListener):
         """Note that the sources have nothing that the query would take, which is all that Spark tells here."""
         self.has_spoken = True
         try:
-            unknown = tuple(SourceBacklog(each.name) for each in self._sources)
-            self._catalog.record_backlog(self._generation.job, self._generation.generation, unknown)
+            self._backlog.idle()
+            self._backlog.record()
         except StatecoreError as error:
             log.warning("it is not recorded that the query is idle: %s", error)
 
@@ -90,15 +100,15 @@ class Figures(StreamingQueryListener):
         self._heard_all.set()
 
     def _record(self, progress: Mapping[str, Any]) -> None:
-        self._sources = backlog = tuple(_backlog(progress, self._catalog.now_ms()))
+        self._backlog.heard(progress)
         if _RUN not in progress["durationMs"]:
-            self._catalog.record_backlog(self._generation.job, self._generation.generation, backlog)
+            self._backlog.record()
             return
         self.has_spoken = True
         batch = Batch(self._lineage, progress["batchId"])
         self._rows_total += progress["numInputRows"]
         self._lifecycle.newest, self._lifecycle.batch_s = batch, progress["durationMs"][_WHOLE] / 1000
-        self._catalog.record_epoch(_epoch(progress, batch, self._generation, self._rows_total, backlog))
+        self._catalog.record_epoch(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
 
 
 def _epoch(
@@ -108,8 +118,7 @@ def _epoch(
     rows_total: int,
     backlog: tuple[SourceBacklog, ...],
 ) -> EpochRecord:
-    phases, operators = dict(progress["durationMs"]), progress["stateOperators"]
-    duration_ms = phases.pop(_WHOLE)
+    operators, duration_ms = progress["stateOperators"], progress["durationMs"][_WHOLE]
     started_ms = _ms(progress["timestamp"])
     return EpochRecord(
         job=generation.job,
@@ -122,13 +131,30 @@ def _epoch(
         started_ms=started_ms,
         committed_ms=started_ms + duration_ms,
         duration_ms=duration_ms,
-        phases={name: float(ms) for name, ms in phases.items()},
+        phases=_phases(progress["durationMs"]),
         backlog=backlog,
         late_rows=_late_rows(operators),
         # Sinks that do not count say -1.
         rows_out=max(0, progress["sink"].get("numOutputRows", 0)),
         state_rows=sum(each["numRowsTotal"] for each in operators),
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
+        state=tuple(_state(number, each) for number, each in enumerate(operators)),
+    )
+
+
+def _phases(took_ms: Mapping[str, int]) -> dict[str, float]:
+    """Return the phases of an epoch; a sink of Spark's own publishes within the batch."""
+    read = float(sum(took_ms.get(name, 0) for name in _READ))
+    run = read + took_ms[_RUN]
+    return {"run": run, "read": read, "commit": max(0.0, took_ms[_WHOLE] - run), "publish": 0.0}
+
+
+def _state(number: int, operator: Mapping[str, Any]) -> StateFigures:
+    return StateFigures(
+        operator=f"{number} {operator['operatorName']}",
+        rows=operator["numRowsTotal"],
+        memory_bytes=operator["memoryUsedBytes"],
+        disk_bytes=operator.get("customMetrics", {}).get(_ON_DISK),
     )
 
 
@@ -139,23 +165,6 @@ def _late_rows(operators: list[Mapping[str, Any]]) -> dict[str, int]:
         for number, each in enumerate(operators)
         if each["numRowsDroppedByWatermark"]
     }
-
-
-def _backlog(progress: Mapping[str, Any], now_ms: int) -> Iterator[SourceBacklog]:
-    newest = progress.get("eventTime", {}).get("max")
-    lag_ms = None if newest is None else max(0, now_ms - _ms(newest))
-    for number, source in enumerate(progress["sources"]):
-        meter = ProgressMeter(lambda source=source: source)  # type: ignore[misc]
-        meter.measure()
-        pending = meter.pending()
-        yield SourceBacklog(
-            name=f"{number} {source['description']}"[:200],
-            records=pending.records,
-            bytes=pending.bytes,
-            files=pending.files,
-            partitions=pending.partitions,
-            event_time_lag_ms=lag_ms,
-        )
 
 
 def _ms(timestamp: str) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, RequestRecord
 from statecore.catalog.records import ENDED_BY_ITSELF
 from statecore.errors import CommitError
+from statecore.queries.driver.backlog import QueryBacklog
 from statecore.queries.driver.control import QueryControl, answer_savepoint
 from statecore.queries.driver.figures import Figures
 from statecore.queries.driver.going_back import settled
@@ -101,17 +102,18 @@ def _run(
     write_definition(files, definition_of(job))
     lineage = _lineage(catalog, job, lifecycle)
     spark = SparkSession.builder.appName(job.name).getOrCreate()
-    figures = Figures(catalog, claimed, lineage, lifecycle)
+    backlog = QueryBacklog(catalog, claimed)
+    figures = Figures(catalog, claimed, lineage, lifecycle, backlog)
     spark.streams.addListener(figures)
     stack.callback(spark.streams.removeListener, figures)
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.session_started()
-    query = started(spark, build, job, claimed.parallelism)
+    query = started(spark, build, job, claimed.parallelism, lambda df: backlog.watch(df, job))
     lifecycle.running = True
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.watch(query, BatchInFlight(query))
     log.info("generation %d runs with %d state partitions", claimed.generation, claimed.parallelism)
-    with QueryControl(catalog, job, query, lifecycle, figures) as control:
+    with QueryControl(catalog, job, query, lifecycle, figures) as control, backlog.measuring:
         failure = _ended(query)
     figures.wait()
     if lifecycle.superseded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import DataStreamWriter
@@ -12,7 +13,7 @@ from statecore.queries.logs import SHUFFLE_PARTITIONS
 from statecore.queries.query_file import described
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from statecore.catalog import JobRecord
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 _REFUSED = {"ContinuousTrigger": "continuous processing", "RealTimeTrigger": "real-time mode"}
 
 
-def started(spark: SparkSession, build: Build, job: JobRecord, partitions: int) -> StreamingQuery:
+def started(
+    spark: SparkSession, build: Build, job: JobRecord, partitions: int, about_to_start: Callable[[DataFrame], None]
+) -> StreamingQuery:
     """Start a job's query.
 
     Args:
@@ -29,6 +32,7 @@ def started(spark: SparkSession, build: Build, job: JobRecord, partitions: int) 
         build: Describes the query.
         job: The job; its checkpoint takes the place of whatever the query file gives.
         partitions: Number of state partitions of a new checkpoint; the log of one that exists wins.
+        about_to_start: Is told what the query computes.
 
     Raises:
         QueryDefinitionError: ``build`` fails, or returns something that cannot be started.
@@ -49,6 +53,7 @@ def started(spark: SparkSession, build: Build, job: JobRecord, partitions: int) 
     if not _field(writer, "extraOptions").contains("queryName"):
         writer = writer.queryName(job.name)
     writer = writer.option("checkpointLocation", spark_url(job.checkpoint))
+    about_to_start(writer._df)
     return writer.start() if query.table is None else writer.toTable(query.table)
 
 

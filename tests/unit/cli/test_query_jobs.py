@@ -251,7 +251,7 @@ class TestStartFrom:
         (["rescale", "--parallelism", "4", "--method", "live"], "choose the method rewrite"),
         (["rescale", "--parallelism", "4", "--method", "by_reference"], "choose the method rewrite"),
         (["rescale", "--parallelism", "4", "--method", "rewrite", "--max-parallelism", "64"], "it has no key groups"),
-        (["policy", "set", "--max-parallelism", "8"], "rescale it by hand"),
+        (["policy", "set", "--max-parallelism", "8", "--method", "live"], "leave --method out"),
     ],
     ids=["claim", "from at another", "parallelism", "live", "by reference", "key groups", "policy"],
 )
@@ -260,6 +260,15 @@ def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, com
     at = 2 if command[0] == "policy" else 1
     done = run(*command[:at], "totals", *command[at:])
     assert_refused(done, "which is a query of Spark's own; expected a job of statecore", said)
+
+
+def test_a_policy_of_a_query_rescales_by_rewriting(tmp_path: Path, catalog: Catalog, made: Handmade, job: str) -> None:
+    register(tmp_path)
+    assert run("policy", "set", "totals", "--max-parallelism", "8").returncode == 0
+    policy = catalog.policy("totals")
+    assert policy is not None
+    assert policy.settings["method"] == "rewrite"
+    assert_refused(run("policy", "set", job, "--max-parallelism", "8", "--method", "rewrite"), "live or by_reference")
 
 
 def test_a_query_that_runs_is_cloned_at_the_batch_that_was_committed(tmp_path: Path, made: Handmade) -> None:

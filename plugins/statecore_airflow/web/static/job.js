@@ -2,7 +2,7 @@
 import { AbortDialog } from "./abort.js";
 import { drawSeries, drawSpread } from "./charts.js";
 import {
-  AIRFLOW, age, airflowLink, ask, backlogText, byId, condition, count, keepLoading, make, milliseconds, prose, renew, setClock, since, utc,
+  AIRFLOW, age, airflowLink, ask, backlogText, byId, bytes, condition, count, isQuery, keepLoading, make, milliseconds, prose, renew, setClock, since, utc,
 } from "./page.js";
 import { RescaleDialog } from "./rescale.js";
 
@@ -41,7 +41,9 @@ function tiles({ job, sources }) {
     tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
-    tile("Parallelism", String(job.parallelism), `of max ${job.max_parallelism}`),
+    isQuery(job)
+      ? tile("State partitions", String(job.parallelism), make("span", { title: job.checkpoint }, "fixed by its checkpoint until a rescale, also for shuffles without state"))
+      : tile("Parallelism", String(job.parallelism), `of max ${job.max_parallelism}`),
     tile("Workers", workers ? `${workers.ready} ready` : "–", workers ? workers.message || `${workers.desired} desired` : "the job has no resizable cluster"),
     tile("Lease", job.lease ? "held" : "free", job.lease ? make("span", {}, "by ", run(job.lease.owner, job.lease.page)) : "a rescale may start"),
   ];
@@ -137,8 +139,19 @@ function showJob(answer) {
   const button = byId("rescale");
   button.disabled = !answer.is_rescaler;
   button.title = answer.is_rescaler ? "Shows the plan first" : "You have no permission to trigger the DAG rescale";
+  if (isQuery(job)) showState(answer);
   dialog.update(job);
   abortDialog.update(answer);
+}
+
+/** State of a query of Spark's own, which counts no key groups. */
+function showState({ job, state }) {
+  byId("state-title").textContent = "State of each operator";
+  const rows = state.map((each) => [each.operator, count(each.rows), bytes(each.memory_bytes), each.disk_bytes === null ? "–" : bytes(each.disk_bytes)]);
+  renew(byId("spread"), [job.checkpoint, state], () => [
+    make("p", { class: "wide" }, "Checkpoint: ", make("code", {}, job.checkpoint)),
+    make("div", { class: "scroll listed" }, ...table(["Operator", "Rows", "Memory", "On disk"], rows, "No batch with state yet.")),
+  ]);
 }
 
 function spreadOf(operator) {
@@ -165,7 +178,7 @@ async function load() {
   const [answer] = await Promise.all([ask(`api/job?${query}`), loadSeries()]);
   setClock(answer.now_ms);
   showJob(answer);
-  if (Date.now() - spreadsMs >= SPREAD_EVERY_MS) {
+  if (!isQuery(answer.job) && Date.now() - spreadsMs >= SPREAD_EVERY_MS) {
     spreads = await ask(`api/key-groups?${query}`);
     spreadsMs = Date.now();
     showSpreads(spreads);

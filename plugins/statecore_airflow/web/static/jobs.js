@@ -1,5 +1,5 @@
 // The page of all jobs.
-import { age, ask, backlogText, byId, condition, count, keepLoading, make, prose, renew, setClock, since } from "./page.js";
+import { age, ask, backlogText, byId, condition, count, isQuery, keepLoading, make, prose, renew, setClock, since } from "./page.js";
 
 const EVERY_MS = 5_000;
 
@@ -8,15 +8,21 @@ function workers(found) {
   return found.ready === found.desired ? String(found.ready) : `${found.ready} of ${found.desired}`;
 }
 
+/** What a job is, and how it can be rescaled. */
+function kind(job) {
+  const methods = job.methods.map((each) => each.replaceAll("_", " ")).join(", ");
+  return `${isQuery(job) ? "query of Spark’s own" : "job of statecore"}; rescale: ${methods}`;
+}
+
 function row(job) {
   const number = (label, ...children) => make("td", { class: "number", "data-label": label }, ...children);
   const why = [job.error, job.advice[0]].filter(Boolean);
   const shown = make(
     "tr",
     { "data-job": job.name, class: why.length ? "told" : "" },
-    make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name)),
+    make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name), make("small", { class: "kind" }, kind(job))),
     make("td", {}, condition(job.condition)),
-    number("Parallelism", `${job.parallelism} of ${job.max_parallelism}`),
+    number("Parallelism", isQuery(job) ? `${job.parallelism} partitions` : `${job.parallelism} of ${job.max_parallelism}`),
     number("Workers", workers(job.workers)),
     number("Rows/s", job.rows_per_second === null ? "–" : count(job.rows_per_second)),
     number("Backlog", backlogText(job.backlog)),

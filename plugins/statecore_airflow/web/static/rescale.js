@@ -1,6 +1,6 @@
 // The dialog that shows the plan of a rescale and submits it to Airflow's own API, as the Trigger form does.
 // Fields and help texts come from the DAG's params.
-import { AIRFLOW, airflowLink, ask, byId, bytes, count, make, Refusal, runPage, since } from "./page.js";
+import { AIRFLOW, airflowLink, ask, byId, bytes, count, isQuery, make, Refusal, runPage, since } from "./page.js";
 
 const DAG = `${AIRFLOW}api/v2/dags/rescale`;
 const ASKED = ["parallelism", "workers", "method", "max_parallelism", "approval", "reason"];
@@ -54,6 +54,8 @@ export class RescaleDialog {
   }
 
   #isAsked(param) {
+    // A query of Spark's own has one method, and no key groups.
+    if (isQuery(this.#job) && ["method", "max_parallelism"].includes(param)) return false;
     return param in this.#params && (param !== "workers" || this.#job.workers !== null);
   }
 
@@ -173,6 +175,14 @@ function planned(plan, isPaused) {
   const parts = [];
   if (plan.refusal) parts.push(make("p", { class: "refusal", role: "alert" }, make("strong", {}, "Would be refused: "), plan.refusal));
   if (isPaused) parts.push(make("p", { class: "warning" }, "The DAG rescale is paused; a run waits until it is unpaused."));
+  if (plan.lines) {
+    parts.push(
+      make("p", { class: "sum" }, make("strong", {}, `${plan.from_parallelism} → ${plan.to_parallelism} state partitions, ${plan.method}`), ": a copy of the checkpoint, proven row by row, with which the query goes on."),
+      make("p", { class: "downtime" }, make("strong", {}, "Expected downtime: "), downtime(plan)),
+      ...plan.lines.map((line) => make("p", {}, line)),
+    );
+    return parts;
+  }
   const groups = plan.from_max_parallelism === plan.to_max_parallelism ? "" : `, max parallelism ${plan.from_max_parallelism} → ${plan.to_max_parallelism}`;
   const written = plan.bytes_written ? `${bytes(plan.bytes_written)} rewritten` : "no state is copied";
   parts.push(

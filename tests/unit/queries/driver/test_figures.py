@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.catalog.records import GenerationRecord
+from statecore.catalog.records import GenerationRecord, StateFigures
+from statecore.queries.driver.backlog import QueryBacklog
 from statecore.queries.driver.figures import Figures
 from statecore.queries.driver.lifecycle import Batch, QueryLifecycle
 
@@ -34,7 +35,13 @@ def progress(batch: int, rows: int, **changes: Any) -> dict[str, Any]:
                 "memoryUsedBytes": 900,
                 "numRowsDroppedByWatermark": 3,
             },
-            {"operatorName": "dedupe", "numRowsTotal": 5, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 0},
+            {
+                "operatorName": "dedupe",
+                "numRowsTotal": 5,
+                "memoryUsedBytes": 100,
+                "numRowsDroppedByWatermark": 0,
+                "customMetrics": {"rocksdbSstFileSize": 4_000},
+            },
         ],
         "sources": [
             {
@@ -57,7 +64,8 @@ class Place:
         )
         self.catalog, self.lifecycle = catalog, QueryLifecycle()
         self.generation: GenerationRecord = catalog.claim_generation("totals", log_path="/l")
-        self.figures = Figures(catalog, self.generation, 3, self.lifecycle)
+        self.backlog = QueryBacklog(catalog, self.generation)
+        self.figures = Figures(catalog, self.generation, 3, self.lifecycle, self.backlog)
 
     def hear(self, account: dict[str, Any]) -> None:
         event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(account)))
@@ -76,8 +84,12 @@ def test_a_batch_is_an_epoch(place: Place) -> None:
     assert (first.lineage, first.epoch, first.rows, first.rows_total, first.parallelism) == (3, 4, 100, 100, 2)
     assert (second.epoch, second.rows_total) == (5, 150)
     assert (first.started_ms, first.committed_ms, first.duration_ms) == (STARTED_MS, STARTED_MS + 800, 800)
-    assert first.phases == {"addBatch": 700.0, "commitBatch": 40.0, "latestOffset": 10.0}
+    assert first.phases == {"run": 710.0, "read": 10.0, "commit": 90.0, "publish": 0.0}
     assert (first.state_rows, first.state_bytes, first.rows_out) == (12, 1000, 0)
+    assert first.state == (
+        StateFigures("0 stateStoreSave", rows=7, memory_bytes=900, disk_bytes=None),
+        StateFigures("1 dedupe", rows=5, memory_bytes=100, disk_bytes=4_000),
+    )
     assert first.late_rows == {"0 stateStoreSave": 3}
     assert place.lifecycle.newest == Batch(3, 5)
     assert place.lifecycle.batch_s == 0.8
@@ -111,14 +123,14 @@ def test_of_an_idle_query_spark_tells_nothing_but_that(place: Place) -> None:
 
 def test_rows_are_counted_on_over_drivers(place: Place) -> None:
     place.hear(progress(4, 100))
-    later = Figures(place.catalog, place.generation, 3, place.lifecycle)
+    later = Figures(place.catalog, place.generation, 3, place.lifecycle, place.backlog)
     event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress(5, 1))))
     later.onQueryProgress(event)
     assert place.catalog.epochs("totals")[-1].rows_total == 101
 
 
 def test_figures_that_cannot_be_recorded_do_not_end_the_query(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    place.figures = Figures(place.catalog, replace(place.generation, job="gone"), 3, place.lifecycle)
+    place.figures = Figures(place.catalog, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog)
     place.hear(progress(4, 100))
     assert "the figures of batch 4 are not recorded" in caplog.text
     assert place.lifecycle.newest == Batch(3, 4)
