@@ -278,6 +278,7 @@ class EpochRecord:
         state_bytes: Size of all state files that it refers to, each counted once.
         publish_ms: Milliseconds of publishing, by sink that had outputs; empty in epochs of an earlier release.
         state: State of each stateful operator of a query of Spark's own.
+        watermark_ms: Its event-time watermark; None without one, and for a job of statecore.
 
     """
 
@@ -302,6 +303,7 @@ class EpochRecord:
     state_bytes: int = 0
     publish_ms: dict[str, float] = field(default_factory=dict)
     state: tuple[StateFigures, ...] = ()
+    watermark_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

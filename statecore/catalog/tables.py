@@ -201,6 +201,7 @@ epochs = Table(
     Column("state_bytes", BigInteger, nullable=False),
     Column("publish_ms", JSON, nullable=False),
     Column("state", JSON, nullable=False),
+    Column("watermark_ms", BigInteger),
     Index(None, "job", "committed_ms"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from statecore.catalog.rebuild import Rebuilt, rebuild_job
 from statecore.cli.options import AsJson, CatalogUrl, absolute
 from statecore.cli.output import complain, print_json, progress
 from statecore.errors import StatecoreError
+from statecore.queries.in_force import newest_batch
+from statecore.queries.savepoints import record_kept
 
 
 def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:
@@ -58,8 +61,12 @@ def rebuild_catalog(
             except StatecoreError as error:
                 problems.append(error)
                 continue
-            rebuilt.append(found)
             problems += found.problems
+            if found.job.is_query:
+                kept, unread = record_kept(opened, found.job)
+                problems += unread
+                found = replace(found, savepoints=kept, lineage=1, epoch=newest_batch(found.job))
+            rebuilt.append(found)
             if not as_json:
                 for line in _lines(found):
                     print(line)

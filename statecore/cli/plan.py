@@ -11,6 +11,7 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
+from statecore.operations import rescaling
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
@@ -32,6 +33,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a rescale of a job or a savepoint would do; nothing is written or moved."""
+    if catalog is not None and not _is_path(what):
+        with Catalog(catalog) as opened:
+            if opened.job(what).is_query:
+                request = rescaling.RescaleRequest(job=what, parallelism=parallelism, max_parallelism=max_parallelism)
+                _print_query(rescaling.plan(opened, request, check=False), as_json)
+                return
     store, manifest = _found(what, catalog)
     with progress("counting rows") as report:
         planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
@@ -51,6 +58,21 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
     with Catalog(catalog) as opened:
         store = CheckpointStore.at(opened.job(what).store)
     return store, newest_to_plan(store, what)
+
+
+def _print_query(planned: rescaling.Plan, as_json: bool) -> None:
+    """Print the plan for a query of Spark's own."""
+    assert planned.query is not None
+    downtime, shown = planned.downtime, planned.query
+    if as_json:
+        sizes = {"from_parallelism": shown.partitions, "to_parallelism": planned.request.parallelism}
+        told = {"method": planned.method, "downtime_ms": downtime and downtime.median_ms, "refusal": shown.refusal}
+        print_json({"job": planned.job.name, **sizes, **told, "operators": shown.operators})
+        return
+    print(f"{planned.job.name}: {shown.partitions} -> {planned.request.parallelism} state partitions, {planned.method}")
+    for line in planned.query_lines():
+        print(line)
+    print(f"expected downtime: {downtime_words(planned.method, downtime)}")
 
 
 def _is_path(what: str) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from rich.filesize import decimal
 from rich.markup import escape
 
-from statecore.catalog import Catalog, RescaleRunRecord
+from statecore.catalog import Catalog, RescaleRunRecord, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
 from statecore.operations.advice import advice, span
@@ -81,6 +82,10 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     measured = "" if figures.backlog is None else f", measured {_ago(found, figures.backlog.measured_ms)}"
     yield "backlog", f"{waiting(found.waiting)}{measured}"
     yield "lag", lag(found.waiting) if runs else NOTHING
+    if job.is_query and figures.epoch is not None:
+        yield "watermark", NOTHING if figures.epoch.watermark_ms is None else f"{utc(figures.epoch.watermark_ms)} UTC"
+        for each in figures.epoch.state:
+            yield f"state of {escape(each.operator)}", _state(each)
     yield "newest epoch", _epoch(found)
     yield "newest savepoint", _savepoint(found)
     yield "lease", _lease(found)
@@ -92,6 +97,11 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     todo = advice(found) or ["nothing"]
     for index, line in enumerate(todo):
         yield "what to do" if index == 0 else "", escape(line)
+
+
+def _state(state: StateFigures) -> str:
+    disk = "" if state.disk_bytes is None else f", {decimal(state.disk_bytes)} on disk"
+    return f"{state.rows:,} rows, {decimal(state.memory_bytes)} of memory{disk}"
 
 
 def _parallelism(found: Standing) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.errors import CheckpointRefusedError
+from statecore.errors import CheckpointRefusedError, StatecoreError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.in_force import checkpoint_in_force
@@ -76,6 +76,34 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
     )
     return QuerySavepoint(path, url, lineage, batch)
+
+
+def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreError]]:
+    """Record the savepoints that a query's store holds, in a catalog that has lost them.
+
+    Returns:
+        How many were recorded, and why others could not be read.
+
+    Raises:
+        StorageError: The store cannot be listed.
+
+    """
+    files, recorded, problems = open_store(job.store), 0, list[StatecoreError]()
+    for path in files.folders(SAVEPOINTS):
+        url = f"{files.url.rstrip('/')}/{path}"
+        try:
+            origin = read_origin(open_store(url))
+        except StatecoreError as error:
+            problems.append(error)
+            continue
+        # A folder that begins with a dot is what an interrupted attempt has left.
+        if origin is not None:
+            catalog.record_savepoint(
+                url, job=job.name, lineage=1, epoch=origin.batch, parallelism=origin.partitions_after,
+                reason="", created_ms=origin.time_ms,
+            )  # fmt: skip
+            recorded += 1
+    return recorded, problems
 
 
 def holds_savepoint(store: str, url: str) -> bool:

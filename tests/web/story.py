@@ -1,7 +1,7 @@
 """A catalog with a past, told through its own API with a clock that is turned.
 
-Five jobs; one of them had an outage, a backlog and a rescale within the last three quarters of an hour. Its policy
-would have done the same, but was refused.
+Five jobs and a query of Spark's own. One of them had an outage, a backlog and a rescale within the last three quarters
+of an hour. Its policy would have done the same, but was refused.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from statecore.catalog import (
     OperatorFigures,
     RescaleRunRecord,
     SourceBacklog,
+    StateFigures,
     SystemClock,
 )
 from statecore.model import StateKind, key_group_range
+from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
 from statecore.testing import ManualClock
 from tests.support.handmade import TOTAL, manifest
 from tests.support.supervised import supervise
+from tests.unit.queries.handmade import Operator, make
 
 FLIGHTS = "flight_delays"
+QUERY = "visits"
 MAX_PARALLELISM = 128
 REASON = "drain 280,776 records & stay under 60 s"
 MARKUP = "drain <b>280,776</b> records & stay under 60 s"
@@ -79,6 +83,7 @@ class Story:
         self._failed_job()
         self._flights()
         self._others()
+        self._query()
         catalog.close()
 
     def _register(self, name: str) -> None:
@@ -127,6 +132,25 @@ class Story:
         catalog.acquire_lease("payments", "manual__payments", 600_000)
         catalog.start_rescale_run("manual__payments", "payments", from_parallelism=2, to_parallelism=8)
         catalog.mark_step("manual__payments", "stop_with_savepoint", started=True)
+
+    def _query(self) -> None:
+        """A query of Spark's own, which has run two batches."""
+        checkpoint = make(self._folder / "visits-checkpoint", Operator(partitions=3), batches=2)
+        self._at(-300)
+        self._catalog.register_job(
+            QUERY, artifact="/jobs/visits.py", store=str(self._folder / QUERY), master_url="local[2]",
+            parallelism=3, max_parallelism=MAX_KEY_GROUPS, checkpoint=str(checkpoint.root),
+        )  # fmt: skip
+        number = self._generation(QUERY)
+        now_ms = self._clock.now_ms()
+        state = StateFigures("0 stateStoreSave", rows=12, memory_bytes=40_000)
+        self._catalog.record_epoch(
+            EpochRecord(
+                job=QUERY, lineage=1, epoch=1, generation=number, parallelism=3, rows=9, rows_total=9,
+                started_ms=now_ms - 900, committed_ms=now_ms, duration_ms=900, state_rows=12, state=(state,),
+            )
+        )  # fmt: skip
+        self._catalog.end_generation(QUERY, number, state="stopped")
 
     def _flights(self) -> None:
         """Steady load, a pause, an overload, a rescale, drained."""

@@ -217,6 +217,7 @@ class JobAnswer(Answer):
     job: JobSummary
     sources: list[Backlog]
     state: list[StateOfOperator]
+    watermark_ms: int | None
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
     policy: Policy | None

@@ -43,6 +43,7 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         job=summary(found),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         state=[StateOfOperator.model_validate(each) for each in (epoch.state if epoch else ())],
+        watermark_ms=None if epoch is None else epoch.watermark_ms,
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
         rescales=[RescaleRun.model_validate(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),

@@ -139,7 +139,14 @@ def _epoch(
         state_rows=sum(each["numRowsTotal"] for each in operators),
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
         state=tuple(_state(number, each) for number, each in enumerate(operators)),
+        watermark_ms=_watermark_ms(progress),
     )
+
+
+def _watermark_ms(progress: Mapping[str, Any]) -> int | None:
+    """Return the watermark; Spark says 1970 before the first event time."""
+    found = progress.get("eventTime", {}).get("watermark")
+    return (None if found is None else _ms(found)) or None
 
 
 def _phases(took_ms: Mapping[str, int]) -> dict[str, float]:

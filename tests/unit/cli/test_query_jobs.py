@@ -14,6 +14,8 @@ from statecore.queries.checkpoint import open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.origin import read_origin
 from statecore.queries.targets import is_copied
+from statecore.runtime.driver.resume import definition_of
+from statecore.snapshot.job_definition import write_definition
 from statecore.storage import open_store
 from tests.support.shell import Done, assert_refused, run
 from tests.unit.queries.handmade import Handmade, Operator, commit, make
@@ -207,6 +209,21 @@ class TestSavepoints:
         assert run("savepoint", "drop", url).returncode == 0
 
 
+def test_a_lost_catalog_is_rebuilt_from_the_store(tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+    register(tmp_path)
+    url = stopped(tmp_path)
+    # What a generation writes before it starts the query.
+    write_definition(open_store(str(tmp_path / "totals")), definition_of(catalog.job("totals")))
+    new = f"sqlite:///{tmp_path}/new.db"
+    done = run("catalog", "rebuild", tmp_path / "totals", "--catalog", new, "--json")
+    (rebuilt,) = json.loads(done.stdout)
+    assert (rebuilt["job"], rebuilt["savepoints"], rebuilt["epoch"]) == ("totals", 1, 2)
+    with Catalog(new) as opened:
+        job, (savepoint,) = opened.job("totals"), opened.savepoints("totals")
+    assert (job.checkpoint, job.parallelism, job.desired_state) == (str(made.root), 3, "stopped")
+    assert (savepoint.path, savepoint.epoch, savepoint.parallelism) == (url, 2, 3)
+
+
 class TestStartFrom:
     def test_the_job_gets_a_clone(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)
@@ -291,6 +308,14 @@ class TestRescale:
         assert "Job totals, method rewrite: parallelism 3 to 6." in told
         assert f"Checkpoint {made.root} at batch 2: " in told
         assert "Operator 0, aggregation: 3 state partitions, 12 rows, largest partition 1.75 of the average." in told
+
+    def test_the_shell_prints_it(self, tmp_path: Path, made: Handmade) -> None:
+        register(tmp_path)
+        told = run("plan", "totals", "--parallelism", "6").stdout
+        assert "totals: 3 -> 6 state partitions, rewrite" in told
+        assert "Operator 0, aggregation: 3 state partitions, 12 rows" in told
+        found = json.loads(run("plan", "totals", "--parallelism", "6", "--json").stdout)
+        assert (found["from_parallelism"], found["to_parallelism"], found["refusal"]) == (3, 6, None)
 
     def test_the_plan_says_what_cannot_be_rescaled(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)

@@ -145,11 +145,11 @@ function showJob(answer) {
 }
 
 /** State of a query of Spark's own, which counts no key groups. */
-function showState({ job, state }) {
+function showState({ job, state, watermark_ms: watermark }) {
   byId("state-title").textContent = "State of each operator";
   const rows = state.map((each) => [each.operator, count(each.rows), bytes(each.memory_bytes), each.disk_bytes === null ? "–" : bytes(each.disk_bytes)]);
-  renew(byId("spread"), [job.checkpoint, state], () => [
-    make("p", { class: "wide" }, "Checkpoint: ", make("code", {}, job.checkpoint)),
+  renew(byId("spread"), [job.checkpoint, state, watermark], () => [
+    make("p", { class: "wide" }, "Checkpoint: ", make("code", {}, job.checkpoint), watermark === null ? "" : `; watermark ${utc(watermark)}`),
     make("div", { class: "scroll listed" }, ...table(["Operator", "Rows", "Memory", "On disk"], rows, "No batch with state yet.")),
   ]);
 }

@@ -86,6 +86,7 @@ def test_a_batch_is_an_epoch(place: Place) -> None:
     assert (first.started_ms, first.committed_ms, first.duration_ms) == (STARTED_MS, STARTED_MS + 800, 800)
     assert first.phases == {"run": 710.0, "read": 10.0, "commit": 90.0, "publish": 0.0}
     assert (first.state_rows, first.state_bytes, first.rows_out) == (12, 1000, 0)
+    assert first.watermark_ms == STARTED_MS - 120_500
     assert first.state == (
         StateFigures("0 stateStoreSave", rows=7, memory_bytes=900, disk_bytes=None),
         StateFigures("1 dedupe", rows=5, memory_bytes=100, disk_bytes=4_000),

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
-from tests.web.story import FLIGHTS, MARKUP
+from tests.web.story import FLIGHTS, MARKUP, QUERY
 
 JOB = f"/statecore/job?name={FLIGHTS}"
 CHARTS = ["rate", "backlog", "lag", "epochs", "parallelism"]
@@ -21,7 +21,7 @@ def test_the_jobs_are_listed_with_states_in_words_and_ages_that_tick(
 ) -> None:
     page.goto(f"{server.url}/statecore/")
     rows = page.locator("#jobs tr[data-job]")
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(6)
     expect(rows.first).to_contain_text("failed")
     expect(page.locator("#jobs .why").first).to_contain_text("db:5432 refusing the connection")
     row = page.locator(f"tr[data-job={FLIGHTS}]")
@@ -59,6 +59,29 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     assert page.locator("#rescales b").count() == 0
     expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
     expect(page.locator("#policy")).to_contain_text("event-time lag 2 s")
+    assert complaints == []
+
+
+def test_a_query_of_sparks_own_is_shown_with_what_it_has_and_asked_for_what_it_can(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}/statecore/")
+    row = page.locator(f"tr[data-job={QUERY}]")
+    expect(row).to_contain_text("query of Spark’s own; rescale: rewrite")
+    expect(row).to_contain_text("3 partitions")
+    expect(page.locator(f"tr[data-job={FLIGHTS}]")).to_contain_text("rescale: live, by reference, rewrite")
+    row.get_by_role("link", name=QUERY).click()
+    expect(page.locator(".tile", has_text="State partitions")).to_contain_text("3")
+    state = page.locator("#spread")
+    expect(state).to_contain_text("visits-checkpoint")
+    expect(state.locator("tbody tr")).to_have_text(re.compile(r"^0 stateStoreSave12.*–$"))
+    page.get_by_role("button", name="Rescale…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("[data-param=parallelism]")).to_be_visible()
+    expect(dialog.locator("[data-param=method], [data-param=max_parallelism]")).to_have_count(0)
+    dialog.locator("#field-parallelism").fill("6")
+    expect(dialog.locator("#plan")).to_contain_text("3 → 6 state partitions, rewrite")
+    expect(dialog.locator("#plan")).to_contain_text("Operator 0, aggregation: 3 state partitions, 8 rows")
     assert complaints == []
 
 

@@ -1,0 +1,234 @@
+"""A rescale of a query, while something is killed at each of its steps: the output is that of a query left alone.
+
+The shell that carries out the rescale stands for Airflow, whose tasks run the same steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.queries.checkpoint import open_checkpoint
+from tests.support.waiting import wait
+
+pytestmark = pytest.mark.timeout(600)
+
+# Of master and worker in one process, with executors as processes of their own.
+MASTER = "local-cluster[1,1,512]"
+CONF = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+KEYS, ROWS = 23, 120
+JOB = "kept"
+STEPS = ("stop_with_savepoint", "rescale_state", "restart", "verify")
+BY_NUMBER = """
+import json
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+
+def build(spark, settings):
+    rows = spark.readStream.schema("k long, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
+    totals = rows.groupBy("k").agg(F.count("*").alias("count"), F.sum("n").alias("total"))
+    output = Path(settings["output"])
+
+    def write(batch, number):
+        content = json.dumps(sorted(map(list, batch.collect())))
+        made, staged = output / f"{number}.json", output / f".{number}.json"
+        if made.exists():
+            assert made.read_text() == content, f"batch {number} differs from the one that is there"
+        staged.write_text(content)
+        staged.rename(made)
+
+    return totals.writeStream.outputMode("update").foreachBatch(write)
+"""
+TO_FILES = """
+def build(spark, settings):
+    rows = spark.readStream.schema("k long, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
+    seen = rows.dropDuplicates(["n"])
+    return seen.writeStream.outputMode("append").format("parquet").option("path", settings["output"])
+"""
+
+
+@dataclass
+class World:
+    """A supervisor, a query as its job, and what it was fed."""
+
+    root: Path
+    by_number: bool
+    fed: list[tuple[int, int]] = field(default_factory=list)
+    files: int = 0
+    processes: list[psutil.Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            (self.root / name).mkdir()
+        self.url = f"sqlite:///{self.root}/catalog.db"
+        query = self.root / "query.py"
+        query.write_text(BY_NUMBER if self.by_number else TO_FILES)
+        conf = [f"--conf={key}={value}" for key, value in CONF.items()]
+        settings = [f"--setting={name}={self.root / name}" for name in ("input", "output")]
+        with Catalog(self.url) as catalog:
+            catalog.create_schema()
+        self.run(
+            "register", JOB, "--query", query, "--checkpoint", self.root / "checkpoint", "--store", self.root / "store",
+            "--master", MASTER, "--parallelism", 2, *conf, *settings,
+        )  # fmt: skip
+
+    def spawn(self, *arguments: object) -> psutil.Process:
+        log = (self.root / f"{arguments[0]}-{len(self.processes)}.log").open("wb")
+        command = [sys.executable, "-m", "statecore", *map(str, arguments)]
+        environment = {**os.environ, "STATECORE_CATALOG": self.url}
+        made = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        self.processes.append(psutil.Process(made.pid))
+        return self.processes[-1]
+
+    def run(self, *arguments: object) -> None:
+        code = self.spawn(*arguments).wait(300)
+        assert code == 0, (self.root / f"{arguments[0]}-{len(self.processes) - 1}.log").read_text()
+
+    def feed(self, files: int) -> None:
+        """Feed some files; each has the rows of the one before it as well, which a query must know again."""
+        for _ in range(files):
+            first = self.files * ROWS
+            rows = [(n % KEYS, n) for n in range(max(0, first - ROWS), first + ROWS)]
+            made = self.root / "made.parquet"
+            pq.write_table(pa.table({"k": [k for k, _ in rows], "n": [n for _, n in rows]}), made)
+            made.rename(self.root / "input" / f"{self.files:05}.parquet")
+            self.files += 1
+            self.fed += rows
+
+    def truth(self) -> object:
+        if not self.by_number:
+            return Counter(dict.fromkeys(self.fed, 1))
+        totals: dict[int, tuple[int, int]] = {}
+        for k, n in self.fed:
+            count, total = totals.get(k, (0, 0))
+            totals[k] = count + 1, total + n
+        return totals
+
+    def output(self) -> object:
+        folder = self.root / "output"
+        if self.by_number:
+            batches = {int(each.stem): json.loads(each.read_text()) for each in folder.glob("[0-9]*.json")}
+            return {k: (count, total) for number in sorted(batches) for k, count, total in batches[number]}
+        # As Spark reads it: what the sink's log names, and nothing else.
+        logged: dict[str, None] = {}
+        for entry in sorted(folder.glob("_spark_metadata/[0-9]*"), key=lambda each: int(each.stem)):
+            for line in entry.read_text().splitlines()[1:]:
+                logged[json.loads(line)["path"].rpartition("/")[2]] = None
+        rows: Counter[tuple[int, int]] = Counter()
+        for name in logged:
+            table = pq.read_table(folder / name)
+            rows.update(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True))
+        return rows
+
+    def settle(self) -> None:
+        wait(lambda: self.output() == self.truth(), "the output of all that was fed", 240)
+
+    def kill(self, what: str, rescale: psutil.Process) -> None:
+        """Kill without warning; a driver or an executor that is not there, at that step, is not killed."""
+        victims = {"shell": [rescale], "supervisor": [self.processes[1]]}.get(what)
+        if victims is None:
+            marks = {"driver": ("programs/query.py", JOB), "executor": ("CoarseGrainedExecutorBackend",)}[what]
+            below = self.processes[1].children(recursive=True)
+            victims = [each for each in below if all(mark in " ".join(_command(each)) for mark in marks)][:1]
+        for victim in victims:
+            with suppress(psutil.NoSuchProcess):
+                os.kill(victim.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for process in self.processes:
+            with suppress(psutil.NoSuchProcess):
+                for each in [*process.children(recursive=True), process]:
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(self.root) in part for part in process.info["cmdline"] or ()):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        found: list[str] = process.cmdline()
+    except psutil.Error:
+        return []
+    return found
+
+
+@pytest.fixture(params=[True, False], ids=["foreachBatch", "file sink"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, request.param)
+    try:
+        # The supervisor is the second process, see `kill`.
+        made.spawn("supervisor", "--logs", tmp_path / "logs")
+        made.feed(2)
+        made.run("start", JOB)
+        made.settle()
+        yield made
+    finally:
+        made.close()
+
+
+def reached(catalog: Catalog, step: str, rescale: psutil.Process) -> bool:
+    runs = catalog.rescale_runs(JOB)
+    times = runs[0].steps.get(step) if runs else None
+    return (times is not None and times.started_ms is not None) or not rescale.is_running()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("what", ["driver", "supervisor", "shell", "executor"])
+def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
+    world.feed(3)
+    rescale = world.spawn("rescale", JOB, "--parallelism", 3)
+    with Catalog(world.url) as catalog:
+        wait(lambda: reached(catalog, step, rescale), f"the step {step}", 200)
+        # In the middle of it, not at its begin.
+        time.sleep(0.7)
+        world.kill(what, rescale)
+        world.feed(2)
+        if what == "supervisor":
+            world.processes[1] = world.spawn("supervisor", "--logs", world.root / "logs")
+        world.settle()
+        wait(lambda: catalog.lease(JOB) is None, "the end of the rescale", 240)
+        world.feed(1)
+        world.settle()
+        job = catalog.job(JOB)
+    assert job.checkpoint is not None
+    assert job.parallelism in (2, 3)
+    assert open_checkpoint(job.checkpoint).partitions == job.parallelism
+
+
+def test_a_state_file_lost_between_stop_and_restart_is_named_and_nothing_is_lost(world: World) -> None:
+    rescale = world.spawn("rescale", JOB, "--parallelism", 3)
+    with Catalog(world.url) as catalog:
+        wait(lambda: catalog.rescale_runs(JOB) and catalog.rescale_runs(JOB)[0].savepoint, "the savepoint", 100)
+        (savepoint,) = catalog.savepoints(JOB)
+        lost = next(Path(savepoint.path).glob("state/0/1/[0-9]*.delta"))
+        lost.unlink()
+        assert rescale.wait(240) != 0
+        (run,) = catalog.rescale_runs(JOB)
+        assert "state/0/1/" in (run.error or "")
+        world.feed(2)
+        world.settle()
+        assert catalog.job(JOB).parallelism == 2
