@@ -24,7 +24,7 @@ JOB = "flight_windows"
 QUERY = Path(__file__).resolve().parent.parent / "flight_windows.py"
 
 STEADY_DELIVERIES = 8
-ROWS_PER_BACKLOG_FILE = 30_000
+ROWS_PER_BACKLOG_FILE = 4_000
 BEFORE = 2
 OUT = {"parallelism": 6, "workers": 2, "reason": "drain the backlog"}
 

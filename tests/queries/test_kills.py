@@ -37,6 +37,7 @@ CONF = {
     "spark.ui.enabled": "false",
 }
 KEYS, ROWS = 23, 120
+_WITHIN_S = 0.7
 JOB = "kept"
 STEPS = ("stop_with_savepoint", "rescale_state", "restart", "verify")
 BY_NUMBER = """
@@ -204,7 +205,8 @@ def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
     with Catalog(world.url) as catalog:
         wait(lambda: reached(catalog, step, rescale), f"the step {step}", 200)
         # In the middle of it, not at its begin.
-        time.sleep(0.7)
+        begun = time.monotonic()
+        wait(lambda: time.monotonic() - begun > _WITHIN_S, "the middle of the step")
         world.kill(what, rescale)
         world.feed(2)
         if what == "supervisor":
