@@ -40,7 +40,7 @@ class Counts:
         )  # fmt: skip
         # An upgrade accepts files that were registered before.
         self.refreshed = self._registered(
-            "refreshed.py", ".foreachBatch(", '.trigger(processingTime="1 s").foreachBatch('
+            "refreshed.py", ".foreachBatch(", '.trigger(processingTime="1 second").foreachBatch('
         )
         self.averaged = self._registered("averaged.py", 'F.sum("n")', 'F.avg("n")')
         world.command("register", QUERY, "--query", query.__file__)
@@ -117,6 +117,8 @@ def test_a_query_is_rescaled_through_airflow_and_rolled_back_from_its_newest_bat
 
 def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, counts: Counts) -> None:
     counts.settle()
+    for dag in ("upgrade", "savepoints"):
+        world.airflow.unpause(dag)
     before = world.catalog.newest_generation(QUERY)
     ended = world.end_of("upgrade", world.trigger("upgrade", "averages", job=QUERY, artifact=counts.averaged))
     # The rollback, which always runs, says in the run's state that it failed.
