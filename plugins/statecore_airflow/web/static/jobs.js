@@ -11,7 +11,8 @@ function workers(found) {
 /** What a job is, and how it can be rescaled. */
 function kind(job) {
   const methods = job.methods.map((each) => each.replaceAll("_", " ")).join(", ");
-  return `${isQuery(job) ? "query of Spark’s own" : "job of statecore"}; rescale: ${methods}`;
+  const title = `${isQuery(job) ? "A query of Spark’s own" : "A job of statecore"}; methods by which it can be rescaled: ${methods}`;
+  return make("small", { class: "kind", title }, isQuery(job) ? `Spark’s own query; ${methods}` : methods);
 }
 
 function row(job) {
@@ -20,7 +21,7 @@ function row(job) {
   const shown = make(
     "tr",
     { "data-job": job.name, class: why.length ? "told" : "" },
-    make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name), make("small", { class: "kind" }, kind(job))),
+    make("th", { scope: "row" }, make("a", { href: `job?name=${encodeURIComponent(job.name)}` }, job.name), kind(job)),
     make("td", {}, condition(job.condition)),
     number("Parallelism", isQuery(job) ? `${job.parallelism} partitions` : `${job.parallelism} of ${job.max_parallelism}`),
     number("Workers", workers(job.workers)),

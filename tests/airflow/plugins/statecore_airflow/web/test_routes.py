@@ -255,6 +255,7 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
         ("payments", "rescaling"),
         (FLIGHTS, "running"),
         ("clicks", "stopped"),
+        ("visits", "stopped"),
     ]
     advice = {job["name"]: job["advice"] for job in jobs}
     # At first that one will be started, and after a minute that no supervisor does it.

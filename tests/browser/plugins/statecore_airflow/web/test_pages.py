@@ -67,9 +67,9 @@ def test_a_query_of_sparks_own_is_shown_with_what_it_has_and_asked_for_what_it_c
 ) -> None:
     page.goto(f"{server.url}/statecore/")
     row = page.locator(f"tr[data-job={QUERY}]")
-    expect(row).to_contain_text("query of Spark’s own; rescale: rewrite")
+    expect(row).to_contain_text("Spark’s own query; rewrite")
     expect(row).to_contain_text("3 partitions")
-    expect(page.locator(f"tr[data-job={FLIGHTS}]")).to_contain_text("rescale: live, by reference, rewrite")
+    expect(page.locator(f"tr[data-job={FLIGHTS}]")).to_contain_text("live, by reference, rewrite")
     row.get_by_role("link", name=QUERY).click()
     expect(page.locator(".tile", has_text="State partitions")).to_contain_text("3")
     state = page.locator("#spread")
@@ -81,7 +81,7 @@ def test_a_query_of_sparks_own_is_shown_with_what_it_has_and_asked_for_what_it_c
     expect(dialog.locator("[data-param=method], [data-param=max_parallelism]")).to_have_count(0)
     dialog.locator("#field-parallelism").fill("6")
     expect(dialog.locator("#plan")).to_contain_text("3 → 6 state partitions, rewrite")
-    expect(dialog.locator("#plan")).to_contain_text("Operator 0, aggregation: 3 state partitions, 8 rows")
+    expect(dialog.locator("#plan")).to_contain_text("Operator 0, aggregation: 3 state partitions, 12 rows")
     assert complaints == []
 
 
