@@ -36,13 +36,13 @@ def main() -> None:
 
 
 def _take(server: ApiServer, browser: Browser, theme: str) -> None:
-    context = new_context(browser, color_scheme=theme, viewport={"width": 1280, "height": 560})
+    context = new_context(browser, color_scheme=theme, viewport={"width": 1280, "height": 620})
     page = context.new_page()
     log_in(page, server, "operator", "/statecore/")
     page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
     if theme == "light":
         page.goto(f"{server.url}/plugin/statecore")
-        expect(page.frame_locator("iframe").locator("#jobs tr[data-job]")).to_have_count(5)
+        expect(page.frame_locator("iframe").locator("#jobs tr[data-job]")).to_have_count(6)
         _picture(page, "jobs")
     page.goto(f"{server.url}{JOB}")
     page.get_by_role("button", name="1 h").click()

@@ -70,8 +70,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             size = "" if job.is_query else f" --parallelism {self.parallelism}"
             when = "first" if job.is_query else "at the new parallelism"
             raise ConfigurationError(
-                f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it {when}: "
-                f"`statecore start {job.name}{size}`, or the DAG start"
+                f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it "
+                f"{when}: `statecore start {job.name}{size}`, or the DAG start"
             )
         if self.method == "live" and not catalog.is_alive(catalog.newest_generation(self.job)):
             raise RequestFailedError(
