@@ -58,14 +58,14 @@ def rebuild_catalog(
             try:
                 with progress("reading savepoints") as report:
                     found = rebuild_job(opened, absolute(store), progress=report)
+                if found.job.is_query:
+                    kept, unread = record_kept(opened, found.job)
+                    problems += unread
+                    found = replace(found, savepoints=kept, lineage=1, epoch=newest_batch(found.job))
             except StatecoreError as error:
                 problems.append(error)
                 continue
             problems += found.problems
-            if found.job.is_query:
-                kept, unread = record_kept(opened, found.job)
-                problems += unread
-                found = replace(found, savepoints=kept, lineage=1, epoch=newest_batch(found.job))
             rebuilt.append(found)
             if not as_json:
                 for line in _lines(found):

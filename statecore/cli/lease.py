@@ -23,8 +23,8 @@ def shell_run() -> str:
 
 
 @contextmanager
-def alone(catalog: Catalog, job: str) -> Iterator[None]:
-    """Hold the lease for a change of the job's definition, which takes a moment.
+def alone(catalog: Catalog, job: str) -> Iterator[str]:
+    """Hold the lease for a change of the job's definition, which takes a moment; gives the lease's owner.
 
     A change whose lease has expired is rolled back first: rolled back later, it would undo this one.
     While a run changes the job, LeaseHeldError names it and says how to end it.
@@ -32,7 +32,7 @@ def alone(catalog: Catalog, job: str) -> Iterator[None]:
     owner = shell_run()
     catalog.acquire_lease(job, owner, LEASE_TTL_MS)
     try:
-        yield
+        yield owner
     finally:
         catalog.release_lease(job, owner)
 

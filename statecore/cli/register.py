@@ -12,6 +12,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
+from statecore.errors import ConfigurationError
 from statecore.model import default_max_parallelism
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
@@ -112,6 +113,7 @@ def register_job(
                 _check(path, source_now, _with(known.settings, settings), is_query=known.is_query)
             with alone(opened, name):
                 known = opened.job(name)
+                _require_free_of(opened, known, given)
                 DriverSettings.from_conf(_with(known.conf, confs))
                 definition = {field: getattr(known, field) for field in asked} | _of_checkpoint(known, given)
                 job = opened.register_job(
@@ -148,12 +150,23 @@ def _other_option(known: JobRecord) -> str:
     return f"found that {known.name!r} is {kind}; expected its file with {option}; or register another job"
 
 
+def _require_free_of(catalog: Catalog, known: JobRecord, given: dict[str, Any]) -> None:
+    """Refuse another checkpoint for a query that runs: its driver would go on writing to the one it has."""
+    if given.get("checkpoint") in (None, known.checkpoint):
+        return
+    if known.desired_state == "running" or catalog.is_alive(catalog.newest_generation(known.name)):
+        raise ConfigurationError(
+            f"found {known.name} running, or about to run, on {known.checkpoint}; expected it stopped, because its "
+            f"driver goes on writing there; run `statecore stop {known.name}` first"
+        )
+
+
 def _of_checkpoint(known: JobRecord, given: dict[str, Any]) -> dict[str, Any]:
     """Return the given fields, with the parallelism that a query's checkpoint has."""
     if known.checkpoint is None:
         return given
     checkpoint: str = given.get("checkpoint") or known.checkpoint
-    found = partitions_of(checkpoint, given.get("parallelism"), given.get("store") or known.store)
+    found = partitions_of(checkpoint, given.get("parallelism"))
     return given if found is None else {**given, "parallelism": found}
 
 
@@ -167,7 +180,7 @@ def _complete(name: str, given: dict[str, Any], *, is_query: bool) -> dict[str, 
             "found --checkpoint without --query; expected it for a query of Spark's own; add --query, or leave it out"
         )
     if is_query and {"checkpoint", "store"} <= given.keys():
-        found = partitions_of(given["checkpoint"], given.get("parallelism"), given["store"])
+        found = partitions_of(given["checkpoint"], given.get("parallelism"))
         given = given if found is None else {**given, "parallelism": found}
     missing = [option for field, option in needed.items() if field not in given]
     if missing:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
-from statecore.cli.lease import alone
+from statecore.cli.lease import LeaseRenewal, alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import print_json, progress, utc
 from statecore.errors import ConfigurationError
@@ -56,7 +56,7 @@ def start_job(
     """
     if start_from is None and (roll_back or claim):
         raise typer.BadParameter("found --roll-back or --claim without --from; expected a savepoint; add --from")
-    with Catalog(catalog) as opened, alone(opened, name):
+    with Catalog(catalog) as opened, alone(opened, name) as owner, LeaseRenewal(opened, name, owner) as renewal:
         job = opened.job(name)
         newest = opened.newest_generation(name) if job.desired_state == "running" else None
         check_workers(opened, job, workers)
@@ -68,6 +68,8 @@ def start_job(
         if start_from is not None:
             begin = _beginning_of_query if job.is_query else _beginning
             wishes |= begin(job, start_from, roll_back, claim)
+        # A clone may have taken longer than the catalog was reachable.
+        renewal.check()
         wanted = opened.set_desired(
             name,
             state="running",

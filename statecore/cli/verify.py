@@ -6,7 +6,7 @@ import typer
 
 from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import complain, print_json, progress
-from statecore.errors import CheckpointDamagedError
+from statecore.errors import CheckpointError
 from statecore.extras import require
 from statecore.queries.dropping import is_copy
 from statecore.queries.wholeness import check_whole
@@ -42,7 +42,7 @@ def _verify_copy(path: str, as_json: bool) -> None:
     try:
         with progress("reading state") as report:
             found = check_whole(path, report=report)
-    except CheckpointDamagedError as problem:
+    except CheckpointError as problem:
         if as_json:
             print_json({"path": path, "problems": [str(problem)]})
         complain(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from contextlib import suppress
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.cluster.spark_home import spark_environment
-from statecore.errors import CheckpointDamagedError, MissingFileError, StorageError
+from statecore.errors import CheckpointDamagedError, MissingFileError, StepFailedError, StorageError
 from statecore.queries import dropping
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
@@ -18,6 +19,8 @@ from statecore.snapshot.verify import verify
 from statecore.storage import open_store
 
 log = logging.getLogger(__name__)
+
+_SHOWN_LINES = 20
 
 
 class Savepoints(ABC):
@@ -41,12 +44,13 @@ class Savepoints(ABC):
 
         Raises:
             CheckpointDamagedError: It is not whole.
+            StepFailedError: It could not be read now.
             StatecoreError: It cannot be read.
 
         """
 
     @abstractmethod
-    def drop(self, address: str) -> int:
+    def drop(self, address: str, catalog: Catalog) -> int:
         """Remove a savepoint; return the freed bytes, 0 if it was gone.
 
         Raises:
@@ -60,8 +64,8 @@ class Savepoints(ABC):
         """Return the paths under which the catalog may know a savepoint."""
 
     @abstractmethod
-    def remove_surplus(self, catalog: Catalog) -> None:
-        """Remove what rescales have left beside savepoints, and nothing needs any more."""
+    def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
+        """Remove what rescales have left beside savepoints, and nothing has needed for so long."""
 
 
 def savepoints_of(job: JobRecord) -> Savepoints:
@@ -90,7 +94,7 @@ class _OfJob(Savepoints):
             )
         return f"{len(manifest.files())} files, {sum(ref.size for ref in manifest.files())} bytes"
 
-    def drop(self, address: str) -> int:
+    def drop(self, address: str, catalog: Catalog) -> int:
         with suppress(MissingFileError):
             return drop_savepoint(self._store, self._path(address))
         return 0
@@ -99,7 +103,7 @@ class _OfJob(Savepoints):
         either = (address, self._path(address))
         return [each for path in either for each in (path, path.removesuffix(f"/{MANIFEST}"))]
 
-    def remove_surplus(self, catalog: Catalog) -> None:
+    def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
         """Do nothing: the job removes its checkpoints itself."""
 
     def _path(self, address: str) -> str:
@@ -113,28 +117,41 @@ class _OfQuery(Savepoints):
     def check(self, address: str) -> str:
         # In a process of its own, which ends with its Spark session.
         done = subprocess.run(
-            [sys.executable, "-m", "statecore", "savepoint", "verify", address],
+            [sys.executable, "-m", "statecore", "savepoint", "verify", "--json", address],
             env=spark_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
+        try:
+            found = json.loads(done.stdout.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            last = "\n".join(done.stderr.strip().splitlines()[-_SHOWN_LINES:]) or "nothing"
+            raise StepFailedError(
+                f"found that the check of savepoint {address} ended with exit code {done.returncode} and without an "
+                f"answer; expected one; its last output was:\n{last}",
+                is_retryable=True,
+            ) from None
+        for problem in found["problems"]:
             raise CheckpointDamagedError(
-                f"found that savepoint {address} could not be verified: {last}; expected it whole; older savepoints "
-                "stay as they are; find out what happened to the files"
+                f"found that savepoint {address} is not whole: {problem}; older savepoints stay as they are; find out "
+                "what happened to the files"
             )
-        return done.stdout.strip()
+        read = "state was not read" if found["rows"] is None else f"{found['rows']:,} rows of state"
+        return f"{read} at batch {found['batch']}, {found['files']:,} files"
 
-    def drop(self, address: str) -> int:
+    def drop(self, address: str, catalog: Catalog) -> int:
+        dropping.require_unused(catalog, address)
         return dropping.drop_savepoint(address) if dropping.is_copy(address) else 0
 
     def spellings(self, address: str) -> list[str]:
         return [address, address.removeprefix(f"{self._root()}/")]
 
-    def remove_surplus(self, catalog: Catalog) -> None:
-        for url in dropping.surplus_checkpoints(catalog, self.job):
+    def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
+        for url in dropping.surplus_checkpoints(catalog, self.job.name, max_age_ms):
+            # The removal of the one before may have taken long.
+            if url not in dropping.surplus_checkpoints(catalog, self.job.name, max_age_ms):
+                continue
             try:
                 freed = dropping.remove_checkpoint(url)
             except StorageError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from statecore.catalog import JobRecord
-from statecore.errors import CheckpointRefusedError
-from statecore.queries.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint, query_id
+from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
+from statecore.queries.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint, query_id, read_offsets
 from statecore.queries.clone import clone
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.targets import new_checkpoint
 from statecore.queries.transfer import Report, quiet
-from statecore.storage import open_store
+from statecore.storage import FileStore, open_store
 from statecore.storage.urls import normal_url
 
 
@@ -43,17 +43,34 @@ def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
     """Refuse to leave batches behind.
 
     Raises:
-        CheckpointRefusedError: The job has begun a batch that the savepoint does not have.
+        CheckpointRefusedError: The job has begun a batch that the savepoint does not have, or has another one under its
+            number.
 
     """
     url = checkpoint_in_force(job)
     store = open_store(normal_url(url))
     committed, logged = newest_batches(store)
     last = committed if logged is None else logged
-    if last is None or (query_id(store) == source.query_id and last <= (source.pending or source.batch)):
+    if last is None or _has(source, store, last):
         return
     raise CheckpointRefusedError(
         f"found batch {last} begun in {url}; expected job {job.name!r} to begin with {source.url}, which is at batch "
-        f"{source.batch} of query {source.query_id}; a sink may have later batches by their number, and would skip or "
-        "double what comes under it again; add --roll-back to leave them behind, or start without --from"
+        f"{source.batch} of query {source.query_id} and does not have that one; a sink may have later batches by their "
+        "number, and would skip or double what comes under it again; add --roll-back to leave them behind, or start "
+        "without --from"
     )
+
+
+def _has(source: SparkCheckpoint, store: FileStore, batch: int) -> bool:
+    """Tell whether a checkpoint has the batch of another one: a rescale changes nothing but its number of partitions.
+
+    A number alone says little: a query that was rolled back has used it again.
+    """
+    if query_id(store) != source.query_id or batch > (source.pending or source.batch):
+        return False
+    try:
+        theirs, ours = read_offsets(source.store, batch), read_offsets(store, batch)
+    except CheckpointDamagedError:
+        # One of them is so much newer that it has removed the entry.
+        return False
+    return theirs.with_partitions(1) == ours.with_partitions(1)

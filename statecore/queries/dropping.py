@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
-from statecore.queries.files import INCOMPLETE, files_below, is_local, local_path
+from statecore.queries.files import INCOMPLETE, canonical_url, files_below, is_local, local_path
 from statecore.queries.origin import ORIGIN, read_origin
-from statecore.queries.savepoints import SAVEPOINTS
+from statecore.queries.savepoints import SAVEPOINTS, is_savepoint
 from statecore.queries.targets import CHECKPOINTS
 from statecore.storage import in_batches, open_store
 from statecore.storage.urls import normal_url
@@ -46,23 +46,27 @@ def drop_savepoint(url: str, *, progress: Callable[[int, int], None] | None = No
         StorageError: The storage fails.
 
     """
-    url = normal_url(url).rstrip("/")
-    if not is_copy(url) or url.split("/")[-2] != SAVEPOINTS:
+    if not is_savepoint(url):
         raise CheckpointRefusedError(
             f"found no savepoint at {url}; expected a folder <store>/{SAVEPOINTS}/NAME with {ORIGIN}, because only "
             "what statecore took as a savepoint is dropped; remove another checkpoint by hand"
         )
-    return _remove(url, progress)
+    return _remove(normal_url(url).rstrip("/"), progress)
 
 
 def require_unused(catalog: Catalog, url: str) -> None:
-    """Refuse to drop a savepoint that a running rescale may need.
+    """Refuse to drop a savepoint that a running rescale may need, or that is a job's checkpoint after all.
 
     Raises:
-        SavepointInUseError: A run that has not ended began with it.
+        SavepointInUseError: A run that has not ended began with it, or a job's query writes to it.
 
     """
     for job in catalog.jobs():
+        if any(used is not None and canonical_url(used) == canonical_url(url) for used in _checkpoints(job)):
+            raise SavepointInUseError(
+                f"found the savepoint {url} to be the checkpoint of job {job.name!r}; expected one that no query "
+                "writes to; give the job a clone of it: `statecore checkpoint clone`, then `register --checkpoint`"
+            )
         for run in catalog.rescale_runs(job.name):
             if run.state == "running" and run.savepoint and _is(job, run.savepoint, url):
                 raise SavepointInUseError(
@@ -71,24 +75,40 @@ def require_unused(catalog: Catalog, url: str) -> None:
                 )
 
 
-def surplus_checkpoints(catalog: Catalog, job: JobRecord) -> list[str]:
+def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> list[str]:
     """Return the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
 
     None while a run changes the job, or a rollback is not settled.
 
+    Args:
+        catalog: Knows who uses which checkpoint.
+        name: The job.
+        untouched_ms: How long nothing may have been written to one. What the catalog does not know of, such as a driver
+            that outlives a change of the job, keeps its checkpoint by writing to it.
+
     Raises:
+        UnknownJobError: The job is not registered.
         StorageError: The store cannot be listed.
 
     """
-    busy = any(run.state == "running" for run in catalog.rescale_runs(job.name))
-    if busy or job.left_checkpoint is not None or catalog.lease(job.name) is not None:
+    root = open_store(catalog.job(name).store)
+    # Listed before anything is looked up: what a run makes from now on is not among them, and what one has made before
+    # is the job's by the time its lease is gone.
+    found = [f"{root.url.rstrip('/')}/{path}" for path in root.folders(CHECKPOINTS)]
+    if catalog.lease(name) is not None or any(run.state == "running" for run in catalog.rescale_runs(name)):
         return []
-    root = open_store(job.store)
-    used = {
-        _canonical(url) for each in catalog.jobs() for url in (each.checkpoint, each.left_checkpoint) if url is not None
-    }
-    found = (f"{root.url.rstrip('/')}/{path}" for path in root.folders(CHECKPOINTS))
-    return [url for url in sorted(found) if _canonical(url) not in used and is_copy(url)]
+    jobs = catalog.jobs()
+    if any(each.left_checkpoint is not None for each in jobs if each.name == name):
+        return []
+    used = {canonical_url(url) for each in jobs for url in _checkpoints(each) if url is not None}
+    before_ms = catalog.now_ms() - untouched_ms
+    return [
+        url
+        for url in found
+        if canonical_url(url) not in used
+        and is_copy(url)
+        and max(entry.modified_ms for entry in files_below(url)) <= before_ms
+    ]
 
 
 def remove_checkpoint(url: str) -> int:
@@ -101,14 +121,13 @@ def remove_checkpoint(url: str) -> int:
     return _remove(url, None)
 
 
+def _checkpoints(job: JobRecord) -> tuple[str | None, str | None]:
+    return job.checkpoint, job.left_checkpoint
+
+
 def _is(job: JobRecord, path: str, url: str) -> bool:
     whole = path if "://" in path or path.startswith("/") else f"{open_store(job.store).url.rstrip('/')}/{path}"
-    return _canonical(whole) == _canonical(url)
-
-
-def _canonical(url: str) -> str:
-    """Return the one spelling of a URL; of a local one behind all links."""
-    return str(local_path(url)) if is_local(url) else normal_url(url).rstrip("/")
+    return canonical_url(whole) == canonical_url(url)
 
 
 def _remove(url: str, progress: Callable[[int, int], None] | None) -> int:

@@ -22,7 +22,7 @@ import msgspec
 
 from statecore.errors import CheckpointDamagedError, ConfigurationError, MissingFileError
 from statecore.storage import FileEntry, FileStore, open_store, split_url
-from statecore.storage.urls import normal_url
+from statecore.storage.urls import normal_url, parse_url
 
 INCOMPLETE = ".statecore-incomplete"
 """An object of this name says that a checkpoint in S3 is not whole."""
@@ -65,6 +65,16 @@ def local_path(url: str) -> Path:
     if not is_local(url):
         raise ConfigurationError(f"found the URL {url}; expected a local path; give a folder of this machine")
     return Path(os.path.realpath(open_store(url).url))
+
+
+def canonical_url(url: str) -> str:
+    """Return the one spelling of a URL: of a local one behind all links, in S3 without empty and relative parts.
+
+    Raises:
+        ConfigurationError: The URL is unusable.
+
+    """
+    return str(local_path(url)) if is_local(url) else parse_url(normal_url(url)).url
 
 
 def files_below(url: str) -> list[FileEntry]:

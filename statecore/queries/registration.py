@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from statecore.errors import CheckpointRefusedError, InvalidParallelismError
 from statecore.queries.checkpoint import newest_batches, open_checkpoint
-from statecore.queries.savepoints import holds_savepoint
+from statecore.queries.savepoints import is_savepoint
 from statecore.storage import open_store
 from statecore.storage.urls import normal_url
 
 
-def partitions_of(checkpoint: str, asked: int | None, store: str) -> int | None:
+def partitions_of(checkpoint: str, asked: int | None) -> int | None:
     """Return the number of state partitions of a job's query: that of its checkpoint, which the query keeps for life.
 
     Args:
         checkpoint: Where the query's checkpoint is, or will be.
         asked: The wanted number; None for that of the checkpoint.
-        store: Root of the job's store.
 
     Returns:
         The number; None if nobody says one.
 
     Raises:
         InvalidParallelismError: Another number is wanted than the checkpoint has.
-        CheckpointError: The checkpoint cannot be read, or is one of the job's savepoints.
+        CheckpointError: The checkpoint cannot be read, or is a savepoint.
         StorageError: The storage fails.
 
     """
-    if holds_savepoint(store, checkpoint):
+    if is_savepoint(checkpoint):
         raise CheckpointRefusedError(
-            f"found the checkpoint {checkpoint} among the savepoints in {store}; expected one that is no savepoint, "
+            f"found the checkpoint {checkpoint} among savepoints; expected one that is no savepoint, "
             "because the query writes to it; clone it with `statecore checkpoint clone`, and give the clone"
         )
     batch, logged = newest_batches(open_store(normal_url(checkpoint)))

@@ -15,6 +15,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, StatecoreError
 from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
+from statecore.queries.files import INCOMPLETE, canonical_url
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.origin import read_origin
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
@@ -92,7 +93,9 @@ def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreEr
     for path in files.folders(SAVEPOINTS):
         url = f"{files.url.rstrip('/')}/{path}"
         try:
-            origin = read_origin(open_store(url))
+            kept = open_store(url)
+            # What a drop has begun to remove is no savepoint any more.
+            origin = None if kept.size(INCOMPLETE) is not None else read_origin(kept)
         except StatecoreError as error:
             problems.append(error)
             continue
@@ -106,10 +109,16 @@ def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreEr
     return recorded, problems
 
 
-def holds_savepoint(store: str, url: str) -> bool:
-    """Tell whether a URL is that of a savepoint in a job's store, or below it."""
-    folder = f"{normal_url(store).rstrip('/')}/{SAVEPOINTS}/"
-    return f"{normal_url(url).rstrip('/')}/".startswith(folder)
+def is_savepoint(url: str) -> bool:
+    """Tell whether a URL is that of a savepoint: of a copy of a checkpoint in a folder of savepoints.
+
+    Raises:
+        CheckpointError: The file that says that it is a copy cannot be read.
+        StorageError: The storage fails.
+
+    """
+    parts = canonical_url(url).split("/")
+    return parts[-2:-1] == [SAVEPOINTS] and read_origin(open_store(normal_url(url))) is not None
 
 
 def lineage_of(catalog: Catalog, job: str, batch: int) -> int:

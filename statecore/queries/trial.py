@@ -54,6 +54,8 @@ def trial_restart(
     *,
     before: Sequence[StoreDigest] | None = None,
     limit: timedelta = timedelta(hours=6),
+    tried_on: str = "the copy",
+    remedy: str = _REMEDY,
 ) -> None:
     """Prove that Spark restarts a query from a checkpoint, with the state that is there.
 
@@ -68,6 +70,8 @@ def trial_restart(
             space. It is gone afterwards.
         before: Digests of the checkpoint's state, where they are known.
         limit: Time for the batch.
+        tried_on: What the checkpoint is, for messages.
+        remedy: What to do about a query that does not restart, for messages.
 
     Raises:
         QueryDefinitionError: ``build`` fails, starts the query or returns something else.
@@ -85,8 +89,13 @@ def trial_restart(
         own = spark.newSession()
         # Not in the offset log, and what `build` does not set is the default.
         own.conf.set(_FORMAT, str(copy.checkpoint_format))
-        progress = _run(described(own, build, settings).query, copy, limit)
-        _check_progress(progress, copy)
+        try:
+            _check_progress(_run(described(own, build, settings).query, copy, limit), copy)
+        except _Refusal as refusal:
+            raise NotProvenError(
+                f"found that the query does not restart from a clone of {tried_on}: {refusal}; expected one empty "
+                f"batch, {copy.version}, with the state after batch {copy.batch}; {remedy}"
+            ) from refusal.__cause__
         if covered:
             check_same_state(known, digests(spark, open_checkpoint(copy.url), _nothing))
 
@@ -118,12 +127,12 @@ def _run(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint, limit: time
         started = _started(query, copy)
         ended = started.awaitTermination(max(1, int(limit.total_seconds())))
     except PySparkException as error:
-        raise _refused(copy, _cause(started) or few_words(str(error))) from error
+        raise _Refusal(_cause(started) or few_words(str(error))) from error
     finally:
         if started is not None:
             started.stop()
     if not ended:
-        raise _refused(copy, f"its batch was not through after {limit}")
+        raise _Refusal(f"its batch was not through after {limit}")
     last: Mapping[str, Any] | None = started.lastProgress
     return last
 
@@ -154,16 +163,13 @@ def _start(writer: DataStreamWriter, copy: SparkCheckpoint) -> StreamingQuery:
 def _check_progress(progress: Mapping[str, Any] | None, copy: SparkCheckpoint) -> None:
     if progress is None or progress["batchId"] != copy.version:
         ran = "no batch" if progress is None else f"batch {progress['batchId']}"
-        raise _refused(copy, f"it ran {ran} instead of batch {copy.version}")
+        raise _Refusal(f"it ran {ran} instead of batch {copy.version}")
     if rows := progress["numInputRows"]:
-        raise _refused(copy, f"it read {rows:,} rows where its sources have nothing between two equal offsets")
+        raise _Refusal(f"it read {rows:,} rows where its sources have nothing between two equal offsets")
 
 
-def _refused(copy: SparkCheckpoint, reason: str) -> NotProvenError:
-    return NotProvenError(
-        f"found that the query does not restart from a clone of the copy: {reason}; expected one empty batch, "
-        f"{copy.version}, with the state after batch {copy.batch}; {_REMEDY}"
-    )
+class _Refusal(Exception):
+    """Spark does not restart the query; the message says why."""
 
 
 def _cause(query: StreamingQuery | None) -> str | None:

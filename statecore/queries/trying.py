@@ -14,6 +14,10 @@ from statecore.queries.session import query_session
 from statecore.queries.trial import trial_restart
 from statecore.storage.workspaces import workspace
 
+_REMEDY = (
+    "nothing was stopped; keep the operators and the schemas of their state as they are, or begin with a new checkpoint"
+)
+
 
 def try_query(url: str, query: str | Path, settings: Mapping[str, str], *, spark: SparkSession | None = None) -> int:
     """Restart a query from a clone of a checkpoint, for one empty batch; return the batch that it follows.
@@ -34,5 +38,8 @@ def try_query(url: str, query: str | Path, settings: Mapping[str, str], *, spark
     build = load_query(query)
     with workspace("trial") as folder:
         made = clone(open_checkpoint(url), str(folder / "copy"), running=True)
-        trial_restart(spark or query_session(), made.target, build, settings, folder / "trial")
+        session = spark or query_session()
+        trial_restart(
+            session, made.target, build, settings, folder / "trial", tried_on="its checkpoint", remedy=_REMEDY
+        )
     return made.batch

@@ -121,17 +121,18 @@ class RetainSavepointsOperator(CatalogOperator):
     def execute(self, context: Context) -> list[str]:
         """Drop surplus savepoints; return their addresses."""
         params = context["params"]
+        max_age_ms = int(timedelta(days=params["max_age_days"]).total_seconds() * 1000)
         with self.catalog() as catalog:
             savepoints = savepoints_of(catalog.job(self.job))
             surplus = superfluous_savepoints(
                 list(self._droppable(catalog, savepoints).values()),
                 keep=params["keep"],
-                max_age_ms=int(timedelta(days=params["max_age_days"]).total_seconds() * 1000),
+                max_age_ms=max_age_ms,
                 now_ms=catalog.now_ms(),
                 needed=_start_points(catalog) | {savepoints.address(self.verified)},
             )
             dropped = [each.path for each in surplus if self._drop(catalog, savepoints, each.path)]
-            savepoints.remove_surplus(catalog)
+            savepoints.remove_surplus(catalog, max_age_ms)
             return dropped
 
     def _droppable(self, catalog: Catalog, savepoints: Savepoints) -> dict[str, SavepointRecord]:
@@ -154,7 +155,7 @@ class RetainSavepointsOperator(CatalogOperator):
 
     def _drop(self, catalog: Catalog, savepoints: Savepoints, address: str) -> bool:
         try:
-            freed = savepoints.drop(address)
+            freed = savepoints.drop(address, catalog)
         except SavepointInUseError as error:
             self.log.info("Kept: %s", error)
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from statecore.queries.files import is_local, local_path
 from statecore.repeating import Repeating
 from statecore.runtime.backlog.detection import source_meters, streaming_leaves
 from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter
-from statecore.runtime.backlog.monitor import INTERVAL_S
+from statecore.runtime.backlog.monitor import DUTY_CYCLE, INTERVAL_S
 from statecore.storage import open_store
 from statecore.storage.urls import normal_url
 
@@ -43,14 +44,23 @@ class QueryBacklog:
         self._progress: Mapping[str, Any] | None = None
         self._names: Sequence[str] = ()
         self._failing: set[int] = set()
-        self.measuring = Repeating("measurement of what waits", self._measure, INTERVAL_S)
+        self._due_s = 0.0
+        # Stopped, not closed: a listing that takes minutes must not hold up the end of the query.
+        self.measuring = Repeating("measurement of what waits", self._measure, INTERVAL_S, is_due=self._is_due)
 
     def watch(self, df: DataFrame, job: JobRecord) -> None:
-        """Find a meter for each source of a query that is about to start.
+        """Find a meter for each source of a query that is about to start; without one, the backlog is unknown.
 
         Spark reports the backlog of some sources itself. That of files is found in the folder and in the checkpoint,
         if both can be read here.
         """
+        try:
+            self._watch(df, job)
+        except Exception:
+            log.warning("what waits in the sources cannot be measured", exc_info=True)
+            self._meters = ()
+
+    def _watch(self, df: DataFrame, job: JobRecord) -> None:
         assert job.checkpoint is not None
         leaves = streaming_leaves(df._jdf.queryExecution().analyzed())
         self._names = [f"{number} {leaf.sourceName()}" for number, leaf in enumerate(leaves)]
@@ -106,10 +116,18 @@ class QueryBacklog:
         """
         self._catalog.record_backlog(self._generation.job, self._generation.generation, self.now())
 
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due_s
+
     def _measure(self) -> None:
-        measured = [number for number, meter in enumerate(self._meters) if not isinstance(meter, ProgressMeter)]
-        for number in measured:
-            self._try(number, self._meters[number].measure)
+        began_s = time.monotonic()
+        measured = [
+            (number, meter) for number, meter in enumerate(self._meters) if not isinstance(meter, ProgressMeter)
+        ]
+        for number, meter in measured:
+            self._try(number, meter.measure)
+        took_s = time.monotonic() - began_s
+        self._due_s = began_s + took_s + took_s / DUTY_CYCLE
         if measured:
             self.record()
 

@@ -113,7 +113,9 @@ def _run(
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.watch(query, BatchInFlight(query))
     log.info("generation %d runs with %d state partitions", claimed.generation, claimed.parallelism)
-    with QueryControl(catalog, job, query, lifecycle, figures) as control, backlog.measuring:
+    backlog.measuring.start()
+    stack.callback(backlog.measuring.stop)
+    with QueryControl(catalog, job, query, lifecycle, figures) as control:
         failure = _ended(query)
     figures.wait()
     if lifecycle.superseded:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 # Largest share of the time spent on measuring, for any number of files.
-_DUTY_CYCLE = 0.05
+DUTY_CYCLE = 0.05
 _JOIN_TIMEOUT_S = 2.0
 
 
@@ -83,7 +83,7 @@ class BacklogMonitor:
         while not self._closed.wait(pause_s):
             started = time.monotonic()
             self._measure()
-            pause_s = max(INTERVAL_S, (time.monotonic() - started) / _DUTY_CYCLE)
+            pause_s = max(INTERVAL_S, (time.monotonic() - started) / DUTY_CYCLE)
 
     def _measure(self) -> None:
         for name, meter in self._meters.items():

@@ -25,7 +25,7 @@ from statecore.model import (
     require_key_type,
 )
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
-from statecore.runtime.offline.query_sources import query_position
+from statecore.runtime.offline.query_sources import query_position, require_at
 from statecore.runtime.offline.rewrite import write_bases
 from statecore.runtime.placement import column, place
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
@@ -125,6 +125,8 @@ def write_savepoint(
         progress=() if stands is None else stands.progress,
         savepoint=SavepointInfo(name=Path(str(path)).name, reason="made from tables", created_ms=now_ms),
     )
+    if sources_from is not None and stands is not None:
+        require_at(sources_from, stands.batch)
     try:
         store.files.put_if_absent(MANIFEST, encode_manifest(manifest))
     except AlreadyExistsError:

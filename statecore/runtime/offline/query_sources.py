@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import ConfigurationError
+from statecore.errors import ConfigurationError, StatecoreError
 from statecore.runtime.epoch.progress import QuerySources, capture_progress, source_positions
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import ProgressFile, SourcePositions
@@ -64,26 +64,70 @@ def query_position(checkpoint: str, names: Sequence[str], store: CheckpointStore
             f"found no committed batch in {checkpoint}; expected the checkpointLocation of a query that has committed "
             "one; give that folder, or leave sources_from out to read the sources from their beginning"
         )
+    try:
+        with workspace("sources") as folder:
+            _bring(files, folder)
+            return _taken_over(folder, checkpoint, batch, names, store)
+    except StatecoreError:
+        raise
+    except (OSError, ValueError, IndexError) as error:
+        raise ConfigurationError(
+            f"found logs in {checkpoint} that cannot be read ({error}); expected those of a whole checkpoint of Spark "
+            "4; restore it from a clone or a backup"
+        ) from error
+
+
+def require_at(checkpoint: str, batch: int) -> None:
+    """Refuse a query that has gone on since its position was taken over.
+
+    Raises:
+        ConfigurationError: It has committed another batch.
+        StorageError: The storage fails.
+
+    """
+    newest = max(_numbers(open_store(normal_url(checkpoint)), "commits"), default=None)
+    if newest != batch:
+        raise ConfigurationError(
+            f"found batch {newest} committed in {checkpoint} and {batch} when this began; expected a query that does "
+            "not run, because state and position would be of two batches; stop it, read its state again, and write "
+            "another savepoint"
+        )
+
+
+def _taken_over(
+    folder: Path, checkpoint: str, batch: int, names: Sequence[str], store: CheckpointStore
+) -> QueryPosition:
+    logged = folder / "offsets" / str(batch)
+    watermark_ms = _watermark_ms(folder / "commits" / str(batch), logged)
+    offsets = logged.read_text().splitlines()[2:]
+    if len(offsets) != len(names):
+        raise ConfigurationError(
+            f"found {len(offsets)} sources in {checkpoint} and the names {list(names)}; expected a name for each "
+            "source, in the query's order: sources=(…)"
+        )
+    _require_folders(folder, checkpoint, offsets)
+    for number in (batch - 1, batch):
+        _adapt(folder / "offsets" / str(number), checkpoint)
     sources = QuerySources(tuple(names), ticks=False)
-    with workspace("sources") as folder:
-        _bring(files, folder)
-        for number in (batch - 1, batch):
-            _adapt(folder / "offsets" / str(number), checkpoint)
-        found = json.loads((folder / "offsets" / str(batch)).read_text().splitlines()[1])
-        offsets = (folder / "offsets" / str(batch)).read_text().splitlines()[2:]
-        if len(offsets) != len(names):
-            raise ConfigurationError(
-                f"found {len(offsets)} sources in {checkpoint} and the names {list(names)}; expected a name for each "
-                "source, in the query's order: sources=(…)"
-            )
-        positions = source_positions(folder, batch, sources)
-        progress = capture_progress(folder, batch, store, None, f"0/0-{batch}", sources)
+    positions = source_positions(folder, batch, sources)
     return QueryPosition(
         batch=batch,
-        watermark_ms=_watermark_ms(files, batch, found),
+        watermark_ms=watermark_ms,
         sources=tuple(SourcePositions(name=name, positions=at) for name, at in zip(names, positions, strict=True)),
-        progress=progress,
+        progress=capture_progress(folder, batch, store, None, f"0/0-{batch}", sources),
     )
+
+
+def _require_folders(folder: Path, checkpoint: str, offsets: Sequence[str]) -> None:
+    """Refuse a query that reads a source of files twice: which log belongs to which offset is not known then."""
+    kept = folder / "sources"
+    found = sorted(each.name for each in kept.iterdir()) if kept.is_dir() else []
+    if any("logOffset" in offset for offset in offsets) and found != [str(number) for number in range(len(offsets))]:
+        raise ConfigurationError(
+            f"found offsets of {len(offsets)} sources and logs of the sources {', '.join(found) or 'none'} in "
+            f"{checkpoint}; expected a log of each source; a source that the query uses twice is not taken over: leave "
+            "sources_from out, and have the job begin where it should"
+        )
 
 
 def _numbers(files: FileStore, log: str) -> list[int]:
@@ -117,8 +161,13 @@ def _adapt(path: Path, checkpoint: str) -> None:
     path.write_text("\n".join([version, json.dumps(kept), *offsets]))
 
 
-def _watermark_ms(files: FileStore, batch: int, metadata: dict[str, Any]) -> int | None:
-    """Return the watermark after a batch: that with which the next one would have begun."""
-    _, body, *_ = [*files.read(f"commits/{batch}").decode().split("\n"), "{}"]
-    found = max(int(json.loads(body or "{}").get("nextBatchWatermarkMs", 0)), int(metadata.get("batchWatermarkMs", 0)))
-    return found or None
+def _watermark_ms(commit: Path, offsets: Path) -> int | None:
+    """Return the watermark after a batch, with which the next one would have begun.
+
+    In Spark a window that ends at the watermark is over. A job's watermark is one millisecond behind: the last one of
+    that window.
+    """
+    body, metadata = (path.read_text().split("\n")[1:2] or ["{}"] for path in (commit, offsets))
+    next_ms = json.loads(body[0] or "{}").get("nextBatchWatermarkMs", 0)
+    found = max(int(next_ms), int(json.loads(metadata[0]).get("batchWatermarkMs", 0)))
+    return found - 1 if found else None

@@ -303,14 +303,16 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     assert recorded == [(1, 0), (1, 1), (1, 2), (2, 2)]
     # A savepoint reads as one, in a process of its own; nobody needs the first checkpoint, which is not the store's.
     savepoints = savepoints_of(place.job)
-    assert savepoints.check(savepoints.address("savepoints/noon")).startswith("verified: 5 rows of state at batch 1")
+    assert savepoints.check(savepoints.address("savepoints/noon")).startswith("5 rows of state at batch 1")
     damaged = Path(begun.url, "state/0/1/2.delta")
     damaged.write_bytes(damaged.read_bytes()[:-3])
     with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
         check_whole(begun.url, spark=spark)
-    assert surplus_checkpoints(place.catalog, place.job) == []
+    assert surplus_checkpoints(place.catalog, "totals", 0) == []
     place.catalog.set_desired("totals", checkpoint=str(place.checkpoint))
-    savepoints.remove_surplus(place.catalog)
+    savepoints.remove_surplus(place.catalog, 3_600_000)
+    assert Path(begun.url).exists()
+    savepoints.remove_surplus(place.catalog, 0)
     assert not Path(begun.url).exists()
 
 

@@ -72,6 +72,14 @@ class TestRegister:
         changes = [each.change.get("checkpoint") for each in catalog.audit("totals")]
         assert [str(made.root), str(five.root)] in changes
 
+    def test_a_running_query_keeps_its_checkpoint(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        run("start", "totals")
+        five = make(tmp_path / "five", Operator(partitions=5))
+        refused = run("register", "totals", "--checkpoint", five.root)
+        assert_refused(refused, f"running, or about to run, on {made.root}", "`statecore stop totals` first")
+        assert catalog.job("totals").checkpoint == str(made.root)
+
     def test_a_checkpoint_has_one_job(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
         assert_refused(register(tmp_path, name="other"), f"the checkpoint {made.root} in use by job 'totals'")
@@ -83,7 +91,7 @@ class TestRegister:
     def test_a_savepoint_is_not_written_to(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
         path = stopped(tmp_path)
-        assert_refused(run("register", "totals", "--checkpoint", path), "among the savepoints", "checkpoint clone")
+        assert_refused(run("register", "totals", "--checkpoint", path), "among savepoints", "checkpoint clone")
 
     @pytest.mark.parametrize(
         ("more", "said"),
@@ -199,6 +207,13 @@ class TestSavepoints:
         assert_refused(run("savepoint", "drop", tmp_path / "copy"), "found no savepoint", "remove another checkpoint")
         assert Path(tmp_path, "copy", "metadata").exists()
 
+    def test_one_that_a_job_has_as_its_checkpoint_stays(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        # As somebody may have registered it by the catalog's API.
+        catalog.set_desired("totals", checkpoint=f"{Path(url).parent}/./{Path(url).name}")
+        assert_refused(run("savepoint", "drop", url), "to be the checkpoint of job 'totals'")
+
     def test_one_that_a_rescale_may_need_stays(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)
         url = stopped(tmp_path)
@@ -246,6 +261,18 @@ class TestStartFrom:
         assert catalog.job("totals").checkpoint == str(made.root)
         assert run("start", "totals", "--from", url, "--roll-back").returncode == 0
         assert catalog.job("totals").checkpoint != str(made.root)
+
+    def test_another_batch_under_the_same_number_is_one_to_leave_behind(
+        self, tmp_path: Path, catalog: Catalog, made: Handmade
+    ) -> None:
+        register(tmp_path)
+        url = stopped(tmp_path)
+        offsets = (made.root / "offsets/2").read_text()
+        # A new file: the savepoint has a link to the old one.
+        made.remove("offsets/2")
+        made.write("offsets/2", offsets.replace('"batchTimestampMs":', '"batchTimestampMs":9'))
+        assert_refused(run("start", "totals", "--from", url), "does not have that one", "add --roll-back")
+        assert catalog.job("totals").desired_state == "stopped"
 
     def test_its_number_of_partitions_is_the_jobs(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)

@@ -168,13 +168,16 @@ def test_savepoints_of_a_query_go_the_same_way_and_checkpoints_that_nobody_uses_
     assert Path(surplus).exists()
     catalog.finish_rescale_run("done")
     assert retain("totals", verified=last) == [first, left]
+    # Nothing was written to it for so long.
+    assert Path(surplus).exists()
+    assert retain("totals", verified=last, max_age_days=0) == []
     assert sorted(each.name for each in Path(tmp_path, "totals", "savepoints").iterdir()) == ["airflow-2", "by-hand"]
     assert {each.path.rpartition("/")[2] for each in catalog.savepoints("totals")} == {"airflow-2", "by-hand"}
     assert not Path(surplus).exists()
     assert made.root.exists()
     Path(last, "offsets/2").unlink()
     with pytest.raises(
-        AirflowFailException, match=r"could not be verified: found commits up to batch 2 and offsets up to batch 1"
+        AirflowFailException, match=r"is not whole: found commits up to batch 2 and offsets up to batch 1"
     ):
         run_step(VerifySavepointOperator(task_id="verify", job="totals", savepoint=last))
 
