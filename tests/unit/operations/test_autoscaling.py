@@ -30,6 +30,7 @@ from statecore.operations.autoscaling import (
     figures_of,
 )
 from statecore.operations.backlog import rows_per_file
+from statecore.operations.rescaling import RescaleRequest
 from statecore.operations.standing import standing
 from statecore.policy import Ailment, Decision, Diagnosis, PolicyMemory, SlowSink
 from statecore.policy.cost import FEWEST
@@ -342,6 +343,23 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
         driver.run(6, arriving=1, reading=2)
         again = reached(catalog, clock)
     assert again is not None and again.id != decision.id
+
+
+def test_a_policy_of_a_query_decides_by_its_batches_and_rescales_it_by_its_only_method(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    catalog.set_desired(JOB, checkpoint="/data/checkpoint")
+    driver = pile(catalog, clock)
+    catalog.set_policy(JOB, {**SETTINGS, "method": "rewrite"})
+    driver.run(20, arriving=1, reading=2)
+    assert reached(catalog, clock) is None
+    driver.run(15, arriving=1, reading=2)
+    decision = reached(catalog, clock)
+    assert decision is not None
+    assert (decision.method, decision.from_parallelism) == ("rewrite", 2)
+    assert decision.to_parallelism > 2
+    request = RescaleRequest(job=JOB, parallelism=decision.to_parallelism, method=decision.method)
+    assert request.resolved(catalog) == "rewrite"
 
 
 def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
