@@ -1,0 +1,115 @@
+"""Savepoints of jobs of either kind: their addresses, whether they are whole, and what is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.catalog import Catalog
+from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
+from statecore.operations.savepoints import savepoints_of
+from statecore.queries.beginning import begin_from
+from statecore.queries.savepoints import take_savepoint
+from statecore.snapshot.checkpoints import CheckpointStore
+from tests.support.handmade import written
+from tests.unit.queries.handmade import Handmade, Operator, make
+
+
+@pytest.fixture
+def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog(catalog_url) as opened:
+        for name, checkpoint in (("orders", None), ("totals", str(tmp_path / "checkpoint"))):
+            opened.register_job(
+                name, artifact="/q", store=str(tmp_path / name), master_url="local", parallelism=2, max_parallelism=8,
+                checkpoint=checkpoint,
+            )  # fmt: skip
+        yield opened
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Handmade:
+    return make(tmp_path / "checkpoint", Operator(), batches=3)
+
+
+def test_a_job_of_statecore(catalog: Catalog, tmp_path: Path) -> None:
+    savepoints = savepoints_of(catalog.job("orders"))
+    store = CheckpointStore.at(str(tmp_path / "orders"))
+    path = store.write_savepoint(written(store, 2), "noon", reason="", now_ms=0)
+    address = savepoints.address("savepoints/noon")
+    assert address == f"{tmp_path}/orders/savepoints/noon/manifest.json" == savepoints.address(store.describe(path))
+    assert set(savepoints.spellings(address)) == {
+        address, f"{tmp_path}/orders/savepoints/noon", "savepoints/noon/manifest.json", "savepoints/noon",
+    }  # fmt: skip
+    assert savepoints.check(address).endswith(" bytes")
+    lost = tmp_path / "orders" / store.manifest(path).files()[0].path
+    lost.unlink()
+    with pytest.raises(CheckpointDamagedError, match=f"found 1 problems .*{lost.name}"):
+        savepoints.check(address)
+    savepoints.remove_surplus(catalog, 0)
+    assert savepoints.drop(address, catalog) > 0
+    assert savepoints.drop(address, catalog) == 0
+
+
+def test_a_query_of_sparks_own(catalog: Catalog, tmp_path: Path, made: Handmade) -> None:
+    savepoints = savepoints_of(catalog.job("totals"))
+    url = take_savepoint(catalog, catalog.job("totals"), "noon", "", running=False).url
+    assert savepoints.address("savepoints/noon") == url == savepoints.address(f"{url}/")
+    assert savepoints.spellings(url) == [url, "savepoints/noon"]
+    # Its state is made by hand, and means nothing: only what is missing is looked for here.
+    (Path(url) / "state/0/1/3.delta").unlink()
+    with pytest.raises(CheckpointDamagedError, match=r"is not whole: found no state of version 3 in state/0/1"):
+        savepoints.check(url)
+    catalog.set_desired("totals", checkpoint=url)
+    with pytest.raises(SavepointInUseError):
+        savepoints.drop(url, catalog)
+    catalog.set_desired("totals", checkpoint=str(made.root))
+    assert savepoints.drop(url, catalog) > 0
+    assert savepoints.drop(url, catalog) == 0
+
+
+def test_a_check_that_cannot_be_made_is_to_be_tried_again(
+    catalog: Catalog, made: Handmade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = take_savepoint(catalog, catalog.job("totals"), "noon", "", running=False).url
+    monkeypatch.setattr("statecore.operations.savepoints.sys.executable", "/bin/false")
+    with pytest.raises(StepFailedError, match="exit code 1 and without an answer") as failed:
+        savepoints_of(catalog.job("totals")).check(url)
+    assert failed.value.is_retryable
+
+
+@pytest.mark.parametrize("keeper", ["its job", "another job", "a lease", "a run", "a rollback", "somebody who writes"])
+def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handmade, keeper: str) -> None:
+    job = catalog.job("totals")
+    url = take_savepoint(catalog, job, "noon", "", running=False).url
+    surplus = begin_from(job, url, "left").url
+    untouched_ms = 0
+    if keeper == "its job":
+        catalog.set_desired("totals", checkpoint=f"{Path(surplus).parent}/./left")
+    elif keeper == "another job":
+        catalog.set_desired("orders", checkpoint=surplus)
+    elif keeper == "a lease":
+        catalog.acquire_lease("totals", "shell-1", 60_000)
+    elif keeper == "a run":
+        catalog.start_rescale_run("r1", "totals", from_parallelism=2, to_parallelism=4)
+    elif keeper == "a rollback":
+        catalog.acquire_lease("totals", "run", 60_000)
+        catalog.set_desired("totals", checkpoint=surplus)
+        catalog.roll_back("totals", "run", 60_000, "a test")
+        catalog.release_lease("totals", "run")
+        assert catalog.job("totals").left_checkpoint == surplus
+    else:
+        untouched_ms = 600_000
+    savepoints_of(job).remove_surplus(catalog, untouched_ms)
+    assert Path(surplus, "metadata").exists()
+
+
+def test_a_checkpoint_that_nobody_needs_is_removed(catalog: Catalog, made: Handmade) -> None:
+    job = catalog.job("totals")
+    url = take_savepoint(catalog, job, "noon", "", running=False).url
+    surplus = begin_from(job, url, "left").url
+    savepoints_of(job).remove_surplus(catalog, 0)
+    assert not Path(surplus).exists()
+    assert Path(url, "metadata").exists()
+    assert Path(made.root, "metadata").exists()
