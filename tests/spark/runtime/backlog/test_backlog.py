@@ -56,7 +56,7 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog_module, "INTERVAL_S", 0.2)
-    monkeypatch.setattr(backlog_module, "_DUTY_CYCLE", 1.0)
+    monkeypatch.setattr(backlog_module, "DUTY_CYCLE", 1.0)
     hold = bench.input.parent / "hold"
     hold.touch()
     # The source ignores it, and so does the meter.

@@ -253,11 +253,11 @@ def test_in_airflows_frame_the_page_keeps_its_address_and_leads_out_to_the_run(p
 
 def test_without_its_catalog_the_page_says_so_and_keeps_what_it_showed(page: Page, server: ApiServer) -> None:
     page.goto(f"{server.url}/statecore/")
-    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(6)
     detail = "catalog postgresql://db: connection refused; expected a reachable database; check that it is up"
     page.route("**/api/jobs", lambda route: route.fulfill(status=503, json={"detail": detail}))
     expect(page.locator("#trouble")).to_contain_text(detail)
-    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(6)
     expect(page.locator("#freshness")).to_contain_text("as of")
     page.unroute("**/api/jobs")
     page.route("**/api/jobs", lambda route: route.abort())
