@@ -117,7 +117,7 @@ class JobDemo:
         size: str,
         on_stopped: Callable[[], None] | None = None,
     ) -> None:
-        """Rescale through Airflow, and tell its steps; call `on_stopped` once the job has stopped with its savepoint.
+        """Rescale through Airflow, and tell its steps; call ``on_stopped`` once the job has stopped with its savepoint.
 
         Raises:
             DemoError: The run failed; the message has what Airflow logged.

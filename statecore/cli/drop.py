@@ -7,7 +7,7 @@ from statecore.cli.options import AsJson, OptionalCatalogUrl, SavepointPath, abs
 from statecore.cli.output import print_json, progress
 from statecore.errors import MissingFileError
 from statecore.queries import dropping
-from statecore.queries.dropping import is_copy
+from statecore.queries.origin import is_copy
 from statecore.snapshot import savepoints
 from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
 

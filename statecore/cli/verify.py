@@ -8,7 +8,7 @@ from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import complain, print_json, progress
 from statecore.errors import CheckpointError
 from statecore.extras import require
-from statecore.queries.dropping import is_copy
+from statecore.queries.origin import is_copy
 from statecore.queries.wholeness import check_whole
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.verify import verify

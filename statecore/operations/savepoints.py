@@ -13,6 +13,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CheckpointDamagedError, MissingFileError, StepFailedError, StorageError
 from statecore.queries import dropping
+from statecore.queries.origin import is_copy
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
@@ -142,16 +143,13 @@ class _OfQuery(Savepoints):
 
     def drop(self, address: str, catalog: Catalog) -> int:
         dropping.require_unused(catalog, address)
-        return dropping.drop_savepoint(address) if dropping.is_copy(address) else 0
+        return dropping.drop_savepoint(address) if is_copy(address) else 0
 
     def spellings(self, address: str) -> list[str]:
         return [address, address.removeprefix(f"{self._root()}/")]
 
     def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
         for url in dropping.surplus_checkpoints(catalog, self.job.name, max_age_ms):
-            # The removal of the one before may have taken long.
-            if url not in dropping.surplus_checkpoints(catalog, self.job.name, max_age_ms):
-                continue
             try:
                 freed = dropping.remove_checkpoint(url)
             except StorageError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
 from statecore.queries.files import INCOMPLETE, canonical_url, files_below, is_local, local_path
-from statecore.queries.origin import ORIGIN, read_origin
+from statecore.queries.origin import ORIGIN, is_copy
 from statecore.queries.savepoints import SAVEPOINTS, is_savepoint
 from statecore.queries.targets import CHECKPOINTS
 from statecore.storage import in_batches, open_store
@@ -16,17 +16,6 @@ from statecore.storage.urls import normal_url
 
 # As many as S3 deletes in one request.
 _BATCH = 1000
-
-
-def is_copy(url: str) -> bool:
-    """Tell whether a URL is that of a checkpoint that statecore has copied, such as a savepoint of a query.
-
-    Raises:
-        CheckpointError: The file that says so cannot be read.
-        StorageError: The storage fails.
-
-    """
-    return read_origin(open_store(normal_url(url))) is not None
 
 
 def drop_savepoint(url: str, *, progress: Callable[[int, int], None] | None = None) -> int:
@@ -75,10 +64,11 @@ def require_unused(catalog: Catalog, url: str) -> None:
                 )
 
 
-def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> list[str]:
-    """Return the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
+def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Iterator[str]:
+    """Yield the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
 
-    None while a run changes the job, or a rollback is not settled.
+    None while a run changes the job, or a rollback is not settled. Who uses what is looked up for each: the removal of
+    the one before may have taken long.
 
     Args:
         catalog: Knows who uses which checkpoint.
@@ -94,21 +84,12 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> list[
     root = open_store(catalog.job(name).store)
     # Listed before anything is looked up: what a run makes from now on is not among them, and what one has made before
     # is the job's by the time its lease is gone.
-    found = [f"{root.url.rstrip('/')}/{path}" for path in root.folders(CHECKPOINTS)]
-    if catalog.lease(name) is not None or any(run.state == "running" for run in catalog.rescale_runs(name)):
-        return []
-    jobs = catalog.jobs()
-    if any(each.left_checkpoint is not None for each in jobs if each.name == name):
-        return []
-    used = {canonical_url(url) for each in jobs for url in _checkpoints(each) if url is not None}
-    before_ms = catalog.now_ms() - untouched_ms
-    return [
-        url
-        for url in found
-        if canonical_url(url) not in used
-        and is_copy(url)
-        and max(entry.modified_ms for entry in files_below(url)) <= before_ms
-    ]
+    for path in root.folders(CHECKPOINTS):
+        url = f"{root.url.rstrip('/')}/{path}"
+        if not _is_changing(catalog, name) and not _is_used(catalog, url) and is_copy(url):
+            written_ms = max(entry.modified_ms for entry in files_below(url))
+            if written_ms <= catalog.now_ms() - untouched_ms:
+                yield url
 
 
 def remove_checkpoint(url: str) -> int:
@@ -119,6 +100,18 @@ def remove_checkpoint(url: str) -> int:
 
     """
     return _remove(url, None)
+
+
+def _is_changing(catalog: Catalog, name: str) -> bool:
+    """Tell whether a run changes a job, or its next driver has yet to settle a rollback."""
+    if catalog.lease(name) is not None or any(run.state == "running" for run in catalog.rescale_runs(name)):
+        return True
+    return catalog.job(name).left_checkpoint is not None
+
+
+def _is_used(catalog: Catalog, url: str) -> bool:
+    used = {canonical_url(each) for job in catalog.jobs() for each in _checkpoints(job) if each is not None}
+    return canonical_url(url) in used
 
 
 def _checkpoints(job: JobRecord) -> tuple[str | None, str | None]:

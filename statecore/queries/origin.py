@@ -10,7 +10,8 @@ import msgspec
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError, MissingFileError
 from statecore.queries.checkpoint import SparkCheckpoint
 from statecore.release import RELEASE
-from statecore.storage import FileStore
+from statecore.storage import FileStore, open_store
+from statecore.storage.urls import normal_url
 
 ORIGIN = "statecore-origin.json"
 _VERSION = 1
@@ -91,6 +92,17 @@ def read_origin(store: FileStore) -> Origin | None:
             f"found {ORIGIN} in {store.url} that cannot be read ({error}); expected what statecore wrote; make the "
             "copy again"
         ) from error
+
+
+def is_copy(url: str) -> bool:
+    """Tell whether a URL is that of a checkpoint that statecore has copied, such as a savepoint of a query.
+
+    Raises:
+        CheckpointError: The file that says so cannot be read.
+        StorageError: The storage fails.
+
+    """
+    return read_origin(open_store(normal_url(url))) is not None
 
 
 class _Version(msgspec.Struct):

@@ -17,10 +17,9 @@ from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.clone import clone
 from statecore.queries.files import INCOMPLETE, canonical_url
 from statecore.queries.in_force import checkpoint_in_force
-from statecore.queries.origin import read_origin
+from statecore.queries.origin import is_copy, read_origin
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.storage import open_store
-from statecore.storage.urls import normal_url
 
 SAVEPOINTS = "savepoints"
 
@@ -118,7 +117,7 @@ def is_savepoint(url: str) -> bool:
 
     """
     parts = canonical_url(url).split("/")
-    return parts[-2:-1] == [SAVEPOINTS] and read_origin(open_store(normal_url(url))) is not None
+    return parts[-2:-1] == [SAVEPOINTS] and is_copy(url)
 
 
 def lineage_of(catalog: Catalog, job: str, batch: int) -> int:

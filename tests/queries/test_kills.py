@@ -24,6 +24,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.queries.checkpoint import open_checkpoint
+from tests.e2e import query as by_number
 from tests.support.waiting import wait
 
 pytestmark = pytest.mark.timeout(600)
@@ -40,31 +41,9 @@ KEYS, ROWS = 23, 120
 _WITHIN_S = 0.7
 JOB = "kept"
 STEPS = ("stop_with_savepoint", "rescale_state", "restart", "verify")
-BY_NUMBER = """
-import json
-from pathlib import Path
-
-from pyspark.sql import functions as F
-
-
-def build(spark, settings):
-    rows = spark.readStream.schema("k long, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
-    totals = rows.groupBy("k").agg(F.count("*").alias("count"), F.sum("n").alias("total"))
-    output = Path(settings["output"])
-
-    def write(batch, number):
-        content = json.dumps(sorted(map(list, batch.collect())))
-        made, staged = output / f"{number}.json", output / f".{number}.json"
-        if made.exists():
-            assert made.read_text() == content, f"batch {number} differs from the one that is there"
-        staged.write_text(content)
-        staged.rename(made)
-
-    return totals.writeStream.outputMode("update").foreachBatch(write)
-"""
 TO_FILES = """
 def build(spark, settings):
-    rows = spark.readStream.schema("k long, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
+    rows = spark.readStream.schema("k string, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
     seen = rows.dropDuplicates(["n"])
     return seen.writeStream.outputMode("append").format("parquet").option("path", settings["output"])
 """
@@ -76,7 +55,7 @@ class World:
 
     root: Path
     by_number: bool
-    fed: list[tuple[int, int]] = field(default_factory=list)
+    fed: list[tuple[str, int]] = field(default_factory=list)
     files: int = 0
     processes: list[psutil.Process] = field(default_factory=list)
 
@@ -85,7 +64,7 @@ class World:
             (self.root / name).mkdir()
         self.url = f"sqlite:///{self.root}/catalog.db"
         query = self.root / "query.py"
-        query.write_text(BY_NUMBER if self.by_number else TO_FILES)
+        query.write_text(Path(by_number.__file__).read_text() if self.by_number else TO_FILES)
         conf = [f"--conf={key}={value}" for key, value in CONF.items()]
         settings = [f"--setting={name}={self.root / name}" for name in ("input", "output")]
         with Catalog(self.url) as catalog:
@@ -111,7 +90,7 @@ class World:
         """Feed some files; each has the rows of the one before it as well, which a query must know again."""
         for _ in range(files):
             first = self.files * ROWS
-            rows = [(n % KEYS, n) for n in range(max(0, first - ROWS), first + ROWS)]
+            rows = [(f"k{n % KEYS}", n) for n in range(max(0, first - ROWS), first + ROWS)]
             made = self.root / "made.parquet"
             pq.write_table(pa.table({"k": [k for k, _ in rows], "n": [n for _, n in rows]}), made)
             made.rename(self.root / "input" / f"{self.files:05}.parquet")
@@ -121,7 +100,7 @@ class World:
     def truth(self) -> object:
         if not self.by_number:
             return Counter(dict.fromkeys(self.fed, 1))
-        totals: dict[int, tuple[int, int]] = {}
+        totals: dict[str, tuple[int, int]] = {}
         for k, n in self.fed:
             count, total = totals.get(k, (0, 0))
             totals[k] = count + 1, total + n
@@ -137,7 +116,7 @@ class World:
         for entry in sorted(folder.glob("_spark_metadata/[0-9]*"), key=lambda each: int(each.stem)):
             for line in entry.read_text().splitlines()[1:]:
                 logged[json.loads(line)["path"].rpartition("/")[2]] = None
-        rows: Counter[tuple[int, int]] = Counter()
+        rows: Counter[tuple[str, int]] = Counter()
         for name in logged:
             table = pq.read_table(folder / name)
             rows.update(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from statecore.errors import CheckpointError, QueryDefinitionError, StatecoreError
+from statecore.queries.programs.ending import explained
 from statecore.queries.rescale import rescale
-
-_REFUSED, _FAILED = 2, 1
 
 
 def main() -> None:
@@ -23,7 +20,7 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, help="JSON file with the settings that its build gets")
     arguments = parser.parse_args()
     settings = {} if arguments.settings is None else json.loads(arguments.settings.read_text())
-    try:
+    with explained():
         result = rescale(
             arguments.checkpoint,
             arguments.target,
@@ -32,12 +29,6 @@ def main() -> None:
             settings=settings,
             report=lambda done, all_of_them: print(f"step {done} of {all_of_them}", flush=True),
         )
-    except (CheckpointError, QueryDefinitionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(_REFUSED)
-    except StatecoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(_FAILED)
     tried = "the query loads its state" if result.proof.restart else "no restart was tried"
     print(f"proven: {result.proof.rows:,} rows are the same at batch {result.proof.batch}; {tried}")
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from statecore.errors import CheckpointError, QueryDefinitionError, StatecoreError
+from statecore.queries.programs.ending import explained
 from statecore.queries.trying import try_query
-
-_REFUSED, _FAILED = 2, 1
 
 
 def main() -> None:
@@ -20,14 +17,8 @@ def main() -> None:
     parser.add_argument("--query", required=True, type=Path, help="query file")
     parser.add_argument("--settings", required=True, type=Path, help="JSON file with the settings that its build gets")
     arguments = parser.parse_args()
-    try:
+    with explained():
         batch = try_query(arguments.checkpoint, arguments.query, json.loads(arguments.settings.read_text()))
-    except (CheckpointError, QueryDefinitionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(_REFUSED)
-    except StatecoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(_FAILED)
     print(f"the query restarts after batch {batch}, with the state that is there")
 
 

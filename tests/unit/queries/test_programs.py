@@ -1,9 +1,10 @@
-"""The programs on a job's Spark end with 2 where another attempt would find the same."""
+"""The programs on a job's Spark end with 2 where another attempt would find the same, else with 1."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,33 +23,28 @@ def arguments(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("program", [trial, rescale])
-def test_a_damaged_checkpoint_is_refused_for_good(
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ([], 2, "error: found no state of version 2 in state/0/1"),
+        (["--checkpoint", "ftp://somewhere/else"], 1, "error: found"),
+    ],
+    ids=["damaged", "not a place of checkpoints"],
+)
+def test_an_error_ends_a_program(
     arguments: list[str],
     tmp_path: Path,
-    program: object,
+    program: ModuleType,
+    more: list[str],
+    code: int,
+    said: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    more = ["--target", str(tmp_path / "to"), "--partitions", "3"] if program is rescale else []
-    monkeypatch.setattr(sys, "argv", ["program", *arguments, *more])
+    own = ["--target", str(tmp_path / "to"), "--partitions", "3"] if program is rescale else []
+    monkeypatch.setattr(sys, "argv", ["program", *arguments, *own, *more])
     with pytest.raises(SystemExit) as ended:
-        program.main()  # type: ignore[attr-defined]
-    assert ended.value.code == 2
-    assert "found no state of version 2 in state/0/1" in capsys.readouterr().err
+        program.main()
+    assert ended.value.code == code
+    assert capsys.readouterr().err.startswith(said)
     assert not (tmp_path / "to").exists()
-
-
-@pytest.mark.parametrize("program", [trial, rescale])
-def test_storage_that_is_away_is_to_be_tried_again(
-    arguments: list[str],
-    tmp_path: Path,
-    program: object,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    more = ["--target", str(tmp_path / "to"), "--partitions", "3"] if program is rescale else []
-    monkeypatch.setattr(sys, "argv", ["program", *arguments, *more, "--checkpoint", "ftp://somewhere/else"])
-    with pytest.raises(SystemExit) as ended:
-        program.main()  # type: ignore[attr-defined]
-    assert ended.value.code == 1
-    assert capsys.readouterr().err.startswith("error: ")
