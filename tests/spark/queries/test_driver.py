@@ -349,6 +349,9 @@ def test_an_idle_query_stops(place: Place) -> None:
     again = place.begin()
     # Without a word of it, a verification would wait for a batch.
     wait(lambda: 2 in {each.generation for each in place.catalog.backlogs("totals")}, "word of an idle query")
+    # Its trigger does not look for an hour; the folder is looked into meanwhile.
+    place.feed(11, 12)
+    wait(lambda: [each.files for each in place.catalog.backlogs("totals")[-1].sources] == [2], "the files that wait")
     assert again.stop("again")["epoch"] == 0
 
 
