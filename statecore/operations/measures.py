@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from statecore.catalog import EpochRecord, RescaleState, SourceBacklog
+from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
 from statecore.operations.advice import Alert
 from statecore.operations.alerts import SEVERITY, job_alerts
 from statecore.operations.standing import DriverState, Standing
@@ -97,6 +97,17 @@ def _per_source(read: Callable[[SourceBacklog], float | None]) -> Callable[[JobS
     return points
 
 
+def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        epoch = job.standing.figures.epoch
+        for state in () if epoch is None else epoch.state:
+            value = read(state)
+            if value is not None:
+                yield value, {"operator": state.operator}
+
+    return points
+
+
 def _waiting_rows(job: JobSample) -> Iterator[Point]:
     if job.waiting_rows is not None:
         yield job.waiting_rows, {}
@@ -161,6 +172,22 @@ JOB_MEASURES = (
     Measure(
         "statecore.job.state.size", "By", "Size of the state files that the newest epoch refers to",
         _of_epoch(lambda epoch: epoch.state_bytes),
+    ),
+    Measure(
+        "statecore.job.operator.state.rows", "", "Rows of state of a query's operator",
+        _per_operator(lambda state: state.rows),
+    ),
+    Measure(
+        "statecore.job.operator.state.memory", "By", "Memory that the state of a query's operator takes",
+        _per_operator(lambda state: state.memory_bytes),
+    ),
+    Measure(
+        "statecore.job.operator.state.disk", "By", "Size of the files of a query's operator, in RocksDB",
+        _per_operator(lambda state: state.disk_bytes),
+    ),
+    Measure(
+        "statecore.job.watermark.timestamp", "s", "Event-time watermark of a query",
+        _of_epoch(lambda epoch: None if epoch.watermark_ms is None else epoch.watermark_ms / 1000),
     ),
     Measure(
         "statecore.job.memory.ratio", "", "Share of its memory that the fullest worker used in the newest epoch",

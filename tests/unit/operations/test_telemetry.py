@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SystemClock
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog, StateFigures, SystemClock
 from statecore.errors import ConfigurationError
 from statecore.operations.advice import Alert
 from statecore.operations.telemetry import Telemetry
@@ -82,7 +82,7 @@ def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
     """A scrape in which no figure is unknown."""
     watch = Watch(catalog, telemetry.take, acts=lambda: True)
     watch.step()
-    commit(catalog, 8)
+    commit(catalog, 8, state=(StateFigures("0 stateStoreSave", 40, 1_024, 2_048),), watermark_ms=60_500)
     backlog = [SourceBacklog("in", 500, event_time_lag_ms=-1_500), SourceBacklog("files", bytes=9, files=0)]
     catalog.record_backlog("orders", 2, backlog)
     catalog.record_savepoint("/sp", job="orders", lineage=3, epoch=8, parallelism=2, reason="", created_ms=5_000)
@@ -111,6 +111,7 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
     assert of(found, "epoch_duration_seconds_bucket", le="1.0") == 0
     assert of(found, "epoch_duration_seconds_bucket", le="2.5") == 1
     assert of(found, "event_time_lag_seconds", source="in") == -1.5
+    assert of(found, "watermark_timestamp_seconds") == 60.5
     assert of(found, "backlog_records", source="in") == 500
     # At 100 rows in some two seconds.
     assert 5 < (of(found, "backlog_duration_seconds") or 0) < 60
@@ -126,6 +127,17 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
         "statecore_supervisor_pass_duration_seconds": 0.25,
         "statecore_supervisor_pass_timestamp_seconds": 7,
     }
+
+
+def test_a_query_shows_the_state_of_each_operator(catalog: Catalog, telemetry: Telemetry) -> None:
+    counted, joined = StateFigures("0 stateStoreSave", 40, 1_024), StateFigures("1 symmetricHashJoin", 7, 512, 2_048)
+    commit(catalog, 8, state=(counted, joined))
+    Watch(catalog, telemetry.take, acts=lambda: True).step()
+    found = scrape(telemetry.port)
+    for state in (counted, joined):
+        assert of(found, "operator_state_rows", operator=state.operator) == state.rows
+        assert of(found, "operator_state_memory_bytes", operator=state.operator) == state.memory_bytes
+        assert of(found, "operator_state_disk_bytes", operator=state.operator) == state.disk_bytes
 
 
 def test_an_unknown_figure_is_not_zero(catalog: Catalog, telemetry: Telemetry) -> None:
