@@ -1,4 +1,7 @@
-"""Removes copies of checkpoints that statecore made for a job and nobody needs: savepoints, and those it has left."""
+"""Removes copies of checkpoints that statecore made for a job and nobody needs: savepoints, and those it has left.
+
+And what was to become one, when whoever made it was killed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from statecore.errors import CheckpointRefusedError, SavepointInUseError
 from statecore.queries.files import INCOMPLETE, canonical_url, files_below, is_local, local_path
 from statecore.queries.origin import ORIGIN, is_copy
 from statecore.queries.savepoints import SAVEPOINTS, is_savepoint
+from statecore.queries.staging import is_left_over
 from statecore.queries.targets import CHECKPOINTS
 from statecore.storage import in_batches, open_store
 from statecore.storage.urls import normal_url
@@ -67,6 +71,8 @@ def require_unused(catalog: Catalog, url: str) -> None:
 def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Iterator[str]:
     """Yield the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
 
+    And what interrupted attempts at a checkpoint or savepoint have left.
+
     None while a run changes the job, or a rollback is not settled. Who uses what is looked up for each: the removal of
     the one before may have taken long.
 
@@ -84,10 +90,13 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
     root = open_store(catalog.job(name).store)
     # Listed before anything is looked up: what a run makes from now on is not among them, and what one has made before
     # is the job's by the time its lease is gone.
-    for path in root.folders(CHECKPOINTS):
+    for path in [*root.folders(CHECKPOINTS), *root.folders(SAVEPOINTS)]:
         url = f"{root.url.rstrip('/')}/{path}"
-        if not _is_changing(catalog, name) and not _is_used(catalog, url) and is_copy(url):
-            written_ms = max(entry.modified_ms for entry in files_below(url))
+        if _is_changing(catalog, name) or _is_used(catalog, url):
+            continue
+        if is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url)):
+            # None were written by an attempt that was killed at once.
+            written_ms = max((entry.modified_ms for entry in files_below(url)), default=0)
             if written_ms <= catalog.now_ms() - untouched_ms:
                 yield url
 

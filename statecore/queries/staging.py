@@ -10,13 +10,14 @@ folder and uploaded; the logs, which make it a checkpoint, come last. Meanwhile 
 
     .statecore-incomplete                   token of the attempt that is at work; deleted at the end
 
-The next attempt removes what an interrupted one has left.
+The next attempt removes what an interrupted one has left; ``is_left_over`` knows it where there is no next one.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
@@ -45,6 +46,8 @@ from statecore.storage.urls import normal_url, parse_url
 from statecore.storage.workspaces import workspace
 
 _LOCK, _CHECKPOINT = "lock", "checkpoint"
+_TOKEN = 12
+_ATTEMPT = re.compile(rf"\..+\.attempt-[0-9a-f]{{{_TOKEN}}}")
 
 # The commits make it a checkpoint, so they come last.
 _LOGS = (METADATA, OFFSETS, ORIGIN, COMMITS)
@@ -183,6 +186,20 @@ def staged(target: str, source: str) -> Iterator[Staging]:
         yield staging
 
 
+def is_left_over(url: str) -> bool:
+    """Tell whether a folder is what an interrupted attempt left, or an interrupted removal.
+
+    In S3 an attempt that is at work cannot be told from one that is not: look for how long nothing was written.
+
+    Raises:
+        StorageError: The storage fails.
+
+    """
+    if is_local(url) and _ATTEMPT.fullmatch(local_path(url).name):
+        return _is_free(local_path(url) / _LOCK)
+    return open_store(normal_url(url)).size(INCOMPLETE) is not None
+
+
 @contextmanager
 def _locally(target: str) -> Iterator[Staging]:
     final = Path(target)
@@ -207,7 +224,7 @@ def _locally(target: str) -> Iterator[Staging]:
 def _begin_attempt(final: Path) -> tuple[Path, BinaryIO]:
     """Make a folder for an attempt, and the lock in it that ends with this process."""
     while True:
-        folder = final.parent / f".{final.name}.attempt-{uuid.uuid4().hex[:12]}"
+        folder = final.parent / f".{final.name}.attempt-{uuid.uuid4().hex[:_TOKEN]}"
         folder.mkdir()
         # Until the lock is held, another attempt takes the folder for a left-over and may remove it.
         with suppress(FileNotFoundError):
@@ -240,19 +257,24 @@ def _remove_left_overs(final: Path) -> None:
     prefix = f".{final.name}.attempt-"
     # Compared as text: a name may contain characters that are patterns.
     for folder in (each for each in final.parent.iterdir() if each.name.startswith(prefix)):
-        with suppress(FileNotFoundError):
-            lock = (folder / _LOCK).open("rb")
-            with lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise CheckpointRefusedError(
-                        f"found an attempt at {final} that is at work ({folder.name}); expected this one alone; wait "
-                        "for the other, or choose another target"
-                    ) from None
-                shutil.rmtree(folder, ignore_errors=True)
-        # Killed before it made its lock.
+        if not _is_free(folder / _LOCK):
+            raise CheckpointRefusedError(
+                f"found an attempt at {final} that is at work ({folder.name}); expected this one alone; wait "
+                "for the other, or choose another target"
+            )
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_free(lock: Path) -> bool:
+    """Tell whether no attempt holds a lock, such as one that was killed before it made it."""
+    try:
+        with lock.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        pass
+    return True
 
 
 @contextmanager

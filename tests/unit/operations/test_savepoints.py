@@ -11,10 +11,13 @@ from statecore.catalog import Catalog
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.savepoints import savepoints_of
 from statecore.queries.beginning import begin_from
+from statecore.queries.files import INCOMPLETE
 from statecore.queries.savepoints import take_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.storage import open_store
 from tests.support.handmade import written
 from tests.unit.queries.handmade import Handmade, Operator, make
+from tests.unit.queries.test_staging import attempt
 
 
 @pytest.fixture
@@ -113,3 +116,43 @@ def test_a_checkpoint_that_nobody_needs_is_removed(catalog: Catalog, made: Handm
     assert not Path(surplus).exists()
     assert Path(url, "metadata").exists()
     assert Path(made.root, "metadata").exists()
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "savepoints"])
+def test_what_a_killed_attempt_left_is_removed_and_one_that_is_at_work_stays(
+    catalog: Catalog, made: Handmade, place: str
+) -> None:
+    job = catalog.job("totals")
+    folder = Path(job.store, place)
+    with attempt(f"{folder}/left", str(made.root)) as killed:
+        savepoints_of(job).remove_surplus(catalog, 0)
+        (begun,) = folder.iterdir()
+        killed.kill()
+        killed.wait()
+        savepoints_of(job).remove_surplus(catalog, 600_000)
+        assert list(folder.iterdir()) == [begun]
+        savepoints_of(job).remove_surplus(catalog, 0)
+        assert list(folder.iterdir()) == []
+    # Killed before it wrote anything.
+    (folder / begun.name).mkdir()
+    savepoints_of(job).remove_surplus(catalog, 0)
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_killed_attempt_left_in_s3_is_removed_once_nothing_was_written_for_so_long(
+    catalog: Catalog, tmp_path: Path, s3_url: str
+) -> None:
+    catalog.register_job(
+        "far", artifact="/q", store=s3_url, master_url="local", parallelism=2, max_parallelism=8,
+        checkpoint=str(make(tmp_path / "checkpoint of far", Operator(), batches=3).root),
+    )  # fmt: skip
+    job, store = catalog.job("far"), open_store(s3_url)
+    take_savepoint(catalog, job, "noon", "", running=False)
+    kept = store.list("savepoints")
+    for left in ("savepoints/killed", "checkpoints/killed"):
+        store.write(f"{left}/{INCOMPLETE}", b"of an attempt")
+        store.write(f"{left}/state/0/0/1.delta", b"half")
+    savepoints_of(job).remove_surplus(catalog, 600_000)
+    assert len(store.list("checkpoints")) == 2
+    savepoints_of(job).remove_surplus(catalog, 0)
+    assert (store.list("savepoints"), store.list("checkpoints")) == (kept, [])
