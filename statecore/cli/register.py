@@ -16,11 +16,11 @@ from statecore.errors import ConfigurationError
 from statecore.model import default_max_parallelism
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
+from statecore.queries.files import canonical_url
 from statecore.queries.registration import partitions_of
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store
-from statecore.storage.urls import normal_url
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
@@ -84,7 +84,7 @@ def register_job(
         "master_url": master,
         "parallelism": parallelism,
         "max_parallelism": max_parallelism,
-        "checkpoint": None if checkpoint is None else normal_url(absolute(checkpoint)),
+        "checkpoint": None if checkpoint is None else canonical_url(absolute(checkpoint)),
     }
     given: dict[str, Any] = {field: value for field, value in asked.items() if value is not None}
     with Catalog(catalog) as opened:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, RequestRecord
 from statecore.catalog.records import ENDED_BY_ITSELF
-from statecore.errors import CommitError
+from statecore.errors import CheckpointRefusedError, CommitError
 from statecore.queries.driver.backlog import QueryBacklog
 from statecore.queries.driver.control import QueryControl, answer_savepoint
 from statecore.queries.driver.figures import Figures
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
+
+_CONCURRENT = "[CONCURRENT_STREAM_LOG_UPDATE]"
 
 
 def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
@@ -124,6 +126,7 @@ def _run(
             "this driver stopped"
         )
     if control.request is None and failure is not None:
+        _refuse_another_user(job, failure)
         raise failure
     last = lifecycle.newest
     if last is not None:
@@ -140,6 +143,21 @@ def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int
     lineage = lineage_of(catalog, job.name, batch)
     lifecycle.newest = Batch(lineage, batch)
     return lineage
+
+
+def _refuse_another_user(job: JobRecord, failure: BaseException) -> None:
+    """Say what Spark means by a batch that somebody else has logged.
+
+    Raises:
+        CheckpointRefusedError: Somebody has.
+
+    """
+    if _CONCURRENT in str(failure):
+        raise CheckpointRefusedError(
+            f"found another query that writes to {job.checkpoint}; expected job {job.name!r} alone, because each takes "
+            "the other's batches for its own, and sinks lose or double rows; stop the other one, wherever it runs, or "
+            "give it a clone (`statecore checkpoint clone`)"
+        ) from failure
 
 
 def _ended(query: StreamingQuery) -> BaseException | None:

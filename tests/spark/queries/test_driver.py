@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -353,6 +354,20 @@ def test_an_idle_query_stops(place: Place) -> None:
     place.feed(11, 12)
     wait(lambda: [each.files for each in place.catalog.backlogs("totals")[-1].sources] == [2], "the files that wait")
     assert again.stop("again")["epoch"] == 0
+
+
+def test_another_user_of_the_checkpoint_is_noticed_by_the_batch_that_both_begin(place: Place) -> None:
+    place.register()
+    place.feed(10)
+    driver = place.begin()
+    driver.done(1)
+    shutil.copy(place.checkpoint / "offsets/0", place.checkpoint / "offsets/1")
+    place.feed(11)
+    driver.ended()
+    newest = place.catalog.newest_generation("totals")
+    assert newest is not None and newest.error is not None
+    assert f"found another query that writes to {place.checkpoint}; expected job 'totals' alone" in newest.error
+    assert place.totals() == expected(10)
 
 
 def test_a_newer_generation_ends_the_query(place: Place) -> None:

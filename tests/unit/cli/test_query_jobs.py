@@ -83,6 +83,9 @@ class TestRegister:
     def test_a_checkpoint_has_one_job(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
         assert_refused(register(tmp_path, name="other"), f"the checkpoint {made.root} in use by job 'totals'")
+        (tmp_path / "elsewhere").symlink_to(made.root)
+        linked = register(tmp_path, "--checkpoint", tmp_path / "elsewhere", name="other")
+        assert_refused(linked, f"the checkpoint {made.root} in use by job 'totals'")
 
     def test_a_damaged_checkpoint_is_refused(self, tmp_path: Path, made: Handmade) -> None:
         made.write("offsets/2", "v1\nnothing", checksum=False)
