@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.catalog import GenerationRecord, JobRecord
-from statecore.cluster.spark_home import spark_environment, spark_home
+from statecore.cluster.spark_home import spark_environment
+from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import ConfigurationError
-from statecore.extras import refuse_pyspark_client
-from statecore.private_files import make_private_folder, write_private
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 DRIVER_CATALOG_VARIABLE = "STATECORE_DRIVER_CATALOG"
@@ -67,10 +66,7 @@ def driver_environment(job: str) -> dict[str, str]:
 
 
 def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Path, *arguments: str) -> list[str]:
-    """Return the command that runs a program on a job's Spark, with its configuration, as the application ``name``.
-
-    The configuration may hold secrets, and every user of the machine sees a command. So it goes into the file
-    ``properties``, which only this user may read; keep the file until the program has started.
+    """Return the command that runs a program on a job's Spark, with its configuration; see ``spark_submit``.
 
     Raises:
         ConfigurationError: The job sets another deploy mode, Spark is missing, or pyspark-client is installed.
@@ -83,27 +79,8 @@ def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Pat
             "beside their supervisor, also for YARN and Kubernetes; remove it with "
             f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
-    # Refuse here, too: the driver's refusal would only be in its log.
-    refuse_pyspark_client()
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", job.master_url, "--deploy-mode", "client"]
-    command += ["--name", name]
     # Keys that are not Spark's are the driver's: it reads them from the catalog.
     conf = _NO_CALL_SITES | {key: value for key, value in job.conf.items() if key.startswith("spark.")}
     if not job.master_url.startswith("local"):
         conf = _DRAIN | conf
-    conf |= _NO_CATALOG
-    make_private_folder(properties.parent)
-    write_private(properties, "".join(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in conf.items()))
-    # With a file of its own, Spark would ignore conf/spark-defaults.conf.
-    command += ["--properties-file", str(properties), "--load-spark-defaults"]
-    return [*command, str(entry_point), *arguments]
-
-
-def _escaped(text: str, special: str = "") -> str:
-    """Return a text as ``java.util.Properties`` reads it; UTF-16 units stand for all that it could misread."""
-    return "".join(each if " " <= each <= "~" and each not in "\\" + special else _units(each) for each in text)
-
-
-def _units(character: str) -> str:
-    encoded = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{encoded[at]:02x}{encoded[at + 1]:02x}" for at in range(0, len(encoded), 2))
+    return spark_submit(job.master_url, name, conf | _NO_CATALOG, properties, entry_point, *arguments)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 from statecore.catalog import Catalog, JobRecord
+from statecore.cluster.spark_home import spark_environment
+from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import CommitError, NotProvenError
 from statecore.queries.in_force import checkpoint_in_force
 from statecore.queries.targets import is_copied, new_checkpoint
+from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
 
 _PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "rescale.py"
-# They lead a child to this driver's JVM, whose executors may be on other machines; the copy is made on this one.
-_OF_THIS_DRIVER = "PYSPARK_"
-_KEPT = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
@@ -59,19 +57,32 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
 
 
 def _copy(job: JobRecord, source: str, target: str) -> None:
-    command = [sys.executable, str(_PROGRAM), "--checkpoint", source, "--target", target]
-    command += ["--partitions", str(job.parallelism)]
-    environment = {
-        name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_OF_THIS_DRIVER)
-    }
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    arguments = ("--checkpoint", source, "--target", target, "--partitions", str(job.parallelism))
+    conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    with workspace("back") as folder:
+        # The copy is made on this machine, whatever master this driver's environment names.
+        command = spark_submit(
+            "local[*]", f"{job.name} back to {job.parallelism}", conf, folder / "spark.properties", _PROGRAM, *arguments
+        )
+        done = subprocess.run(
+            command,
+            env=spark_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
     for line in done.stdout.splitlines():
         log.info("%s", line)
     if done.returncode:
         raise NotProvenError(
             f"found that {source} cannot be copied back to {job.parallelism} state partitions: "
-            f"{(done.stdout.strip().splitlines() or ['no output'])[-1]}; expected a copy, with which job {job.name!r} "
+            f"{_last_words(done.stdout)}; expected a copy, with which job {job.name!r} "
             "goes on after its rollback; see the driver's log"
         )
+
+
+def _last_words(output: str) -> str:
+    """Return the last line that is not of a stack trace."""
+    told = [line for line in output.splitlines() if line.strip() and not line[0].isspace()]
+    return told[-1].lstrip(": ") if told else "no output"

@@ -406,8 +406,10 @@ class TestRollback:
         assert place.totals() == expected(10, 11, 12, 13)
 
     def test_batches_that_were_begun_are_kept_and_the_old_number_of_partitions_returns(
-        self, spark: SparkSession, place: Place
+        self, spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        # spark-submit tells a driver so; the copy back is made on the driver's machine all the same.
+        monkeypatch.setenv("MASTER", "spark://nowhere.invalid:7077")
         new = self.changed(spark, place)
         place.feed(13, 14)
         driver = place.begin()
@@ -427,6 +429,22 @@ class TestRollback:
         # A batch that is written twice fails.
         assert place.totals() == expected(*range(10, 16))
         assert sorted(place.batches()) == list(range(6))
+
+    def test_a_copy_back_that_fails_says_why_and_nothing_begins(self, spark: SparkSession, place: Place) -> None:
+        new = self.changed(spark, place)
+        place.feed(13)
+        driver = place.begin()
+        driver.done(4)
+        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        driver.ended()
+        (new / "state/0/1/4.delta").unlink()
+        place.feed(14)
+        place.begin().ended()
+        newest = place.catalog.newest_generation("totals")
+        assert newest is not None
+        assert "cannot be copied back to 2 state partitions: " in str(newest.error)
+        assert "state/0/1" in str(newest.error)
+        assert sorted(place.batches()) == list(range(4))
 
 
 @pytest.mark.parametrize(
