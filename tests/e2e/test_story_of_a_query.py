@@ -1,4 +1,5 @@
-"""A query of Spark's own as a job: rescaled through Airflow, rolled back from its newest batch, upgraded.
+"""A query of Spark's own as a job, through Airflow: started, caught up, scaled by a policy, rolled back from its newest
+batch, upgraded, stopped.
 
 The job of the first story rests meanwhile, because the machine has cores for one.
 """
@@ -86,23 +87,40 @@ def counts(world: World) -> Iterator[Counts]:
     world.command("stop", JOB)
     counts = Counts(world, str(world.folder / QUERY / "store"))
     counts.feed(3)
-    world.command("start", QUERY)
+    for dag in ("start", "stop", "savepoints", "upgrade"):
+        world.airflow.unpause(dag)
+    world.succeed("start", world.trigger("start", "query-starts", job=QUERY))
     yield counts
-    world.command("stop", QUERY)
+    # The last test stops it.
     world.command("start", JOB)
 
 
-def test_a_query_is_rescaled_through_airflow_and_rolled_back_from_its_newest_batch(
-    world: World, counts: Counts
-) -> None:
+def test_a_query_catches_up_and_goes_back(world: World, counts: Counts) -> None:
     counts.settle()
     counts.feed(2)
-    run = world.trigger("rescale", "query-to-3", job=QUERY, parallelism=3)
-    world.succeed("rescale", run)
+    run = world.trigger("catch_up", "query-catches-up", job=QUERY, parallelism=3, backlog=0, hold_seconds=1)
+    world.succeed("catch_up", run)
+    steps = [world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back")]
+    assert [(each.method, each.from_parallelism, each.to_parallelism) for each in steps] == [
+        ("rewrite", 2, 3), ("rewrite", 3, 2),
+    ]  # fmt: skip
     counts.settle()
-    assert counts.partitions() == 3
-    done = world.catalog.rescale_run(run)
-    assert (done.method, done.from_parallelism, done.to_parallelism) == ("rewrite", 2, 3)
+    assert counts.partitions() == 2
+
+
+def test_a_policy_scales_a_query_and_a_failed_rescale_goes_back_from_the_newest_batch(
+    world: World, counts: Counts
+) -> None:
+    policy = {"min_parallelism": 3, "max_parallelism": 4, "method": "rewrite"}
+    world.catalog.set_policy(QUERY, policy)
+    world.wait(
+        lambda: [each.state for each in world.catalog.decisions(QUERY)] == ["done"],
+        lambda: f"a decision to be carried out, of {world.catalog.decisions(QUERY)}",
+        120,
+    )
+    world.catalog.set_policy(QUERY, policy, enabled=False)
+    counts.settle()
+    assert (world.catalog.job(QUERY).parallelism, counts.partitions()) == (3, 3)
 
     counts.feed(4)
     world.arm("verify@begun")
@@ -117,8 +135,6 @@ def test_a_query_is_rescaled_through_airflow_and_rolled_back_from_its_newest_bat
 
 def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, counts: Counts) -> None:
     counts.settle()
-    for dag in ("upgrade", "savepoints"):
-        world.airflow.unpause(dag)
     before = world.catalog.newest_generation(QUERY)
     ended = world.end_of("upgrade", world.trigger("upgrade", "averages", job=QUERY, artifact=counts.averaged))
     # The rollback, which always runs, says in the run's state that it failed.
@@ -133,3 +149,11 @@ def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, coun
     counts.settle()
     assert world.catalog.job(QUERY).artifact == counts.refreshed
     world.succeed("savepoints", world.trigger("savepoints", "of-a-query", job=QUERY))
+
+
+def test_a_query_stops_for_good(world: World, counts: Counts) -> None:
+    world.succeed("stop", world.trigger("stop", "query-stops", job=QUERY))
+    newest = world.catalog.newest_generation(QUERY)
+    assert newest is not None and newest.state == "stopped"
+    assert world.catalog.job(QUERY).desired_state == "stopped"
+    counts.settle()

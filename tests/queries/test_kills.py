@@ -213,3 +213,29 @@ def test_a_state_file_lost_between_stop_and_restart_is_named_and_nothing_is_lost
         world.feed(2)
         world.settle()
         assert catalog.job(JOB).parallelism == 2
+
+
+def test_a_cluster_that_never_comes_stops_nothing(world: World) -> None:
+    # Nobody listens there.
+    settings = {
+        "master_url": "spark://127.0.0.1:9",
+        "master_web_url": "http://127.0.0.1:9",
+        "run_dir": world.root / "run",
+        "log_dir": world.root / "logs of workers",
+    }
+    options = [f"--setting={name}={value}" for name, value in settings.items()]
+    world.run("cluster", "register", "far", "--kind", "standalone", "--workers", 1, *options)
+    world.run("register", JOB, "--cluster", "far")
+    rescale = world.spawn("rescale", JOB, "--parallelism", 3, "--workers", 2, "--timeout", 15)
+    world.feed(2)
+    assert rescale.wait(120) != 0
+    with Catalog(world.url) as catalog:
+        (run,) = catalog.rescale_runs(JOB)
+        assert (run.state, run.savepoint) == ("failed", None)
+        assert "grow_cluster" in (run.error or ""), run.error
+        world.feed(1)
+        world.settle()
+        newest = catalog.newest_generation(JOB)
+        assert newest is not None and (newest.generation, newest.state) == (1, "running")
+        assert catalog.job(JOB).parallelism == 2
+        assert catalog.cluster("far").desired_workers == 1
