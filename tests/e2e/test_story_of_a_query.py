@@ -111,7 +111,7 @@ def test_a_query_catches_up_and_goes_back(world: World, counts: Counts) -> None:
 def test_a_policy_scales_a_query_and_a_failed_rescale_goes_back_from_the_newest_batch(
     world: World, counts: Counts
 ) -> None:
-    policy = {"min_parallelism": 3, "max_parallelism": 4, "method": "rewrite"}
+    policy = {"min_parallelism": 3, "max_parallelism": 4, "cooldown_s": 1, "method": "rewrite"}
     world.catalog.set_policy(QUERY, policy)
     world.wait(
         lambda: [each.state for each in world.catalog.decisions(QUERY)] == ["done"],
