@@ -16,7 +16,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes demo stop unit test e2e queries chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes kafka demo stop unit test e2e queries chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -32,6 +32,7 @@ help:
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
+	@echo "make kafka           fetch the jars that tests with Kafka need, by Maven"
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
@@ -64,6 +65,22 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py | java
 
 classes: $(CLASSES)
 
+# Only tests need them, and are left out without: whoever runs jobs has Spark fetch its connector.
+KAFKA := $(VENV)/kafka
+
+$(KAFKA)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "found no mvn: tests with Kafka are left out; apt-get install maven"; exit 0; }; \
+	echo "fetching Spark's connector for Kafka, and a broker to test with" && \
+	rm -rf $(KAFKA) && \
+	for part in connector broker; do \
+		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/kafka/pom.xml --activate-profiles $$part \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA)/$$part || exit 1; \
+	done && \
+	(cd $(KAFKA) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS) && \
+	touch $@
+
+kafka: $(KAFKA)/.fetched
+
 demo: java $(CLASSES)
 	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
@@ -77,7 +94,7 @@ unit: setup
 	@$(PYTEST) 3 -m unit -o tmp_path_retention_policy=failed --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
 
 # Two at a time: each starts programs that run beside it.
-test: unit $(CLASSES)
+test: unit $(CLASSES) kafka
 	@$(PYTEST) 2 -m "not unit and not queries and not e2e"
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.

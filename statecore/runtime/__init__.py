@@ -17,12 +17,14 @@ from statecore.runtime.sinks import FunctionSink, ParquetSink, Sink, StagedEpoch
 
 if typing.TYPE_CHECKING:
     from statecore.runtime.sinks.delta import DeltaSink
+    from statecore.runtime.sinks.kafka import KafkaSink
     from statecore.runtime.sinks.postgres import PostgresSink
 
 __all__ = [
     "DeltaSink",
     "FunctionSink",
     "Job",
+    "KafkaSink",
     "ParquetSink",
     "PostgresSink",
     "Sink",
@@ -46,4 +48,9 @@ def __getattr__(name: str) -> object:
         from statecore.runtime.sinks.delta import DeltaSink
 
         return DeltaSink
+    if name == "KafkaSink":
+        extras.require("confluent_kafka", extra="kafka")
+        from statecore.runtime.sinks.kafka import KafkaSink
+
+        return KafkaSink
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ MARKS = {
     "unit": "needs neither Java nor PostgreSQL, Chromium or Airflow",
     "spark": "starts Spark",
     "postgres": "starts PostgreSQL's server, and Spark where a job writes to it",
+    "kafka": "starts a Kafka broker, and Spark where a job reads from it; needs the jars of `make kafka`",
     "airflow": "imports or starts Airflow, and what its steps need",
     "browser": "starts Airflow's API server and Chromium",
     "queries": "starts Spark; every kind of query on every provider, outside the gate; make queries",

@@ -1,0 +1,268 @@
+"""Publishes epochs to a Kafka topic in transactions, and remembers the newest in a topic of markers.
+
+::
+
+    init_transactions      fences the publisher before; its transaction is then committed or aborted
+    read the marker        has it committed the epoch?
+    begin ─► rows ─► marker ─► commit
+
+    statecore-published    key <job>/<sink>, value {"lineage", "epoch", "outputs"}; compacted
+
+The order matters: once the one before is fenced, the marker cannot change any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import msgspec
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from statecore.errors import SinkError
+from statecore.runtime.sinks.base import StagedEpoch
+from statecore.runtime.sinks.kafka_client import ClientSettings
+
+log = logging.getLogger(__name__)
+
+MARKERS = "statecore-published"
+
+_Bytes = str | bytes | None
+
+
+class Records(NamedTuple):
+    """Records of a topic, column by column; ``headers`` is None where no record has any."""
+
+    keys: Sequence[_Bytes]
+    values: Sequence[_Bytes]
+    headers: Sequence[list[tuple[str, _Bytes]]] | None = None
+
+
+_RETRY_S = 30.0
+_CALL_S = 15.0
+# Beyond the longest transaction of another job's sink, which holds up readers of the markers behind it.
+_MARKERS_S = 90.0
+_COMMIT_S = 120.0
+_QUEUE_KB = 64 * 1024
+_ANY = -1
+# Another attempt would end the same way.
+_LASTING = {
+    "CLUSTER_AUTHORIZATION_FAILED", "INVALID_CONFIG", "INVALID_RECORD", "INVALID_TRANSACTION_TIMEOUT",
+    "MSG_SIZE_TOO_LARGE", "POLICY_VIOLATION", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART", "_AUTHENTICATION", "_INVALID_ARG",
+    "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC",
+}  # fmt: skip
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    lineage: int
+    epoch: int
+    outputs: str
+
+
+class Publisher:
+    """Publishes the epochs of one sink of a job.
+
+    Args:
+        client: How to reach the brokers.
+        topic: The topic of the rows.
+        job, sink: Names, which the transactional id and the marker's key consist of.
+
+    """
+
+    def __init__(self, client: ClientSettings, topic: str, job: str, sink: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._name = f"{job}/{sink}"
+        self._producer: Producer | None = None
+        self._newest: _Marker | None = None
+
+    def publish(self, staged: StagedEpoch, records: Callable[[], Iterable[Records]]) -> None:
+        """Publish an epoch unless it is published.
+
+        Args:
+            staged: The epoch.
+            records: Returns its records, each time from the first.
+
+        Raises:
+            SinkError: A later epoch is published, or this one with other rows.
+            KafkaException: The brokers cannot be reached for 30 seconds, or refuse.
+
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception(_is_transient),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop_after_delay(_RETRY_S),
+            before_sleep=self._log_failure,
+            reraise=True,
+        ):
+            with attempt:
+                try:
+                    self._publish(staged, records)
+                except BaseException:
+                    # Whether a transaction was committed is known only by the marker, once its publisher is fenced.
+                    self._give_up()
+                    raise
+
+    def _publish(self, staged: StagedEpoch, records: Callable[[], Iterable[Records]]) -> None:
+        if self._producer is None:
+            self._producer = self._begun()
+        if self._holds(staged):
+            return
+        producer, marker = self._producer, _Marker(staged.lineage, staged.epoch, staged.fingerprint)
+        producer.begin_transaction()
+        for some in records():
+            _produce(producer, self._topic, some)
+        # Last, so that readers of markers wait for the shortest time.
+        _produce(producer, MARKERS, Records([self._name], [msgspec.json.encode(marker)]))
+        producer.commit_transaction(_COMMIT_S)
+        self._newest = marker
+
+    def _begun(self) -> Producer:
+        """Fence the publisher before, and read what it has published."""
+        admin = AdminClient(self._client.client(), logger=log)
+        self._check_topics(admin)
+        producer = Producer(
+            self._client.client(
+                transactional_id=f"statecore/{self._name}",
+                partitioner="murmur2_random",
+                queue_buffering_max_kbytes=_QUEUE_KB,
+            ),
+            logger=log,
+        )
+        producer.init_transactions(_CALL_S)
+        self._newest = self._read_marker(admin)
+        return producer
+
+    def _check_topics(self, admin: AdminClient) -> None:
+        topics = admin.list_topics(timeout=_CALL_S).topics
+        if self._topic not in topics:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"there is no topic {self._topic}"))
+        if MARKERS not in topics:
+            made = NewTopic(MARKERS, 1, config={"cleanup.policy": "compact"})
+            for created in admin.create_topics([made], request_timeout=_CALL_S).values():
+                try:
+                    created.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+
+    def _read_marker(self, admin: AdminClient) -> _Marker | None:
+        """Return the newest marker of this sink.
+
+        Raises:
+            KafkaException: Transactions of other sinks stay open before it for too long.
+
+        """
+        numbers = admin.list_topics(MARKERS, timeout=_CALL_S).topics[MARKERS].partitions
+        partitions = [TopicPartition(MARKERS, number, 0) for number in numbers]
+        # Also behind transactions of other sinks that are open: ours may be there, committed.
+        ends = admin.list_offsets(
+            {each: OffsetSpec.latest() for each in partitions},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_CALL_S,
+        )
+        found = {each.partition: end.result().offset for each, end in ends.items()}
+        behind = {number: offset for number, offset in found.items() if offset > 0}
+        consumer = Consumer(
+            self._client.client(
+                group_id=f"statecore/{self._name}",
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                enable_partition_eof=True,
+            ),
+            logger=log,
+        )
+        newest, key, deadline = None, self._name.encode(), time.monotonic() + _MARKERS_S
+        try:
+            consumer.assign(partitions)
+            while behind:
+                message = consumer.poll(1.0)
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no end of {MARKERS} within 90 s"))
+                if message is None:
+                    continue
+                error, number, value = message.error(), message.partition(), message.value()
+                if error is None:
+                    if message.key() == key and value is not None:
+                        newest = msgspec.json.decode(value, type=_Marker)
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                elif number is not None and (message.offset() or 0) >= behind.get(number, 0):
+                    behind.pop(number, None)
+        finally:
+            consumer.close()
+        return newest
+
+    def _holds(self, staged: StagedEpoch) -> bool:
+        """Return whether the epoch is published already.
+
+        Raises:
+            SinkError: A later epoch is, or this one with other rows.
+
+        """
+        newest, asked = self._newest, (staged.lineage, staged.epoch)
+        if newest is None or (newest.lineage, newest.epoch) < asked:
+            return False
+        is_same = (newest.lineage, newest.epoch) == asked
+        if is_same and newest.outputs == staged.fingerprint:
+            return True
+        raise SinkError(
+            f"found epoch {newest.epoch} of lineage {newest.lineage}{' with other rows' if is_same else ''} of "
+            f"{self._name!r} already published, by the topic {MARKERS} at {self._client.servers}; expected epoch "
+            f"{staged.epoch} of lineage {staged.lineage} to be the next; if another driver has taken over, let this "
+            "one stop; if another run of a job of this name published there, choose another job name or brokers"
+        )
+
+    def _give_up(self) -> None:
+        """Leave a producer, whose transaction the next one completes or aborts; here to spare readers the wait."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.abort_transaction(1.0)
+            except KafkaException as error:
+                log.debug("the transaction is left to its timeout or the next publisher: %s", error)
+
+    def _log_failure(self, state: RetryCallState) -> None:
+        assert state.outcome is not None
+        log.warning("%s at %s: %s; retrying", self._name, self._client.servers, said(state.outcome.exception()))
+
+
+def said(error: BaseException | None) -> str:
+    """Return what a client says of an error, on one line."""
+    first = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    text = f"{first.name()}: {first.str()}" if isinstance(first, KafkaError) else str(error)
+    return " ".join(text.split())
+
+
+def _produce(producer: Producer, topic: str, records: Records) -> None:
+    """Queue records; wait while the queue is full."""
+    columns: list[Iterable[Any]] = [repeat(topic), records.values, records.keys]
+    if records.headers is not None:
+        # Behind partition, two callbacks and timestamp: an argument by name would cost more.
+        columns += [repeat(_ANY), repeat(None), repeat(None), repeat(0), records.headers]
+    produce = producer.produce
+    for row in zip(*columns, strict=False):
+        try:
+            produce(*row)
+        except BufferError:
+            _produce_with_patience(producer, row)
+
+
+def _produce_with_patience(producer: Producer, row: tuple[Any, ...]) -> None:
+    while True:
+        producer.poll(0.1)
+        with suppress(BufferError):
+            producer.produce(*row)
+            return
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Return whether another attempt may succeed: of two drivers that fence each other, the marker stops one."""
+    return isinstance(error, KafkaException) and error.args[0].name() not in _LASTING
