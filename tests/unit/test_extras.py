@@ -29,6 +29,7 @@ HEAVY = (
     "plotly",
     "psycopg",
     "deltalake",
+    "confluent_kafka",
     "prometheus_client",
     "opentelemetry",
 )
@@ -50,7 +51,7 @@ def test_importing_loads_nothing_that_an_extra_brings(module: str, allowed: list
 
 def test_the_runtime_loads_pyspark_and_no_other_extra() -> None:
     assert "pyspark" in (loaded := imported("statecore.runtime"))
-    assert not {"airflow", "boto3", "plotly", "psycopg", "deltalake"} & set(loaded)
+    assert not {"airflow", "boto3", "plotly", "psycopg", "deltalake", "confluent_kafka"} & set(loaded)
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
@@ -58,7 +59,9 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
         require("nosuch", extra="plots")
 
 
-@pytest.mark.parametrize("package", ["boto3", "psycopg", "deltalake", "pyspark", "prometheus_client"])
+@pytest.mark.parametrize(
+    "package", ["boto3", "psycopg", "deltalake", "confluent_kafka", "pyspark", "prometheus_client"]
+)
 def test_what_needs_an_extra_asks_for_it(package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     uses: dict[str, list[Callable[[], object]]] = {
         "boto3": [
@@ -67,6 +70,7 @@ def test_what_needs_an_extra_asks_for_it(package: str, monkeypatch: pytest.Monke
         ],
         "psycopg": [lambda: Catalog("postgresql+psycopg://host/c"), lambda: statecore.runtime.PostgresSink("", "t")],
         "deltalake": [lambda: statecore.runtime.DeltaSink("t")],
+        "confluent_kafka": [lambda: statecore.runtime.KafkaSink("t", "host:9092")],
         "prometheus_client": [lambda: run_supervisor(f"sqlite:///{tmp_path}/c.db", tmp_path, metrics_port=0)],
         "pyspark": [lambda: exec(Path(statecore.runtime.__file__).read_text(), {"__name__": "statecore.runtime"})],
     }

@@ -75,6 +75,7 @@ RUNTIME = {
     "DeltaSink",
     "FunctionSink",
     "Job",
+    "KafkaSink",
     "ParquetSink",
     "PostgresSink",
     "Sink",
