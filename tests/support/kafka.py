@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from examples.quick_start import QUICK
 from examples.stack.processes import free_ports
@@ -111,6 +111,13 @@ class KafkaBroker:
         made.result(PATIENCE_S)
         wait(lambda: topic in self.topics(), f"the topic {topic}")
         return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        admin = self._admin()
+        (grown,) = admin.create_partitions([NewPartitions(topic, partitions)]).values()
+        grown.result(PATIENCE_S)
+        wait(lambda: len(self.topics()[topic].partitions) == partitions, f"{partitions} partitions of {topic}")
 
     def topics(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._admin().list_topics(timeout=PATIENCE_S).topics

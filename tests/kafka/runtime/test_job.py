@@ -1,0 +1,105 @@
+"""A job from topic to topic: killed while it publishes, restarted elsewhere, given more partitions, rescaled."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.operations.submit import SparkSubmit
+from statecore.runtime.faults import FaultPoint
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from tests.support.bench import JOB, KEYS, Bench, bench
+from tests.support.jobs import topics
+from tests.support.kafka import CONNECTOR, KafkaBroker
+from tests.support.waiting import wait
+
+__all__ = ["bench"]
+
+
+class Stream:
+    """The job, what it was fed and what it has put out."""
+
+    def __init__(self, bench: Bench, kafka: KafkaBroker, incoming: str) -> None:
+        self.bench, self.kafka, self.incoming = bench, kafka, incoming
+        self.outgoing = kafka.create(f"{incoming}-numbered", 2)
+        self.fed: list[tuple[str, int]] = []
+        bench.register(
+            artifact=Path(topics.__file__),
+            conf={"spark.jars": CONNECTOR},
+            settings={"servers": kafka.servers, "from": incoming, "to": self.outgoing},
+        )
+
+    def feed(self, rows: int = 250) -> None:
+        records = [(f"k{n * 7 % KEYS}", n) for n in range(len(self.fed), len(self.fed) + rows)]
+        self.kafka.produce(self.incoming, [(k, str(n)) for k, n in records], headers=[("origin", b"shop")])
+        self.fed += records
+
+    def numbered(self) -> list[dict[str, Any]]:
+        return [json.loads(record.value or b"") for record in self.kafka.read(self.outgoing)]
+
+    def settle(self) -> None:
+        """Wait until what was fed is put out, and compare it with the truth."""
+        wait(lambda: len(self.numbered()) >= len(self.fed), "all records", 240)
+        seen: dict[str, int] = defaultdict(int)
+        expected: Counter[Any] = Counter()
+        for k, n in self.fed:
+            seen[k] += 1
+            expected[k, n, seen[k], "shop"] += 1
+        found = self.numbered()
+        assert Counter(tuple(row.values()) for row in found) == expected
+        last: dict[str, int] = defaultdict(int)
+        for row in found:
+            assert row["seen"] == last[row["k"]] + 1, "the order of a key"
+            last[row["k"]] += 1
+
+    @contextmanager
+    def supervised(self, logs: Path) -> Iterator[None]:
+        supervisor = Supervisor(self.bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
+        thread = threading.Thread(target=supervisor.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            if not self.bench.generation().ended:
+                self.bench.stop("end")
+            supervisor.stop()
+            thread.join(30)
+
+
+def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitions_and_a_rescale(
+    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits = tmp_path / "hits"
+    hits.mkdir()
+    monkeypatch.setenv("STATECORE_FAULTS", f"{FaultPoint.MANIFEST_WRITTEN}@1,{FaultPoint.SINK_PUBLISHED}@2")
+    monkeypatch.setenv("STATECORE_FAULT_DIR", str(hits))
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    stream = Stream(bench, kafka, topic)
+    stream.feed(350)
+    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    with stream.supervised(tmp_path / "logs"):
+        stream.settle()
+        assert bench.generation().generation == 3, "one generation more than there were kills"
+        assert bench.stop("noon") is not None
+        (source,) = bench.newest().sources
+        offsets = json.loads(source.positions[0])[topic]
+        assert sum(offsets.values()) == 350 and len(offsets) == 3
+        assert source.max_event_time_ms is not None
+
+        stream.feed()
+        bench.catalog.set_desired(JOB, state="running", parallelism=3)
+        stream.settle()
+        assert bench.newest().parallelism == 3
+        # Keys go to other partitions now: what was sent before has to be read, or their order is lost.
+        kafka.grow(topic, 5)
+        stream.feed()
+        stream.settle()
+        assert len(json.loads(bench.newest().sources[0].positions[0])[topic]) == 5
+        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")

@@ -1,0 +1,44 @@
+"""A job from one Kafka topic to another."""
+
+from __future__ import annotations
+
+from statecore import KeyedProcessFunction, ValueStateDescriptor
+from statecore.runtime import Job, KafkaSink
+
+SEEN = ValueStateDescriptor("seen", "bigint")
+
+
+class Number(KeyedProcessFunction):
+    """Numbers the records of each key."""
+
+    def open(self, ctx):
+        self.seen = ctx.get_state(SEEN)
+
+    def process_element(self, value, ctx):
+        self.seen.update((self.seen.value() or 0) + 1)
+        yield value.k, value.n, self.seen.value(), value.origin
+
+
+def build(job: Job) -> None:
+    servers = job.settings["servers"]
+
+    def read(spark):
+        records = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", servers)
+            .option("subscribe", job.settings["from"])
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("maxOffsetsPerTrigger", 100)
+            .load()
+        )
+        return records.selectExpr(
+            "CAST(key AS STRING) AS k",
+            "CAST(CAST(value AS STRING) AS BIGINT) AS n",
+            "CAST(headers[0].value AS STRING) AS origin",
+            "timestamp AS at",
+        )
+
+    records = job.source("orders", read=read, event_time="at").key_by("k", order_by=("n",))
+    numbered = records.process(Number(), output="k string, n bigint, seen bigint, origin string", uid="totals")
+    numbered.sink("numbered", KafkaSink(job.settings["to"], servers, key="k", headers=("origin",)))
