@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
@@ -94,11 +95,9 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
         url = f"{root.url.rstrip('/')}/{path}"
         if _is_changing(catalog, name) or _is_used(catalog, url):
             continue
-        if is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url)):
-            # None were written by an attempt that was killed at once.
-            written_ms = max((entry.modified_ms for entry in files_below(url)), default=0)
-            if written_ms <= catalog.now_ms() - untouched_ms:
-                yield url
+        is_surplus = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
+        if is_surplus and _written_ms(url) <= catalog.now_ms() - untouched_ms:
+            yield url
 
 
 def remove_checkpoint(url: str) -> int:
@@ -109,6 +108,15 @@ def remove_checkpoint(url: str) -> int:
 
     """
     return _remove(url, None)
+
+
+def _written_ms(url: str) -> int:
+    """Return when something was last written to a folder, which may have no files yet."""
+    files = [entry.modified_ms for entry in files_below(url)]
+    if not files and is_local(url):
+        with suppress(FileNotFoundError):
+            files.append(int(local_path(url).stat().st_mtime * 1000))
+    return max(files, default=0)
 
 
 def _is_changing(catalog: Catalog, name: str) -> bool:

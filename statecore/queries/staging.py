@@ -196,7 +196,8 @@ def is_left_over(url: str) -> bool:
 
     """
     if is_local(url) and _ATTEMPT.fullmatch(local_path(url).name):
-        return _is_free(local_path(url) / _LOCK)
+        with _failures(url):
+            return _is_free(local_path(url) / _LOCK)
     return open_store(normal_url(url)).size(INCOMPLETE) is not None
 
 
@@ -268,7 +269,8 @@ def _remove_left_overs(final: Path) -> None:
 def _is_free(lock: Path) -> bool:
     """Tell whether no attempt holds a lock, such as one that was killed before it made it."""
     try:
-        with lock.open("rb") as opened:
+        # For writing, which NFS asks for.
+        with lock.open("r+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -16,6 +16,17 @@ from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
 
+# What a copy needs. Agents, plugins and listeners of the job would run a second time beside its driver.
+_CONF = (
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.hadoop.",
+    "spark.jars",
+    "spark.local.dir",
+    "spark.sql.",
+)
+_ERROR = "error: "
 _PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "rescale.py"
 
 
@@ -58,7 +69,7 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
 
 def _copy(job: JobRecord, source: str, target: str) -> None:
     arguments = ("--checkpoint", source, "--target", target, "--partitions", str(job.parallelism))
-    conf = {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    conf = {key: value for key, value in job.conf.items() if key.startswith(_CONF)}
     with workspace("back") as folder:
         # The copy is made on this machine, whatever master this driver's environment names.
         command = spark_submit(
@@ -83,6 +94,7 @@ def _copy(job: JobRecord, source: str, target: str) -> None:
 
 
 def _last_words(output: str) -> str:
-    """Return the last line that is not of a stack trace."""
+    """Return what a program said of its failure: its error, else the last line that is not of a stack trace."""
     told = [line for line in output.splitlines() if line.strip() and not line[0].isspace()]
-    return told[-1].lstrip(": ") if told else "no output"
+    errors = [line.removeprefix(_ERROR) for line in told if line.startswith(_ERROR)]
+    return (errors or [line.lstrip(": ") for line in told] or ["no output"])[-1]

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaException
-from confluent_kafka.serialization import SerializationError
 
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
@@ -85,7 +84,7 @@ class KafkaSink(Threaded):
         publisher = self._publishers.setdefault(name, Publisher(self._client, self.topic, *name))
         try:
             publisher.publish(staged, lambda: self._records(staged))
-        except (KafkaException, BufferError, SerializationError) as error:
+        except KafkaException as error:
             raise SinkError(
                 f"found that {self!r} does not take epoch {staged.epoch} of sink {staged.sink!r}: {said(error)}; "
                 f"expected to publish rows of {staged.schema!r}; {_remedy(error)}, then restart the job: the epoch "
@@ -119,13 +118,19 @@ class KafkaSink(Threaded):
 
 
 def _objects(batch: pa.RecordBatch) -> list[bytes]:
-    """Return the rows as JSON: binary in base64, decimals as strings, points in time as ISO 8601."""
+    """Return the rows as JSON: binary in base64, decimals as strings, points in time as ISO 8601, NaN as null."""
     encode: Callable[[Any], bytes] = msgspec.json.encode
-    return [encode(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    try:
+        return [encode(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SinkError(
+            f"found a row that cannot be JSON: {error}; expected maps with keys that are text or numbers, and points "
+            "in time of the years 1 to 9999; have the job put out the record's value, and name its column with value="
+        ) from error
 
 
-def _remedy(error: Exception) -> str:
-    name = error.args[0].name() if isinstance(error, KafkaException) else ""
+def _remedy(error: KafkaException) -> str:
+    name = error.args[0].name()
     if name == "MSG_SIZE_TOO_LARGE":
         return (
             "raise message.max.bytes in the client's settings, and max.message.bytes of the topic, or put out smaller "
@@ -133,6 +138,11 @@ def _remedy(error: Exception) -> str:
         )
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return "lower transaction.timeout.ms in the client's settings, or raise transaction.max.timeout.ms of brokers"
+    if name in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"):
+        return (
+            "raise transaction.timeout.ms in the client's settings if an epoch takes longer than that, or stop the "
+            "other driver or job of this name"
+        )
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
         return "create the topic, with the partitions that its readers need, or correct its name"
     if "AUTH" in name:

@@ -16,7 +16,7 @@ VARIABLE = "STATECORE_KAFKA_CLIENT"
 # What the promise of the sink rests on.
 _OURS = {
     "bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level", "group.id", "partitioner",
-    "enable.partition.eof", "enable.auto.commit",
+    "enable.partition.eof", "enable.auto.commit", "auto.offset.reset",
 }  # fmt: skip
 
 

@@ -21,9 +21,25 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_all,
+    wait_random_exponential,
+)
 
 from statecore.errors import SinkError
 from statecore.runtime.sinks.base import StagedEpoch
@@ -46,8 +62,16 @@ class Records(NamedTuple):
 
 _RETRY_S = 30.0
 _CALL_S = 15.0
-# Beyond the longest transaction of another job's sink, which holds up readers of the markers behind it.
+# An open transaction of another sink holds up readers of the markers behind it; most are shorter.
 _MARKERS_S = 90.0
+# Kafka compacts a segment only once it is closed, and readers go through all that is not compacted.
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_MESSAGES = 1_000
 _COMMIT_S = 120.0
 _QUEUE_KB = 64 * 1024
 _ANY = -1
@@ -64,6 +88,10 @@ class _Marker(msgspec.Struct, frozen=True):
     lineage: int
     epoch: int
     outputs: str
+
+
+def _place(marker: _Marker) -> tuple[int, int]:
+    return marker.lineage, marker.epoch
 
 
 class Publisher:
@@ -98,7 +126,8 @@ class Publisher:
         for attempt in Retrying(
             retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_after_delay(_RETRY_S),
+            # Once more in any case: a zombie may fence this driver after minutes.
+            stop=stop_all(stop_after_delay(_RETRY_S), stop_after_attempt(2)),
             before_sleep=self._log_failure,
             reraise=True,
         ):
@@ -117,10 +146,16 @@ class Publisher:
             return
         producer, marker = self._producer, _Marker(staged.lineage, staged.epoch, staged.fingerprint)
         producer.begin_transaction()
-        for some in records():
-            _produce(producer, self._topic, some)
-        # Last, so that readers of markers wait for the shortest time.
-        _produce(producer, MARKERS, Records([self._name], [msgspec.json.encode(marker)]))
+        try:
+            for some in records():
+                _produce(producer, self._topic, some)
+            # Last, so that readers of markers wait for the shortest time.
+            _produce(producer, MARKERS, Records([self._name], [msgspec.json.encode(marker)]))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._STATE:
+                # A record failed, and only the commit, which fails, too, says why.
+                producer.commit_transaction(_COMMIT_S)
+            raise
         producer.commit_transaction(_COMMIT_S)
         self._newest = marker
 
@@ -145,7 +180,7 @@ class Publisher:
         if self._topic not in topics:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"there is no topic {self._topic}"))
         if MARKERS not in topics:
-            made = NewTopic(MARKERS, 1, config={"cleanup.policy": "compact"})
+            made = NewTopic(MARKERS, 1, config=_COMPACTED)
             for created in admin.create_topics([made], request_timeout=_CALL_S).values():
                 try:
                     created.result()
@@ -160,8 +195,11 @@ class Publisher:
             KafkaException: Transactions of other sinks stay open before it for too long.
 
         """
-        numbers = admin.list_topics(MARKERS, timeout=_CALL_S).topics[MARKERS].partitions
-        partitions = [TopicPartition(MARKERS, number, 0) for number in numbers]
+        topic = admin.list_topics(MARKERS, timeout=_CALL_S).topics[MARKERS]
+        if topic.error is not None or not topic.partitions:
+            # A broker that has not heard of it yet, for one: without partitions, no marker would be found.
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"{MARKERS}: {topic.error}"))
+        partitions = [TopicPartition(MARKERS, number, OFFSET_BEGINNING) for number in topic.partitions]
         # Also behind transactions of other sinks that are open: ours may be there, committed.
         ends = admin.list_offsets(
             {each: OffsetSpec.latest() for each in partitions},  # type: ignore[no-untyped-call]
@@ -176,28 +214,36 @@ class Publisher:
                 enable_auto_commit=False,
                 isolation_level="read_committed",
                 enable_partition_eof=True,
+                # Else an offset that is out of range would lead to the end, past the marker.
+                auto_offset_reset="error",
             ),
             logger=log,
         )
-        newest, key, deadline = None, self._name.encode(), time.monotonic() + _MARKERS_S
         try:
             consumer.assign(partitions)
-            while behind:
-                message = consumer.poll(1.0)
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no end of {MARKERS} within 90 s"))
-                if message is None:
-                    continue
+            return self._newest_of(consumer, behind)
+        finally:
+            consumer.close()
+
+    def _newest_of(self, consumer: Consumer, behind: dict[int, int]) -> _Marker | None:
+        """Read until no partition is behind its offset; return the newest marker of this sink in any of them."""
+        newest, key, deadline = None, self._name.encode(), time.monotonic() + _MARKERS_S
+        while behind:
+            for message in consumer.consume(_MESSAGES, 1.0):
                 error, number, value = message.error(), message.partition(), message.value()
                 if error is None:
                     if message.key() == key and value is not None:
-                        newest = msgspec.json.decode(value, type=_Marker)
-                elif error.code() != KafkaError._PARTITION_EOF:
+                        marker = msgspec.json.decode(value, type=_Marker)
+                        newest = marker if newest is None else max(newest, marker, key=_place)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    if number is not None and (message.offset() or 0) >= behind.get(number, 0):
+                        behind.pop(number, None)
+                elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # The library asks for the group, which nobody uses.
                     raise KafkaException(error)
-                elif number is not None and (message.offset() or 0) >= behind.get(number, 0):
-                    behind.pop(number, None)
-        finally:
-            consumer.close()
+            if time.monotonic() > deadline:
+                why = f"a transaction of another sink is open in {MARKERS}; it ends after its transaction.timeout.ms"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, why))
         return newest
 
     def _holds(self, staged: StagedEpoch) -> bool:
@@ -208,9 +254,9 @@ class Publisher:
 
         """
         newest, asked = self._newest, (staged.lineage, staged.epoch)
-        if newest is None or (newest.lineage, newest.epoch) < asked:
+        if newest is None or _place(newest) < asked:
             return False
-        is_same = (newest.lineage, newest.epoch) == asked
+        is_same = _place(newest) == asked
         if is_same and newest.outputs == staged.fingerprint:
             return True
         raise SinkError(

@@ -286,12 +286,13 @@ def test_a_topic_that_is_missing_is_refused_and_not_made(epochs: Epochs, kafka: 
     assert "nosuch" not in kafka.topics()
 
 
-@pytest.mark.parametrize("side", ["client", "topic"])
+@pytest.mark.parametrize("side", ["client", "topic", "topic, while rows are still produced"])
 def test_a_row_that_is_too_large_is_refused_with_the_limits(epochs: Epochs, kafka: KafkaBroker, side: str) -> None:
     topic = kafka.create(f"small-{epochs.job}", max_message_bytes="1000")
     size = 2_000_000 if side == "client" else 2_000
     with pytest.raises(SinkError, match=r"MSG_SIZE_TOO_LARGE.*raise message\.max\.bytes .* or put out smaller rows"):
-        epochs.run(KafkaSink(topic, kafka.servers), [(1, "x" * size)])
+        rows = [(1, "x" * size)] + [(n, "a") for n in range(0 if side in ("client", "topic") else 300_000)]
+        epochs.run(KafkaSink(topic, kafka.servers), rows)
     assert kafka.read(topic) == []
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.runtime import KafkaSink
@@ -112,6 +113,7 @@ def test_a_queue_that_is_full_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         (KafkaError.MSG_SIZE_TOO_LARGE, "raise message.max.bytes"),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, "lower transaction.timeout.ms"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "grant the client's user"),
+        (KafkaError._FENCED, "raise transaction.timeout.ms"),
         (KafkaError._TRANSPORT, "check brokers"),
     ],
 )
@@ -163,6 +165,24 @@ def test_client_settings_come_from_a_file_and_are_told_nobody(tmp_path: Path, mo
         with pytest.raises(JobDefinitionError, match=wrong) as refused:
             ClientSettings.of("host:9092")
         assert "hunter2" not in str(refused.value)
+
+
+def test_a_row_that_cannot_be_json_is_refused(epochs: Epochs, servers: str) -> None:
+    epochs.job = "no-json"
+    with pytest.raises(SinkError, match=r"found a row that cannot be JSON: .*; have the job put out the"):
+        epochs.run(KafkaSink(TOPIC, servers, key="k"), [("a", {True: 1})], schema="k string, m map<boolean,int>")
+
+
+def test_the_newest_marker_counts_whatever_partition_it_is_in(servers: str) -> None:
+    """As after somebody gave the topic more partitions."""
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    for partition, epoch in ((3, 900), (1, 901), (0, 7)):
+        marker = msgspec.json.encode(kafka_publisher._Marker(1, epoch, "x"))
+        producer.produce(kafka_publisher.MARKERS, marker, b"grown/seen", partition=partition)
+    assert producer.flush(30) == 0
+    publisher = kafka_publisher.Publisher(ClientSettings(servers), TOPIC, "grown", "seen")
+    found = publisher._read_marker(AdminClient({"bootstrap.servers": servers, "log_level": 0}))
+    assert found is not None and found.epoch == 901
 
 
 def test_a_marker_keeps_its_form() -> None:
