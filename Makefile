@@ -111,7 +111,7 @@ invariants: $(CLASSES)
 chaos: $(CLASSES)
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
-bench: setup java
+bench: setup java kafka
 	@$(BIN)/python -m benchmarks $(if $(GROUP),--group $(GROUP)) $(if $(ONLY),--only $(ONLY))
 
 policies: setup

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
+from examples.stack.kafka import CONNECTOR, has_jars
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.spark_home import spark_environment
 
@@ -34,6 +35,7 @@ APPLICATION: Mapping[str, str] = MappingProxyType(
         # Our jobs get these two by themselves. They apply to the whole application, so the peers have them as well.
         "spark.shuffle.reduceLocality.enabled": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        **({"spark.jars": CONNECTOR} if has_jars() else {}),
     }
 )
 """Configuration of the application, for both sides."""

@@ -16,6 +16,7 @@ from benchmarks.rows import (
     sessions,
     simulation,
     small_epochs,
+    topics,
     transformations,
     upkeep,
 )
@@ -49,6 +50,8 @@ TARGETS = {
         ),
         Target("query_rescale_hdfs", "seconds, the same on the HDFS-backed provider / Spark's repartition", 1.5, False),
         Target("query_rescale_growth", "seconds of a rescale per row, many keys / few keys", 1.2, False),
+        Target("kafka_vs_spark", "rows/s, topic to topic, process_element / Spark's groupBy().sum()", 0.9, True),
+        Target("kafka_publish", "rows/s, an epoch in KafkaSink / a bare transactional producer", 0.7, True),
     )
 }
 
@@ -84,6 +87,8 @@ FAMILIES = (
     Family("programs", ("interval_join_vs_spark",), joins.against_spark),
     Family("programs", ("transform_cost",), transformations.cost),
     Family("queries", ("query_rescale_vs_spark", "query_rescale_hdfs", "query_rescale_growth"), queries.rescale),
+    Family("kafka", ("kafka_vs_spark",), topics.against_spark),
+    Family("kafka", ("kafka_publish",), topics.publish),
 )
 
 GROUPS = tuple(dict.fromkeys(family.group for family in FAMILIES))

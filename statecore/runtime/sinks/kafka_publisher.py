@@ -216,6 +216,8 @@ class Publisher:
                 enable_partition_eof=True,
                 # Else an offset that is out of range would lead to the end, past the marker.
                 auto_offset_reset="error",
+                # How long brokers hold an answer back at the end of a partition, which is where this one goes.
+                fetch_wait_max_ms=50,
             ),
             logger=log,
         )

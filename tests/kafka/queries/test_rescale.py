@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from examples.quick_start import QUICK_START
+from examples.stack.kafka import CONNECTOR
 from statecore.queries.checkpoint import open_checkpoint
-from tests.support.kafka import CONNECTOR, KafkaBroker
+from tests.support.kafka import KafkaBroker
 from tests.support.programs import kafka_query
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

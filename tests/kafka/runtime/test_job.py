@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from examples.stack.kafka import CONNECTOR
 from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import JOB, KEYS, Bench, bench
 from tests.support.jobs import topics
-from tests.support.kafka import CONNECTOR, KafkaBroker
+from tests.support.kafka import KafkaBroker
 from tests.support.waiting import wait
 
 __all__ = ["bench"]

@@ -77,7 +77,7 @@ def test_figures_of_an_earlier_run_are_read_and_damaged_ones_refused_with_what_t
 
 
 @pytest.mark.parametrize(
-    ("option", "unknown", "known"), [("--only", "record_vs_flink", "record_vs_spark"), ("--group", "kafka", "core")]
+    ("option", "unknown", "known"), [("--only", "record_vs_flink", "record_vs_spark"), ("--group", "flink", "core")]
 )
 def test_a_row_or_group_that_is_not_there_is_refused_with_the_names_of_those_that_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, unknown: str, known: str
