@@ -47,6 +47,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
+	@command -v mvn >/dev/null || echo "found no mvn: only tests with Kafka need it (make kafka)"
 	@# On all cores, where pip would use one. Only for speed: what does not compile here does no harm until it is imported.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib statecore plugins benchmarks examples || true
 	@touch $@

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -170,7 +170,7 @@ def _staged(folder: Path, rows: pa.Table) -> tuple[StagedOutput, ...]:
     return tuple(outputs)
 
 
-def _rate(action: Any) -> float:
+def _rate(action: Callable[[], None]) -> float:
     started = time.monotonic()
     action()
     return ROWS / (time.monotonic() - started)

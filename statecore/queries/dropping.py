@@ -93,10 +93,10 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
     # is the job's by the time its lease is gone.
     for path in [*root.folders(CHECKPOINTS), *root.folders(SAVEPOINTS)]:
         url = f"{root.url.rstrip('/')}/{path}"
-        if _is_changing(catalog, name) or _is_used(catalog, url):
+        may_go = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
+        if not may_go or _is_changing(catalog, name) or _is_used(catalog, url):
             continue
-        is_surplus = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
-        if is_surplus and _written_ms(url) <= catalog.now_ms() - untouched_ms:
+        if _written_ms(url) <= catalog.now_ms() - untouched_ms:
             yield url
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statecore import OutputTag
-from statecore.runtime import Sink
+from statecore.runtime import Sink, StagedEpoch
 from statecore.runtime.epoch.publishing import publish, staged_sinks
 from statecore.runtime.job import SinkBinding
 from statecore.runtime.worker.outputs import Outputs
@@ -45,6 +45,13 @@ class Epochs:
 
     def committed(self, outputs: Sequence[StagedOutput], lineage: int = 1, epoch: int = 5) -> Manifest:
         return manifest(job=self.job, lineage=lineage, epoch=epoch, outputs=tuple(outputs))
+
+    def of(self, sink: Sink, epoch: Manifest) -> StagedEpoch:
+        """Return a committed epoch as the sink ``seen`` gets it."""
+        return StagedEpoch(
+            job=epoch.job, sink="seen", lineage=epoch.lineage, epoch=epoch.epoch, schema=SCHEMA,
+            store=sink.staging(self.store.files), outputs=epoch.outputs, spark=self.spark,
+        )  # fmt: skip
 
     def publish(self, sink: Sink, epoch: Manifest, *, name: str = "seen", schema: str = SCHEMA) -> None:
         publish([SinkBinding(name, "", schema, sink)], epoch, self.store, self.spark)

@@ -1,4 +1,4 @@
-"""A job from topic to topic: killed while it publishes, restarted elsewhere, given more partitions, rescaled."""
+"""A job from topic to topic: killed while it publishes, stopped, rescaled, given more partitions."""
 
 from __future__ import annotations
 

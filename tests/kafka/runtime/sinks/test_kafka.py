@@ -18,10 +18,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from statecore.errors import MissingFileError, SinkError
 from statecore.runtime import KafkaSink
-from statecore.runtime.sinks import StagedEpoch, kafka_publisher
+from statecore.runtime.sinks import kafka_publisher
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, encode_manifest
-from tests.support.epochs import SCHEMA, Epochs
+from statecore.snapshot.manifest import encode_manifest
+from tests.support.epochs import Epochs
 from tests.support.kafka import KafkaBroker, Record
 from tests.support.waiting import wait
 
@@ -156,7 +156,7 @@ def test_a_driver_killed_within_or_after_the_transaction_leaves_every_row_once(
 
     # The next driver; and one before it, which wakes up and takes the epoch for unpublished.
     for driver in (again(sink, kafka), sink):
-        driver.publish(staged_epoch(epochs, driver, committed))
+        driver.publish(epochs.of(driver, committed))
     assert objects(kafka.read(sink.topic)) == expected
     epochs.run(sink, [(3, "c")], 1, 6)
     assert objects(kafka.read(sink.topic)) == expected + Counter([(3, "c")])
@@ -174,7 +174,7 @@ def test_a_zombie_that_goes_on_within_its_transaction_publishes_nothing(
     def successor() -> None:
         other = again(sink, kafka)
         for manifest in (committed, later):
-            other.publish(staged_epoch(epochs, other, manifest))
+            other.publish(epochs.of(other, manifest))
 
     def overtaken(producer: Producer, topic: str, records: kafka_publisher.Records) -> None:
         produce(producer, topic, records)
@@ -193,15 +193,8 @@ def test_a_zombie_that_goes_on_within_its_transaction_publishes_nothing(
     monkeypatch.setattr(kafka_publisher, "Producer", Overtaken)
     zombie = again(sink, kafka)
     with pytest.raises(SinkError, match=r"found epoch 6 of lineage 1 .* already published.*let this one stop"):
-        zombie.publish(staged_epoch(epochs, zombie, committed))
+        zombie.publish(epochs.of(zombie, committed))
     assert objects(kafka.read(sink.topic)) == Counter([(0, "before"), (1, "a"), (2, "b")])
-
-
-def staged_epoch(epochs: Epochs, sink: KafkaSink, manifest: Manifest) -> StagedEpoch:
-    return StagedEpoch(
-        job=manifest.job, sink="seen", lineage=manifest.lineage, epoch=manifest.epoch, schema=SCHEMA,
-        store=sink.staging(epochs.store.files), outputs=manifest.outputs, spark=epochs.spark,
-    )  # fmt: skip
 
 
 def test_an_answer_that_was_lost_publishes_nothing_twice(

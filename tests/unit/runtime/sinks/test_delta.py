@@ -21,9 +21,9 @@ from statecore.errors import MissingFileError, SinkError
 from statecore.runtime import DeltaSink
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import SinkBinding
-from statecore.runtime.sinks import StagedEpoch, delta
+from statecore.runtime.sinks import delta
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, encode_manifest
+from statecore.snapshot.manifest import encode_manifest
 from tests.support.epochs import SCHEMA, Epochs
 
 APPLICATION = "statecore/orders/seen"
@@ -115,26 +115,19 @@ def test_a_zombie_that_commits_late_publishes_nothing(
 
     def successor() -> None:
         publisher = Epochs(epochs.store)
-        sink.publish(_staged(publisher, sink, committed))
+        sink.publish(publisher.of(sink, committed))
         if later is not None:
-            sink.publish(_staged(publisher, sink, later))
+            sink.publish(publisher.of(sink, later))
 
     Overtaken.meanwhile = successor
     monkeypatch.setattr(delta, "DeltaTable", Overtaken)
     if refused is None:
-        sink.publish(_staged(epochs, sink, committed))
+        sink.publish(epochs.of(sink, committed))
     else:
         with pytest.raises(SinkError, match=rf"found {refused}.* already in the table .*let this one stop"):
-            sink.publish(_staged(epochs, sink, committed))
+            sink.publish(epochs.of(sink, committed))
         expected += Counter([(2, "b")])
     assert rows(path) == expected
-
-
-def _staged(epochs: Epochs, sink: DeltaSink, manifest: Manifest) -> StagedEpoch:
-    return StagedEpoch(
-        job=manifest.job, sink="seen", lineage=manifest.lineage, epoch=manifest.epoch, schema=SCHEMA,
-        store=sink.staging(epochs.store.files), outputs=manifest.outputs, spark=epochs.spark,
-    )  # fmt: skip
 
 
 def test_another_writer_of_the_table_only_delays_an_epoch(
@@ -146,7 +139,7 @@ def test_another_writer_of_the_table_only_delays_an_epoch(
     foreign = pa.table({"n": pa.array([7], pa.int32()), "k": ["another writer's"]})
     Overtaken.meanwhile = lambda: write_deltalake(path, foreign, mode="append")
     monkeypatch.setattr(delta, "DeltaTable", Overtaken)
-    sink.publish(_staged(epochs, sink, committed))
+    sink.publish(epochs.of(sink, committed))
     assert rows(path) == Counter([(0, "before"), (7, "another writer's"), (1, "a")])
 
 
