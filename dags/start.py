@@ -36,6 +36,13 @@ with DAG(
             title="Workers",
             description="Number of Spark workers to start with. Empty: the cluster stays as it is.",
         ),
+        "accept_lost_records": Param(
+            False,
+            type="boolean",
+            title="Accept lost records",
+            description="Go on, this once, without records that Kafka no longer has. The error of the refused driver "
+            "says which these are.",
+        ),
     },
 ) as dag:
     StartOperator(task_id="start", job="{{ params.job }}")

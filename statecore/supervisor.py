@@ -35,6 +35,7 @@ from statecore.operations.left_overs import LeftOvers
 from statecore.operations.monitoring import monitoring
 from statecore.operations.rescaling import Finisher
 from statecore.operations.restarts import HISTORY, next_start_ms
+from statecore.operations.stopped_topics import StoppedTopics
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.operations.watch import Pass
@@ -98,6 +99,9 @@ class Supervisor:
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
         self._left_overs = LeftOvers(catalog, self._logs_dir)
         self._finisher = Finisher(catalog)
+        # Of their own: brokers that do not answer must not keep drivers from being started.
+        self._topics = StoppedTopics(catalog)
+        self._topic_calls = Calls(_JOBS_AT_ONCE, "statecore-topics")
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -120,6 +124,7 @@ class Supervisor:
         """
         self._cluster_calls.close(_STOP_S)
         self._job_calls.close(_STOP_S)
+        self._topic_calls.close(_STOP_S)
         self._guarded("resignation", self._catalog.resign, self._id)
 
     def step(self) -> None:
@@ -188,6 +193,8 @@ class Supervisor:
         for job in jobs:
             what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled, now_ms)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
+            what = f"backlog of job {job.name!r}"
+            self._topic_calls.begin(what, partial(self._guarded, what, self._topics.measure, job.name))
         self._guarded("checks of job files", self._checks.answer)
         what = "left-overs"
         self._job_calls.begin(what, partial(self._guarded, what, self._left_overs.remove, [job.name for job in jobs]))
@@ -195,6 +202,7 @@ class Supervisor:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
         self._job_calls.wait(_PASS_S)
         self._cluster_calls.wait(_PASS_S)
+        self._topic_calls.wait(0.0)
 
     def _tend_job(self, name: str, expired: LeaseRecord | None, settled: bool, now_ms: int) -> None:
         self._guarded(f"driver of {name!r}", self._drivers.collect, name)

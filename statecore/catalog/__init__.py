@@ -28,12 +28,14 @@ from statecore.catalog.records import (
     RescaleState,
     SavepointRecord,
     SourceBacklog,
+    SourceTopics,
     StateFigures,
     StepTimes,
     SubtasksRecord,
     SupervisorRecord,
     TakenBackRecord,
     ToldAlertRecord,
+    TopicsRecord,
     over_all,
 )
 
@@ -65,6 +67,7 @@ __all__ = [
     "RescaleState",
     "SavepointRecord",
     "SourceBacklog",
+    "SourceTopics",
     "StateFigures",
     "StepTimes",
     "SubtasksRecord",
@@ -72,5 +75,6 @@ __all__ = [
     "SystemClock",
     "TakenBackRecord",
     "ToldAlertRecord",
+    "TopicsRecord",
     "over_all",
 ]

@@ -26,6 +26,7 @@ _FIELDS = (
     "start_from",
     "roll_back",
     "allow_non_restored_state",
+    "accept_lost_records",
     "checkpoint",
     "left_checkpoint",
 )

@@ -123,6 +123,7 @@ class Jobs(Queries):
         claims_savepoint: ClaimedSavepoint | None = None,
         start_after: int = 0,
         allow_non_restored_state: bool | None = None,
+        accept_lost_records: bool | None = None,
         checkpoint: str | None = None,
     ) -> JobRecord:
         """Change the desired state of a job in one transaction; omitted arguments stay unchanged.
@@ -139,6 +140,7 @@ class Jobs(Queries):
             claims_savepoint: The savepoint that the job owns from then on; set together with ``start_from``.
             start_after: A number that the next generation must exceed, such as the newest one in the job's store.
             allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
+            accept_lost_records: Whether the next driver may go on without records that topics no longer have.
             checkpoint: The checkpoint that the next generation of a query of Spark's own goes on from.
 
         Raises:
@@ -147,7 +149,12 @@ class Jobs(Queries):
         """
         with self._change_job(job) as connection:
             found = get_job(connection, job)
-            given = {"desired_state": state, "artifact": artifact, "allow_non_restored_state": allow_non_restored_state}
+            given = {
+                "desired_state": state,
+                "artifact": artifact,
+                "allow_non_restored_state": allow_non_restored_state,
+                "accept_lost_records": accept_lost_records,
+            }
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
             values["updated_ms"] = self._now_ms(connection)
             if checkpoint is not None:

@@ -22,11 +22,14 @@ from statecore.catalog.records import (
     MetricPoint,
     OperatorFigures,
     SourceBacklog,
+    SourceTopics,
     SubtasksRecord,
+    TopicsRecord,
     over_all,
 )
 
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
+topics = tables.topics
 
 KEPT_EPOCHS = 10_000
 """Epochs per job, with their backlog."""
@@ -106,6 +109,21 @@ class Metrics(Queries):
             connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
             connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
             connection.execute(insert(backlogs).values(**dataclasses.asdict(made)))
+
+    def record_topics(self, job: str, generation: int, sources: Sequence[SourceTopics]) -> None:
+        """Record what waits in the topics of a job's sources; the record before is replaced."""
+        with self._write_job(job) as connection:
+            made = TopicsRecord(job, generation, self._now_ms(connection), tuple(sources))
+            known = one(connection, topics, topics.c.job == job, kind=TopicsRecord)
+            if known is not None and known.generation > generation:
+                # A driver that was taken for dead must not take the offsets back.
+                return
+            connection.execute(delete(topics).where(topics.c.job == job))
+            connection.execute(insert(topics).values(**dataclasses.asdict(made)))
+
+    def topics(self, job: str) -> TopicsRecord | None:
+        """Return what waited in the topics of a job's sources at the last measurement; None without one."""
+        return next(iter(self._all(select(topics).where(topics.c.job == job), TopicsRecord)), None)
 
     def backlogs(self, job: str, *, since_ms: int = 0, until_ms: int | None = None) -> list[BacklogRecord]:
         """Return the measurements of a job's backlog in time order; ``until_ms`` is exclusive."""

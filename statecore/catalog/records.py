@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from statecore.topics.lag import PartitionLag
+
+_Figure = TypeVar("_Figure", int, float)
 
 JobState = Literal["running", "stopped"]
 GenerationState = Literal["launching", "running", "stopped", "failed"]
@@ -64,6 +68,8 @@ class JobRecord:
             then a query file, its parallelism the number of state partitions, and it has no key groups.
         left_checkpoint: URL of the checkpoint that a rollback has left; if batches were begun in it, the job goes on
             from it.
+        accept_lost_records: Whether the next driver may go on without records that topics no longer have; until it
+            commits.
 
     """
 
@@ -86,6 +92,7 @@ class JobRecord:
     updated_ms: int
     checkpoint: str | None = None
     left_checkpoint: str | None = None
+    accept_lost_records: bool = False
 
     @property
     def is_query(self) -> bool:
@@ -219,6 +226,8 @@ class SourceBacklog:
         files_read: Counter of files read, with an arbitrary start: the difference between two epochs of a generation
             is the number of files read in between.
         partitions: Partitions that it has, over all topics.
+        oldest_age_ms: Age of the oldest record that waits, by its timestamp in its topic; 0 when none waits.
+        skew: By what factor more waits in the fullest partition than in the average one; None when nothing waits.
 
     """
 
@@ -229,6 +238,8 @@ class SourceBacklog:
     event_time_lag_ms: int | None = None
     files_read: int | None = None
     partitions: int | None = None
+    oldest_age_ms: int | None = None
+    skew: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +250,38 @@ class BacklogRecord:
     measured_ms: int
     generation: int
     sources: tuple[SourceBacklog, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopics:
+    """What waits in each partition of a Kafka source, and whom to ask; without what clients need beside.
+
+    Attributes:
+        name: Name of the source.
+        servers: ``host:port`` of brokers, with commas between.
+        committed: Whether the source reads only records of committed transactions.
+
+    """
+
+    name: str
+    servers: str
+    committed: bool
+    partitions: tuple[PartitionLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsRecord:
+    """What waits in the topics of a job's sources, behind the offsets that a driver has committed.
+
+    Attributes:
+        generation: The driver.
+
+    """
+
+    job: str
+    generation: int
+    measured_ms: int
+    sources: tuple[SourceTopics, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,16 +457,20 @@ class MetricPoint:
 
 
 def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:
-    """Return the total backlog of the sources that report one, and the longest lag; None for an unreported figure."""
+    """Return the total backlog of the sources that report one, and the most of what has no sum; None if unreported."""
     return SourceBacklog(
         name="",
         records=_sum(source.records for source in sources),
         bytes=_sum(source.bytes for source in sources),
         files=_sum(source.files for source in sources),
-        event_time_lag_ms=max(
-            (source.event_time_lag_ms for source in sources if source.event_time_lag_ms is not None), default=None
-        ),
+        event_time_lag_ms=_most(source.event_time_lag_ms for source in sources),
+        oldest_age_ms=_most(source.oldest_age_ms for source in sources),
+        skew=_most(source.skew for source in sources),
     )
+
+
+def _most(figures: Iterable[_Figure | None]) -> _Figure | None:
+    return max((figure for figure in figures if figure is not None), default=None)
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

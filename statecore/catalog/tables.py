@@ -108,6 +108,7 @@ jobs = Table(
     Column("max_parallelism", Integer, nullable=False),
     Column("roll_back", Boolean, nullable=False, default=False),
     Column("allow_non_restored_state", Boolean, nullable=False, default=False),
+    Column("accept_lost_records", Boolean, nullable=False, default=False),
     Column("start_from", Text),
     Column("start_after_generation", Integer, nullable=False, default=0),
     Column("claims_savepoint", JSON(none_as_null=True)),
@@ -232,6 +233,16 @@ backlogs = Table(
     _job(primary_key=True),
     Column("measured_ms", BigInteger, primary_key=True, autoincrement=False),
     Column("generation", Integer, nullable=False),
+    Column("sources", JSON, nullable=False),
+)
+
+# Only the newest: a measurement names every partition.
+topics = Table(
+    "topics",
+    metadata,
+    _job(primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("measured_ms", BigInteger, nullable=False),
     Column("sources", JSON, nullable=False),
 )
 

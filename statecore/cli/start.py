@@ -32,6 +32,13 @@ def start_job(
             help="Start although the job file no longer declares some state; without this it is refused.",
         ),
     ] = False,
+    accept_lost_records: Annotated[
+        bool,
+        typer.Option(
+            "--accept-lost-records",
+            help="Go on, this once, without records that Kafka no longer has; without this it is refused.",
+        ),
+    ] = False,
     start_from: Annotated[
         str | None, typer.Option("--from", help="Savepoint to start from: a path in the job's store, a path or a URL.")
     ] = None,
@@ -62,6 +69,9 @@ def start_job(
         check_workers(opened, job, workers)
         DriverSettings.from_conf(job.conf)
         _check_kind(job, start_from, claim, parallelism)
+        if accept_lost_records:
+            remedy = "set the option failOnDataLoss of its source to false until it runs"
+            require_statecore_job(job, "--accept-lost-records", remedy)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
         wishes: dict[str, Any] = {"parallelism": parallelism}
@@ -74,6 +84,7 @@ def start_job(
             name,
             state="running",
             allow_non_restored_state=allow_non_restored_state,
+            accept_lost_records=accept_lost_records,
             **wishes,
         )
         if job.cluster is not None and workers is not None:

@@ -9,11 +9,12 @@ import msgspec
 from rich.filesize import decimal
 from rich.markup import escape
 
-from statecore.catalog import Catalog, RescaleRunRecord, StateFigures
+from statecore.catalog import Catalog, RescaleRunRecord, SourceTopics, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
 from statecore.operations.advice import advice, span
 from statecore.operations.standing import Standing, standing, summary
+from statecore.topics.lag import oldest_age_ms, records, skew
 
 _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "yellow"}
 
@@ -46,6 +47,7 @@ def _contents(found: Standing) -> dict[str, Any]:
         "lease": found.lease,
         "rescale": found.rescale,
         "policy": found.policy,
+        "topics": found.topics,
         "advice": advice(found),
         "now_ms": found.now_ms,
     }
@@ -81,6 +83,8 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     yield "rows/s", f"{rate:,.0f}" if runs and rate is not None else NOTHING
     measured = "" if figures.backlog is None else f", measured {_ago(found, figures.backlog.measured_ms)}"
     yield "backlog", f"{waiting(found.waiting)}{measured}"
+    for source in () if found.topics is None else found.topics.sources:
+        yield f"topics of {escape(source.name)}", escape(_topics(source, found.now_ms))
     yield "lag", lag(found.waiting) if runs else NOTHING
     if job.is_query and figures.epoch is not None:
         yield "watermark", NOTHING if figures.epoch.watermark_ms is None else f"{utc(figures.epoch.watermark_ms)} UTC"
@@ -97,6 +101,20 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     todo = advice(found) or ["nothing"]
     for index, line in enumerate(todo):
         yield "what to do" if index == 0 else "", escape(line)
+
+
+def _topics(source: SourceTopics, now_ms: int) -> str:
+    partitions = source.partitions
+    waiting, times = records(partitions), skew(partitions)
+    if times is None:
+        return f"nothing waits in {len(partitions)} partitions"
+    fullest = max(partitions, key=lambda each: each.records)
+    age_ms = oldest_age_ms(partitions, now_ms)
+    oldest = "" if age_ms is None else f", the oldest for {span(age_ms)}"
+    return (
+        f"{waiting:,} records wait in {len(partitions)} partitions{oldest}; most, {fullest.records:,}, in "
+        f"{fullest.topic}-{fullest.partition}: {times:.1f} times the average"
+    )
 
 
 def _state(state: StateFigures) -> str:

@@ -28,6 +28,7 @@ from statecore.catalog import (
     OperatorFigures,
     PolicyRecord,
     RescaleRunRecord,
+    SourceBacklog,
     SubtasksRecord,
     over_all,
 )
@@ -126,7 +127,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         processed=newest.rows_per_second,
         waiting=waiting,
         left=left[-1][1] if left else None,
-        lag_ms=over_all(sources).event_time_lag_ms,
+        lag_ms=_lag_ms(sources),
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(runs),
         downtime_ms=None if downtime is None else downtime.median_ms,
@@ -163,7 +164,7 @@ def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRe
 
 @dataclass(frozen=True, slots=True)
 class CurrentBacklog:
-    """Rows that wait in all sources, estimated for sources with files, and the longest event-time lag, if known."""
+    """Rows that wait in all sources, estimated for sources with files, and how late the latest are, if known."""
 
     rows: int | None
     lag_ms: int | None
@@ -179,8 +180,13 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
     if newest is None or backlog is None or backlog.generation != newest.generation:
         return None
     per_file = rows_per_file(catalog.epochs(job, limit=_RECENT))
-    lag_ms = over_all(backlog.sources).event_time_lag_ms
-    return CurrentBacklog(backlog_rows(backlog.sources, per_file), lag_ms, backlog.measured_ms)
+    return CurrentBacklog(backlog_rows(backlog.sources, per_file), _lag_ms(backlog.sources), backlog.measured_ms)
+
+
+def _lag_ms(sources: Sequence[SourceBacklog]) -> int | None:
+    """Return the longest event-time lag, or age of a record that waits, whichever is longer."""
+    total = over_all(sources)
+    return max((ms for ms in (total.event_time_lag_ms, total.oldest_age_ms) if ms is not None), default=None)
 
 
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:

@@ -108,6 +108,13 @@ def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[Job
     return points
 
 
+def _per_partition(job: JobSample) -> Iterator[Point]:
+    topics = job.standing.topics
+    for source in () if topics is None else topics.sources:
+        for each in source.partitions:
+            yield each.records, {"source": source.name, "partition": f"{each.topic}-{each.partition}"}
+
+
 def _waiting_rows(job: JobSample) -> Iterator[Point]:
     if job.waiting_rows is not None:
         yield job.waiting_rows, {}
@@ -200,6 +207,13 @@ JOB_MEASURES = (
     ),
     Measure(
         "statecore.job.backlog.records", "", "Records that wait in a source", _per_source(lambda each: each.records)
+    ),
+    Measure(
+        "statecore.job.backlog.partition.records", "", "Records that wait in a partition of a topic", _per_partition
+    ),
+    Measure(
+        "statecore.job.backlog.age", "s", "Age of the oldest record that waits in a Kafka source",
+        _per_source(lambda each: None if each.oldest_age_ms is None else each.oldest_age_ms / 1000),
     ),
     Measure("statecore.job.backlog.files", "", "Files that wait in a source", _per_source(lambda each: each.files)),
     Measure("statecore.job.backlog.size", "By", "Size of the files that wait", _per_source(lambda each: each.bytes)),

@@ -19,6 +19,7 @@ from statecore.catalog import (
     SourceBacklog,
     SupervisorRecord,
     TakenBackRecord,
+    TopicsRecord,
     over_all,
 )
 from statecore.operations.autoscaling import failed_rescales
@@ -36,6 +37,7 @@ class Standing:
 
     ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
     ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the program that looks.
+    ``topics`` is what waits in each partition that the job reads of Kafka, if any.
     """
 
     job: JobRecord
@@ -53,6 +55,7 @@ class Standing:
     failed_rescales: Sequence[RescaleRunRecord]
     release: str
     now_ms: int
+    topics: TopicsRecord | None = None
 
     @property
     def generation(self) -> GenerationRecord | None:
@@ -157,6 +160,7 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
         failed_rescales=() if policy is None else failed_rescales(catalog, policy),
         release=RELEASE,
         now_ms=catalog.now_ms(),
+        topics=catalog.topics(job.name),
     )
 
 

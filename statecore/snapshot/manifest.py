@@ -19,7 +19,8 @@
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files],
                                   "operator_token": …, "state_rows": {"totals": 4044}}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
-     "sources": [{"name": "flights", "positions": ["{…}"]}],    where a resume continues to read, for humans
+     "sources": [{"name": "flights", "positions": ["{…}"],      where a resume continues to read, for humans
+                  "topics": {"flights": …}}],                   the ids of its topics, for a source that reads Kafka
      "progress": [{"name": "offsets/42", "file": {…}}, …],      Spark's own bookkeeping, see runtime.epoch.progress
      "savepoint": null | {"name": …, "reason": …, "created_ms": …}}
 
@@ -214,17 +215,19 @@ class Artifact(_Record, frozen=True, kw_only=True):
     file: FileRef
 
 
-class SourcePositions(_Record, frozen=True, kw_only=True):
+class SourcePositions(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """The position of a source after the epoch: one offset in Spark's format, listed like elements of a split list.
 
     Attributes:
         max_event_time_ms: The newest event time read from it so far; None without one.
+        topics: The id of each Kafka topic that was read; a topic made anew under its name has another.
 
     """
 
     name: str
     positions: tuple[str, ...]
     max_event_time_ms: int | None = None
+    topics: dict[str, str] = {}
 
 
 class SavepointInfo(_Record, frozen=True, kw_only=True):

@@ -40,6 +40,24 @@ class KafkaBroker(kafka_broker.KafkaBroker):
         grown.result(PATIENCE_S)
         wait(lambda: len(self.topics()[topic].partitions) == partitions, f"{partitions} partitions of {topic}")
 
+    def remake(self, topic: str, partitions: int = 3) -> None:
+        """Delete a topic, and make it anew."""
+        self.delete(topic)
+        self.create(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        admin = self.admin()
+        (deleted,) = admin.delete_topics([topic]).values()
+        deleted.result(PATIENCE_S)
+        wait(lambda: topic not in self.topics(), f"{topic} to be gone")
+
+    def expire(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of partitions before an offset, as retention does."""
+        admin = self.admin()
+        asked = admin.delete_records([TopicPartition(topic, number, offset) for number, offset in before.items()])
+        for each in asked.values():
+            each.result(PATIENCE_S)
+
     def topics(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.admin().list_topics(timeout=PATIENCE_S).topics
         return found

@@ -19,6 +19,7 @@ from statecore.catalog import (
     OperatorFigures,
     RescaleRunRecord,
     SourceBacklog,
+    SourceTopics,
     StateFigures,
     SystemClock,
 )
@@ -28,6 +29,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
 from statecore.testing import ManualClock
+from statecore.topics.lag import PartitionLag
 from tests.support.handmade import TOTAL, manifest
 from tests.support.supervised import supervise
 from tests.unit.queries.handmade import Operator, make
@@ -236,10 +238,19 @@ class Story:
             )
             self._epoch += 1
             self._rows_total += rows
+        self._record_topics(generation)
 
     def _backlog(self) -> SourceBacklog:
         lag_ms = self._clock.now_ms() - self._newest_event_ms + 1_500
         return SourceBacklog("flights", int(self._waiting), int(self._waiting) * 96, None, lag_ms)
+
+    def _record_topics(self, generation: int) -> None:
+        """Record what waits in three partitions, of which one has half of it; some has arrived since the epoch."""
+        waiting = int(self._waiting) + 4_000
+        shares = (waiting // 2, waiting // 4, waiting - waiting // 2 - waiting // 4)
+        newest_ms = self._newest_event_ms
+        found = (PartitionLag("flights", n, 9_000, 0, 9_000 + share, newest_ms) for n, share in enumerate(shares))
+        self._catalog.record_topics(FLIGHTS, generation, [SourceTopics("flights", "broker:9092", False, tuple(found))])
 
     def _commit(self, epoch: int, parallelism: int) -> None:
         """Commit an epoch with real files, so that there is something to plan with."""

@@ -116,8 +116,8 @@ class StartOperator(StepOperator):
     kind = StartJob
 
     def fields(self, context: Context) -> dict[str, Any]:
-        """Return the sizes to start with."""
-        return {name: context["params"][name] for name in ("parallelism", "workers")}
+        """Return the sizes to start with, and what may be lost."""
+        return {name: context["params"][name] for name in ("parallelism", "workers", "accept_lost_records")}
 
 
 class RollbackOperator(StepOperator):

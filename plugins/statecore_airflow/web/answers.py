@@ -62,6 +62,19 @@ class Backlog(Answer):
     bytes: int | None
     files: int | None
     event_time_lag_ms: int | None
+    oldest_age_ms: int | None
+    skew: float | None
+
+
+class TopicPartition(Answer):
+    """What waits in a partition that a source reads; ``oldest_ms`` is the time of the oldest record."""
+
+    source: str
+    topic: str
+    partition: int
+    position: int
+    records: int
+    oldest_ms: int | None
 
 
 class Workers(Answer):
@@ -209,13 +222,21 @@ class StateOfOperator(Answer):
 
 
 class JobAnswer(Answer):
-    """Everything on a job's page except the charts, and what the user may do; lists have the newest first."""
+    """Everything on a job's page except the charts, and what the user may do; lists have the newest first.
+
+    Attributes:
+        partitions: Those with the most waiting first.
+        partitions_total: How many there are; the page lists some.
+
+    """
 
     now_ms: int
     is_rescaler: bool
     may_abort: bool
     job: JobSummary
     sources: list[Backlog]
+    partitions: list[TopicPartition]
+    partitions_total: int
     state: list[StateOfOperator]
     watermark_ms: int | None
     savepoints: list[Savepoint]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from statecore.catalog import TopicsRecord
 from statecore.operations.standing import standing
 from statecore_airflow.web.access import IsChangeable, IsReadable, IsRescaler, JobName
 from statecore_airflow.web.answers import (
@@ -16,6 +17,7 @@ from statecore_airflow.web.answers import (
     RescaleRun,
     Savepoint,
     StateOfOperator,
+    TopicPartition,
 )
 from statecore_airflow.web.catalogs import CatalogDep
 from statecore_airflow.web.overview import summaries, summary
@@ -35,6 +37,7 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
     found = standing(catalog, catalog.job(name))
+    partitions = _partitions(found.topics)
     backlog, epoch, policy = found.figures.backlog, found.figures.epoch, found.policy
     return JobAnswer(
         now_ms=found.now_ms,
@@ -42,6 +45,8 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         may_abort=is_rescaler and is_changeable(name),
         job=summary(found),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
+        partitions=partitions[:_LISTED],
+        partitions_total=len(partitions),
         state=[StateOfOperator.model_validate(each) for each in (epoch.state if epoch else ())],
         watermark_ms=None if epoch is None else epoch.watermark_ms,
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
@@ -50,3 +55,20 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         decisions=[Decision.model_validate(each) for each in catalog.decisions(name, limit=_LISTED)],
         generations=[Generation.model_validate(each) for each in found.generations],
     )
+
+
+def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:
+    """Return what waits in each partition, the most first."""
+    found = [
+        TopicPartition(
+            source=source.name,
+            topic=each.topic,
+            partition=each.partition,
+            position=each.position,
+            records=each.records,
+            oldest_ms=each.oldest_ms,
+        )
+        for source in (() if topics is None else topics.sources)
+        for each in source.partitions
+    ]
+    return sorted(found, key=lambda each: (-each.records, each.topic, each.partition))

@@ -23,6 +23,7 @@ class StartJob(Step):
     Attributes:
         parallelism: Subtasks; None as before.
         workers: Workers; None leaves the cluster as it is.
+        accept_lost_records: Whether its driver may go on without records that topics no longer have.
         after: The new driver's generation is higher than this one.
 
     """
@@ -33,6 +34,7 @@ class StartJob(Step):
 
     parallelism: int | None = None
     workers: int | None = None
+    accept_lost_records: bool = False
     after: int = 0
 
     def begin(self) -> None:
@@ -79,6 +81,10 @@ class StartJob(Step):
         check_workers(self.change.catalog, job, self.workers)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.set_desired_workers(job.cluster, self.workers)
+        if self.accept_lost_records:
+            remedy = "set the option failOnDataLoss of its source to false until it runs"
+            require_statecore_job(job, "accept_lost_records", remedy)
+            self.change.catalog.set_desired(job.name, accept_lost_records=True)
         if job.desired_state == "stopped":
             # The permission to leave state behind was given to an earlier start.
             self.change.catalog.set_desired(

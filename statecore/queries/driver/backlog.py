@@ -17,6 +17,7 @@ from statecore.repeating import Repeating
 from statecore.runtime.backlog.detection import source_meters, streaming_leaves
 from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter
 from statecore.runtime.backlog.monitor import DUTY_CYCLE, INTERVAL_S
+from statecore.runtime.backlog.topics import source_topics
 from statecore.storage import open_store
 from statecore.storage.urls import normal_url
 
@@ -114,7 +115,11 @@ class QueryBacklog:
             CatalogError: The catalog cannot be reached.
 
         """
-        self._catalog.record_backlog(self._generation.job, self._generation.generation, self.now())
+        job, generation = self._generation.job, self._generation.generation
+        self._catalog.record_backlog(job, generation, self.now())
+        topics = source_topics(dict(zip(self._names, self._meters, strict=False)))
+        if topics:
+            self._catalog.record_topics(job, generation, topics)
 
     def _is_due(self) -> bool:
         return time.monotonic() >= self._due_s

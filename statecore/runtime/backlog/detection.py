@@ -13,6 +13,7 @@ from pyspark.core.context import SparkContext
 
 from statecore.runtime.backlog.files import SEPARATOR, FileMeter, FileSourceOptions, ListedFile, parsed_listing
 from statecore.runtime.backlog.meters import ProgressMeter, RateMeter, SourceMeter
+from statecore.runtime.backlog.topics import TopicSource, topic_meter, topic_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +40,12 @@ def file_sources(df: DataFrame, sources: Sequence[str]) -> dict[str, FileSourceO
     """Return the options of each source that reads files, named as in ``source_meters``."""
     leaves = zip(sources, streaming_leaves(df._jdf.queryExecution().analyzed()), strict=False)
     return {name: _file_options(leaf.dataSource()) for name, leaf in leaves if _reads_files(leaf)}
+
+
+def topic_sources(df: DataFrame, sources: Sequence[str]) -> dict[str, TopicSource]:
+    """Return what each source that reads Kafka says of it, named as in ``source_meters``."""
+    leaves = zip(sources, streaming_leaves(df._jdf.queryExecution().analyzed()), strict=False)
+    return {name: found for name, leaf in leaves if (found := topic_source(leaf)) is not None}
 
 
 def streaming_leaves(plan: Any) -> list[Any]:
@@ -71,7 +78,8 @@ def _meter(leaf: Any, log: Path, progress: Progress) -> SourceMeter:
         # With rampUpTime the rate varies, and the source does not report it.
         if not options.containsKey("rampUpTime"):
             return RateMeter(options.getLong("rowsPerSecond", 1), log)
-    return ProgressMeter(progress)
+    topics = topic_source(leaf)
+    return ProgressMeter(progress) if topics is None else topic_meter(topics, ProgressMeter(progress))
 
 
 def _source_progress(progress: Progress, index: int) -> Progress:

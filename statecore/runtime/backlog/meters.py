@@ -18,6 +18,8 @@ class Pending:
         records, bytes, files: Pending input in each unit.
         files_read: Files that committed epochs have read, counted from an arbitrary start: only differences matter.
         partitions: Partitions of the source, over all topics.
+        oldest_age_ms: Age of the oldest record that is pending; 0 when none is.
+        skew: By what factor the fullest partition has more pending than the average one.
 
     """
 
@@ -26,6 +28,8 @@ class Pending:
     files: int | None = None
     files_read: int | None = None
     partitions: int | None = None
+    oldest_age_ms: int | None = None
+    skew: float | None = None
 
 
 UNKNOWN = Pending()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.catalog import Catalog, SourceBacklog
 from statecore.runtime.backlog.meters import UNKNOWN, SourceMeter
+from statecore.runtime.backlog.topics import source_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +58,11 @@ class BacklogMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; wait at most 2 seconds for a running measurement."""
+        """Stop the thread; wait at most 2 seconds for a running measurement, then record the last offsets."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_TIMEOUT_S)
+            self._try("", self._record_topics)
 
     def committed(self, manifest: Manifest) -> tuple[SourceBacklog, ...]:
         """Return the backlog after a committed epoch; empty before the first measurement."""
@@ -89,7 +91,17 @@ class BacklogMonitor:
         for name, meter in self._meters.items():
             self._try(name, meter.measure)
         self._measured = True
-        self._try("", lambda: self._catalog.record_backlog(self._job, self._generation, self._now()))
+        self._try("", self._record)
+
+    def _record(self) -> None:
+        self._catalog.record_backlog(self._job, self._generation, self._now())
+        self._record_topics()
+
+    def _record_topics(self) -> None:
+        """Record what waits by partition, with which the supervisor goes on while no driver runs."""
+        found = source_topics(self._meters)
+        if found:
+            self._catalog.record_topics(self._job, self._generation, found)
 
     def _try(self, source: str, action: Callable[[], None]) -> None:
         """Run an action for a source ("" for the catalog); log only the first failure in a row, and continue."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from statecore.catalog import Catalog, GenerationRecord
+from statecore.errors import StatecoreError
 from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
 from statecore.runtime.driver.lifecycle import Lifecycle
@@ -14,9 +17,11 @@ from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.resume import Resumed
 from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.driver.start_savepoint import beside_the_stream
 from statecore.runtime.driver.upkeep import BackgroundUpkeep
 from statecore.runtime.epoch.dataflow import read_sources
 from statecore.runtime.epoch.input_files import InputFiles
+from statecore.runtime.epoch.input_topics import InputTopics
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.runtime.epoch.ticks import Ticks
@@ -24,6 +29,8 @@ from statecore.snapshot.settings import DriverSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,8 @@ def wire(
         spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store, resumed.point.lineage
     )
     inputs.check_earlier()
+    topics = InputTopics(records, resumed.sources, resumed.point.manifest, accepts_losses=job.accept_lost_records)
+    topics.check_earlier(resumed.checkpoint_directory)
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
     backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
@@ -90,13 +99,28 @@ def wire(
         upkeep=upkeep,
         sources=resumed.sources,
         inputs=inputs,
+        topics=topics,
         ticks=ticks,
-        on_first_commit=resumed.on_first_commit,
+        on_first_commit=partial(_begun, catalog, resumed),
         allow_non_restored_state=job.allow_non_restored_state,
     )
     savepoints = SavepointWriter(catalog, job.name, store, spark, side_jobs)
     rescales = LiveRescaler(catalog, job.name, number, runner, spark, side_jobs)
     return Wired(records, runner, backlog, savepoints, rescales, side_jobs)
+
+
+def _begun(catalog: Catalog, resumed: Resumed) -> None:
+    """Take back what was granted for this start only, once an epoch is committed."""
+    resumed.on_first_commit()
+    if resumed.job.accept_lost_records:
+        beside_the_stream(partial(_refuse_losses, catalog, resumed.job.name))
+
+
+def _refuse_losses(catalog: Catalog, job: str) -> None:
+    try:
+        catalog.set_desired(job, accept_lost_records=False)
+    except StatecoreError as error:
+        log.warning("the next driver of job %s may go on without lost records, as this one: %s", job, error)
 
 
 def _ticks(resumed: Resumed, spark: SparkSession, stack: ExitStack) -> Ticks | None:

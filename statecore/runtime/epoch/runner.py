@@ -32,6 +32,7 @@ from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.epoch.dataflow import Dataflow
 from statecore.runtime.epoch.idleness import Idleness
 from statecore.runtime.epoch.input_files import InputFiles
+from statecore.runtime.epoch.input_topics import InputTopics
 from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.load_ahead import load_ahead
 from statecore.runtime.epoch.operator import (
@@ -122,6 +123,7 @@ class EpochRunner:
         upkeep: Merges state files.
         sources: The sources of the query.
         inputs: Checks that an epoch finds its files.
+        topics: Checks that an epoch reads the topics that the ones before have read.
         ticks: Triggers an epoch when timers are due; None for a job without timers.
         on_first_commit: Called after the first commit: the resume point is no longer needed.
         allow_non_restored_state: Whether state that the job no longer declares may be left behind.
@@ -149,6 +151,7 @@ class EpochRunner:
         upkeep: Upkeep,
         sources: QuerySources,
         inputs: InputFiles,
+        topics: InputTopics,
         ticks: Ticks | None,
         on_first_commit: Callable[[], None],
         allow_non_restored_state: bool = False,
@@ -172,6 +175,7 @@ class EpochRunner:
         self._idleness = Idleness(plan.sources, _now_ms())
         self._sources = sources
         self._inputs = inputs
+        self._topics = topics
         self._on_first_commit = on_first_commit
         self._allow_non_restored_state = allow_non_restored_state
         self._own = {operator.uid: operator.parallelism for operator in plan.operators}
@@ -445,7 +449,7 @@ class EpochRunner:
             rows_total=read.rows + (previous.rows_total if previous is not None else 0),
             operators=operators,
             outputs=tuple(output for commit in every for output in commit.outputs),
-            sources=read.positions(source_positions(directory, epoch, self._sources)),
+            sources=self._topics.note(read.positions(source_positions(directory, epoch, self._sources)), epoch),
             progress=progress,
         )
 

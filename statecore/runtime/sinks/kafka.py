@@ -12,9 +12,9 @@ from confluent_kafka import KafkaException
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
 from statecore.runtime.sinks.base import StagedEpoch, Threaded
-from statecore.runtime.sinks.kafka_client import ClientSettings
 from statecore.runtime.sinks.kafka_publisher import Publisher, Records, said
 from statecore.storage import FileStore
+from statecore.topics.client_settings import ClientSettings
 
 _BATCH_ROWS = 16 * 1024
 _TEXT = ("string", "binary")

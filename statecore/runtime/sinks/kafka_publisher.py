@@ -43,7 +43,7 @@ from tenacity import (
 
 from statecore.errors import SinkError
 from statecore.runtime.sinks.base import StagedEpoch
-from statecore.runtime.sinks.kafka_client import ClientSettings
+from statecore.topics.client_settings import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,14 @@ from statecore.catalog import (
     KeyGroupsRecord,
     OperatorFigures,
     SourceBacklog,
+    SourceTopics,
     SubtasksRecord,
+    TopicsRecord,
     metrics,
     over_all,
 )
 from statecore.errors import UnknownJobError
+from statecore.topics.lag import PartitionLag
 
 FILES = SourceBacklog("files", bytes=100, files=2, event_time_lag_ms=5_000)
 RULES = SourceBacklog("rules")
@@ -94,6 +97,22 @@ def test_of_a_jobs_figures_the_newest_are_kept_and_another_jobs_are_left_alone(
     with catalog._database.read() as connection:
         assert connection.exec_driver_sql("SELECT epoch FROM key_groups ORDER BY epoch").scalars().all() == [199, 200]
     assert len(catalog.epochs("other")) == len(catalog.subtasks("other")) == 1
+
+
+def test_only_the_newest_offsets_in_topics_are_kept_and_not_those_of_an_earlier_driver(
+    catalog: Catalog, job: str, clock
+) -> None:
+    assert catalog.topics(job) is None
+    older, newer = (
+        SourceTopics("in", "a:9092,b:9092", True, (PartitionLag("orders", 0, at, 2, 12, 1_795_264_377_003),))
+        for at in (5, 8)
+    )
+    rules = SourceTopics("rules", "c:9092", False, (PartitionLag("rules", 0, 3, 0, 3),))
+    catalog.record_topics(job, 1, [older])
+    clock.advance(5_000)
+    catalog.record_topics(job, 2, [newer, rules])
+    catalog.record_topics(job, 1, [older])
+    assert catalog.topics(job) == TopicsRecord(job, 2, clock.now_ms(), (newer, rules))
 
 
 def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock) -> None:

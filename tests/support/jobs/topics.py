@@ -41,4 +41,7 @@ def build(job: Job) -> None:
 
     records = job.source("orders", read=read, event_time="at").key_by("k", order_by=("n",))
     numbered = records.process(Number(), output="k string, n bigint, seen bigint, origin string", uid="totals")
-    numbered.sink("numbered", KafkaSink(job.settings["to"], servers, key="k", headers=("origin",)))
+    # The marker of what is published has the name of the job and of the sink.
+    numbered.sink(
+        job.settings.get("sink", "numbered"), KafkaSink(job.settings["to"], servers, key="k", headers=("origin",))
+    )

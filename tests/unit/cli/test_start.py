@@ -83,6 +83,13 @@ class TestStart:
         # Its driver is gone, but the supervisor may start the next at any moment.
         assert_refused(run("start", job, *more), "found orders running")
 
+    def test_lost_records_are_accepted_once_and_by_name(self, catalog: Catalog, job: str) -> None:
+        assert run("start", job, "--accept-lost-records").returncode == 0
+        assert catalog.job(job).accept_lost_records
+        assert catalog.audit(job)[0].change["accept_lost_records"] == [False, True]
+        assert run("start", job).returncode == 0
+        assert not catalog.job(job).accept_lost_records
+
     def test_while_a_run_changes_the_job_it_is_refused_with_that_runs_id(self, catalog: Catalog, job: str) -> None:
         catalog.acquire_lease(job, "manual__1", 60_000)
         before = catalog.job(job)

@@ -19,11 +19,12 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from statecore.catalog import Catalog, EpochRecord, SourceBacklog, StateFigures, SystemClock
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTopics, StateFigures, SystemClock
 from statecore.errors import ConfigurationError
 from statecore.operations.advice import Alert
 from statecore.operations.telemetry import Telemetry
 from statecore.operations.watch import STALE_MS, Pass, Sample, Watch
+from statecore.topics.lag import PartitionLag
 from tests.support.paths import REPO
 from tests.support.waiting import PATIENCE_S, wait
 
@@ -83,8 +84,13 @@ def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
     watch = Watch(catalog, telemetry.take, acts=lambda: True)
     watch.step()
     commit(catalog, 8, state=(StateFigures("0 stateStoreSave", 40, 1_024, 2_048),), watermark_ms=60_500)
-    backlog = [SourceBacklog("in", 500, event_time_lag_ms=-1_500), SourceBacklog("files", bytes=9, files=0)]
+    backlog = [
+        SourceBacklog("in", 500, event_time_lag_ms=-1_500, oldest_age_ms=2_500),
+        SourceBacklog("files", bytes=9, files=0),
+    ]
     catalog.record_backlog("orders", 2, backlog)
+    waiting = PartitionLag("orders", 1, position=7, begin=0, end=507)
+    catalog.record_topics("orders", 2, [SourceTopics("in", "broker:9092", False, (waiting,))])
     catalog.record_savepoint("/sp", job="orders", lineage=3, epoch=8, parallelism=2, reason="", created_ms=5_000)
     catalog.start_rescale_run("r", "orders", from_parallelism=2, to_parallelism=2)
     catalog.finish_rescale_run("r", error="no quota")
@@ -113,6 +119,8 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
     assert of(found, "event_time_lag_seconds", source="in") == -1.5
     assert of(found, "watermark_timestamp_seconds") == 60.5
     assert of(found, "backlog_records", source="in") == 500
+    assert of(found, "backlog_partition_records", source="in", partition="orders-1") == 500
+    assert of(found, "backlog_age_seconds", source="in") == 2.5
     # At 100 rows in some two seconds.
     assert 5 < (of(found, "backlog_duration_seconds") or 0) < 60
     states = {dict(labels)["state"]: value for (name, labels), value in found.items() if "driver_state" in name}

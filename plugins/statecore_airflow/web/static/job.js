@@ -33,11 +33,13 @@ function tile(title, value, note) {
 
 function tiles({ job, sources }) {
   const measured = job.backlog_ms === null ? "never measured" : age(job.backlog_ms);
+  const waits = [job.backlog?.oldest_age_ms ? `the oldest for ${since(job.backlog.oldest_age_ms)}` : null,
+    job.backlog?.skew ? `fullest partition ${job.backlog.skew.toFixed(1)} times the average` : null].filter(Boolean).join(", ");
   const perSource = sources.length > 1 ? sources.map((each) => `${each.name}: ${backlogText(each)}`).join("; ") : null;
   const workers = job.workers;
   return [
     tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
-    tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, measured, perSource ? `; ${perSource}` : "")),
+    tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
     tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
@@ -86,6 +88,12 @@ function savepointRows(savepoints) {
   ]);
 }
 
+function partitionRows(partitions) {
+  return partitions.map((each) => [
+    `${each.topic}-${each.partition}`, each.source, count(each.records), each.oldest_ms === null ? "–" : age(each.oldest_ms), count(each.position),
+  ]);
+}
+
 function decisionRows(decisions) {
   return decisions.map((each) => [
     age(each.decided_ms),
@@ -126,6 +134,10 @@ function showJob(answer) {
     job.error || job.advice.length ? null : make("p", {}, "Healthy; nothing to do."),
   ].filter(Boolean));
   renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
+  byId("topics").hidden = !answer.partitions.length;
+  byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";
+  renew(byId("partitions"), answer.partitions, () =>
+    table(["Partition", "Source", "Records that wait", "The oldest", "Next offset"], partitionRows(answer.partitions), ""));
   renew(byId("rescales"), answer.rescales, () =>
     table(["Run", "State", "Parallelism", "Workers", "Method", "Started", "Steps", "Reason"], rescaleRows(answer.rescales), "No rescale yet."));
   renew(byId("savepoints"), answer.savepoints, () =>

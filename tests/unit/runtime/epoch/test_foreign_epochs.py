@@ -52,6 +52,7 @@ def runner(store: CheckpointStore, theirs: Manifest, lifecycle: Lifecycle, tmp_p
         upkeep=cast(Any, None),
         sources=cast(Any, None),
         inputs=cast(Any, None),
+        topics=cast(Any, None),
         ticks=None,
         on_first_commit=lambda: None,
     )

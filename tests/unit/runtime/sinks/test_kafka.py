@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.runtime import KafkaSink
 from statecore.runtime.sinks import kafka_publisher
-from statecore.runtime.sinks.kafka_client import ClientSettings
+from statecore.topics.client_settings import ClientSettings
 from tests.support.epochs import Epochs
 
 # The second is of one test alone: others leave records in the first.

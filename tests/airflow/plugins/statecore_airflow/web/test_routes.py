@@ -285,6 +285,9 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     assert found["rescales"][1]["error"].startswith("found parallelism 512")
     assert [each["generation"] for each in found["generations"]] == [2, 1]
     assert [each["name"] for each in found["sources"]] == ["flights"]
+    assert found["partitions_total"] == len(found["partitions"]) == 3
+    most, *others = (each["records"] for each in found["partitions"])
+    assert most > max(others) > 0
     assert found["policy"]["enabled"] and found["policy"]["finding"].endswith("enough")
     (decision,) = found["decisions"]
     assert (decision["to_parallelism"], decision["state"], decision["run_id"]) == (4, "refused", REFUSED)

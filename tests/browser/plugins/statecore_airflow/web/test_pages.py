@@ -54,6 +54,9 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     epoch = page.locator(".tile", has_text="Newest epoch").locator(".value")
     before = epoch.inner_text()
     expect(epoch).not_to_have_text(before)
+    partitions = page.locator("#partitions tbody tr")
+    expect(partitions).to_have_count(3)
+    expect(partitions.first).to_contain_text("flights-0")
     # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0

@@ -1,4 +1,4 @@
-"""How clients of a Kafka sink reach its brokers.
+"""How clients of Kafka reach its brokers.
 
 Security settings may be secret. They are in a file that only the driver's user should be able to read, which the
 environment names; they are in no log, command, manifest or page.

@@ -1,0 +1,90 @@
+"""Measures what waits in the topics of jobs while no driver runs: an outage is when the backlog grows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from importlib.util import find_spec
+
+from statecore.catalog import Catalog, SourceBacklog, SourceTopics, TopicsRecord
+from statecore.errors import SourceError
+from statecore.topics import lag
+from statecore.topics.client_settings import ClientSettings
+from statecore.topics.gauge import Gauge
+from statecore.topics.positions import Partition
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 5.0
+"""That of a driver."""
+
+
+class StoppedTopics:
+    """Goes on measuring where a driver has left off; its settings of Kafka's clients are the supervisor's.
+
+    Args:
+        catalog: Has the offsets that drivers committed, and takes the measurements.
+
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._gauges: dict[tuple[str, str, str, bool], Gauge] = {}
+        self._due_s: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    def measure(self, job: str) -> None:
+        """Measure a job's topics if no driver does, and the last time is long enough ago.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+            JobDefinitionError: The file of client settings cannot be read.
+
+        """
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(job, 0.0) or find_spec("confluent_kafka") is None:
+            return
+        self._due_s[job] = now_s + INTERVAL_S
+        found, newest = self._catalog.topics(job), self._catalog.newest_generation(job)
+        # A driver that is launching has yet to find its topics.
+        if found is None or newest is None or (self._catalog.is_alive(newest) and newest.state == "running"):
+            return
+        try:
+            self._measure(found, newest.generation)
+        except SourceError as error:
+            if job not in self._silent:
+                log.warning("what waits for job %r is not known: %s", job, error)
+            self._silent.add(job)
+        else:
+            self._silent.discard(job)
+
+    def _measure(self, found: TopicsRecord, generation: int) -> None:
+        measured = [self._measured(found.job, source) for source in found.sources]
+        now_ms = self._catalog.now_ms()
+        waiting = [
+            SourceBacklog(
+                name=each.name,
+                records=lag.records(each.partitions),
+                partitions=len(each.partitions),
+                oldest_age_ms=lag.oldest_age_ms(each.partitions, now_ms),
+                skew=lag.skew(each.partitions),
+            )
+            for each in measured
+        ]
+        self._catalog.record_topics(found.job, found.generation, measured)
+        self._catalog.record_backlog(found.job, generation, waiting)
+
+    def _measured(self, job: str, source: SourceTopics) -> SourceTopics:
+        positions = {Partition(each.topic, each.partition): each.position for each in source.partitions}
+        gauge = self._gauge(job, source)
+        return SourceTopics(source.name, source.servers, source.committed, gauge.measure(positions))
+
+    def _gauge(self, job: str, source: SourceTopics) -> Gauge:
+        # Here, because the package that it needs is optional.
+        from statecore.topics.brokers import Brokers
+
+        key = (job, source.name, source.servers, source.committed)
+        if key not in self._gauges:
+            brokers = Brokers(ClientSettings.of(source.servers), committed=source.committed)
+            self._gauges[key] = Gauge(brokers)
+        return self._gauges[key]

@@ -1,0 +1,154 @@
+"""Meters the topics of a Kafka source: asks the brokers, whatever the query is doing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statecore.catalog import SourceTopics
+from statecore.errors import SourceError
+from statecore.runtime.backlog.meters import Pending, ProgressMeter, SourceMeter
+from statecore.topics import lag
+from statecore.topics.client_settings import ClientSettings
+from statecore.topics.gauge import Gauge
+from statecore.topics.lag import PartitionLag
+from statecore.topics.positions import Partition, read_position
+
+if TYPE_CHECKING:
+    from statecore.topics.brokers import Brokers
+
+log = logging.getLogger(__name__)
+
+
+class TopicSource(NamedTuple):
+    """What a source's options say.
+
+    Attributes:
+        servers: Its brokers.
+        committed: Whether it reads only records of committed transactions.
+        fails_on_loss: Whether it may not go on without records that it wants, the connector's ``failOnDataLoss``.
+
+    """
+
+    servers: str
+    committed: bool
+    fails_on_loss: bool
+
+    def brokers(self) -> Brokers | None:
+        """Return the brokers; None without the package that asks them.
+
+        Raises:
+            JobDefinitionError: The file of client settings cannot be read.
+
+        """
+        if find_spec("confluent_kafka") is None:
+            return None
+        # Here, because the package is optional.
+        from statecore.topics.brokers import Brokers
+
+        return Brokers(ClientSettings.of(self.servers), committed=self.committed)
+
+
+def topic_source(leaf: Any) -> TopicSource | None:
+    """Return what a source of a plan says of Kafka; None for a source of another kind."""
+    if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != "kafka":
+        return None
+    options = leaf.extraOptions()
+    return TopicSource(
+        servers=options.get("kafka.bootstrap.servers"),
+        committed=options.get("kafka.isolation.level") == "read_committed",
+        fails_on_loss=options.getBoolean("failOnDataLoss", True),
+    )
+
+
+class TopicMeter:
+    """Meters a Kafka source by its brokers; while these do not answer, by what the query reports.
+
+    Attributes:
+        source: What the source's options say.
+
+    Args:
+        gauge: Asks the brokers.
+        reported: Meters the source by the query's progress.
+
+    """
+
+    def __init__(self, source: TopicSource, gauge: Gauge, reported: ProgressMeter) -> None:
+        self.source = source
+        self._gauge = gauge
+        self._reported = reported
+        self._position: dict[Partition, int] = {}
+        self._found: tuple[PartitionLag, ...] = ()
+        self._is_answered = True
+
+    def measure(self) -> None:
+        """Ask the brokers, once a position is known."""
+        self._reported.measure()
+        try:
+            if self._position:
+                self._found = self._gauge.measure(self._position)
+        except SourceError as error:
+            if self._is_answered:
+                log.warning("the backlog is that of the last epoch: %s", error)
+            self._is_answered = False
+        else:
+            self._is_answered = True
+
+    def committed(self, position: str) -> None:
+        """Note the committed offsets."""
+        self._reported.committed(position)
+        self._position = read_position(position)
+
+    def partitions(self) -> Sequence[PartitionLag]:
+        """Return what waits in each partition, as the brokers last said, behind the newest committed offsets.
+
+        Where they have not said anything yet, nothing does.
+        """
+        silent = {each: PartitionLag(*each, at, at, at) for each, at in self._position.items()}
+        told = {Partition(each.topic, each.partition): self._read_on(each) for each in self._found}
+        return list({**silent, **told}.values())
+
+    def pending(self) -> Pending:
+        """Return what waits in all partitions."""
+        if not self._found or not self._is_answered:
+            return self._reported.pending()
+        return waiting(self.partitions(), int(time.time() * 1000))
+
+    def _read_on(self, found: PartitionLag) -> PartitionLag:
+        position = self._position.get(Partition(found.topic, found.partition), found.position)
+        if position <= found.position:
+            return found
+        # The next one has not been looked at; it is no older.
+        return replace(found, position=position, end=max(position, found.end))
+
+
+def topic_meter(source: TopicSource, reported: ProgressMeter) -> TopicMeter | ProgressMeter:
+    """Return a meter of a Kafka source."""
+    brokers = source.brokers()
+    if brokers is None:
+        log.info("the backlog in Kafka is known after each epoch only; install 'statecore[kafka]' to ask the brokers")
+        return reported
+    return TopicMeter(source, Gauge(brokers), reported)
+
+
+def source_topics(meters: Mapping[str, SourceMeter]) -> list[SourceTopics]:
+    """Return what waits in the partitions of those sources that read Kafka."""
+    found = [(name, meter) for name, meter in meters.items() if isinstance(meter, TopicMeter) and meter.partitions()]
+    return [
+        SourceTopics(name, meter.source.servers, meter.source.committed, tuple(meter.partitions()))
+        for name, meter in found
+    ]
+
+
+def waiting(partitions: Sequence[PartitionLag], now_ms: int) -> Pending:
+    """Return what waits in a source, by what waits in its partitions."""
+    return Pending(
+        records=lag.records(partitions),
+        partitions=len(partitions),
+        oldest_age_ms=lag.oldest_age_ms(partitions, now_ms),
+        skew=lag.skew(partitions),
+    )

@@ -1,0 +1,157 @@
+"""Checks that topics still have the records that come next, and are the topics that were read before.
+
+Spark notices an offset that is out of range. It does not notice a topic that was deleted, made anew, and filled beyond
+that offset: it would go on in the middle of other records. So each manifest has the ids of the topics that were read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from statecore.errors import SourceError
+from statecore.runtime.backlog.detection import topic_sources
+from statecore.runtime.backlog.topics import TopicSource
+from statecore.runtime.epoch.progress import QuerySources, replace_positions
+from statecore.snapshot.manifest import Manifest, SourcePositions
+from statecore.topics.losses import Loss, losses
+from statecore.topics.positions import read_position, written_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from statecore.topics.brokers import Brokers
+
+log = logging.getLogger(__name__)
+
+_MOST_NAMED = 10
+# After brokers did not answer: each epoch would wait for them.
+_UNASKED_S = 60.0
+
+
+class InputTopics:
+    """The topics that the epochs of one query read.
+
+    Args:
+        records: The input of the query.
+        sources: Its sources.
+        resumed: The epoch that it goes on from; None without one.
+        accepts_losses: Whether it may go on without records that topics no longer have.
+
+    """
+
+    def __init__(
+        self, records: DataFrame, sources: QuerySources, resumed: Manifest | None, *, accepts_losses: bool
+    ) -> None:
+        found = topic_sources(records, sources.names)
+        self._sources = sources
+        self._resumed = resumed
+        self._accepts_losses = accepts_losses
+        self._options: Mapping[str, TopicSource] = found
+        self._brokers: dict[str, Brokers] = {}
+        self._ids = {} if resumed is None else {each.name: dict(each.topics) for each in resumed.sources}
+        self._ask_after_s = 0.0
+        for name, source in found.items():
+            brokers = source.brokers()
+            if brokers is None:
+                log.warning(
+                    "source %s: whether its topics were made anew is not checked; install 'statecore[kafka]'", name
+                )
+            else:
+                self._brokers[name] = brokers
+
+    def check_earlier(self, directory: Path) -> None:
+        """Check that the topics have what comes after the epoch that the query goes on from.
+
+        A source whose option ``failOnDataLoss`` is false goes on with what is there.
+
+        Args:
+            directory: Spark's checkpoint directory, where the query finds its positions.
+
+        Raises:
+            SourceError: Records are lost.
+
+        """
+        if self._resumed is None:
+            return
+        for source in self._resumed.sources:
+            if source.name in self._brokers and source.positions:
+                self._check_source(self._resumed, source, directory)
+
+    def note(self, read: Sequence[SourcePositions], epoch: int) -> tuple[SourcePositions, ...]:
+        """Return positions with the ids of their topics, after the epoch has read up to them.
+
+        Raises:
+            SourceError: A topic was made anew since the epoch before.
+
+        """
+        return tuple(self._noted(source, epoch) if source.name in self._options else source for source in read)
+
+    def _check_source(self, resumed: Manifest, source: SourcePositions, directory: Path) -> None:
+        name, position = source.name, read_position(source.positions[0])
+        try:
+            lost = losses(self._brokers[name], position, source.topics)
+        except SourceError as error:
+            self._unanswered(name, error)
+            return
+        if not lost:
+            return
+        after = f"epoch {resumed.epoch} of lineage {resumed.lineage}"
+        if self._options[name].fails_on_loss and not self._accepts_losses:
+            raise SourceError(
+                f"found records of source {name!r} gone that come after {after}: {_named(lost)}; {_counted(lost)}; "
+                "expected each topic to be the one that was read, with all that was not read yet; bring the records "
+                f"back, or go on without them: `statecore start {resumed.job} --accept-lost-records`, or the same in "
+                "the DAG `start`"
+            )
+        log.warning("source %s goes on after %s without %s: %s", name, after, _counted(lost), _named(lost))
+        gone = {each.partition for each in lost}
+        kept = {each: offset for each, offset in position.items() if each not in gone}
+        moved = {each.partition: each.goes_on for each in lost if each.goes_on is not None}
+        replace_positions(directory, resumed.epoch, self._sources, name, written_position({**kept, **moved}))
+        left = {each.partition.topic for each in lost}
+        self._ids[name] = {topic: each for topic, each in self._ids.get(name, {}).items() if topic not in left}
+
+    def _noted(self, source: SourcePositions, epoch: int) -> SourcePositions:
+        name, known = source.name, self._ids.setdefault(source.name, {})
+        if name in self._brokers and source.positions and time.monotonic() >= self._ask_after_s:
+            read = set(json.loads(source.positions[0]))
+            try:
+                topics = self._brokers[name].topics(read)
+            except SourceError as error:
+                self._unanswered(name, error)
+            else:
+                there = {topic: found.id for topic, found in topics.items()}
+                anew = sorted(topic for topic in read if topic in known and there.get(topic) != known[topic])
+                if anew:
+                    raise SourceError(
+                        f"found the topics {anew} of source {name!r} deleted or made anew before the end of epoch "
+                        f"{epoch}; expected the topics that the epochs before have read; the epoch is not committed; "
+                        "the next driver says which records are gone"
+                    )
+                self._ids[name] = known = {**known, **there}
+        return msgspec.structs.replace(source, topics={topic: known[topic] for topic in sorted(known)})
+
+    def _unanswered(self, name: str, error: SourceError) -> None:
+        # Spark cannot read either; once it can, the ids of the last answer are compared.
+        log.warning("whether the topics of source %s are those that were read is not checked: %s", name, error)
+        self._ask_after_s = time.monotonic() + _UNASKED_S
+
+
+def _named(lost: Sequence[Loss]) -> str:
+    more = len(lost) - _MOST_NAMED
+    return ", ".join(map(str, lost[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _counted(lost: Sequence[Loss]) -> str:
+    known = sum(each.records or 0 for each in lost)
+    is_more = any(each.records is None for each in lost)
+    if is_more:
+        return f"{known:,} records are lost, and an unknown number of those that nobody can count any more"
+    return f"{known:,} records are lost"

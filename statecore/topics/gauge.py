@@ -1,0 +1,58 @@
+"""Measures what waits behind positions in topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from statecore.topics.lag import PartitionLag
+from statecore.topics.positions import Partition
+
+if TYPE_CHECKING:
+    # It needs an optional package.
+    from statecore.topics.brokers import Brokers
+
+
+class Gauge:
+    """Measures the topics of one source, again and again.
+
+    Args:
+        brokers: The brokers of the source.
+
+    """
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        # A partition that is not read on has the same oldest record.
+        self._times_ms: dict[tuple[Partition, int], int] = {}
+
+    def measure(self, positions: Mapping[Partition, int]) -> tuple[PartitionLag, ...]:
+        """Return what waits in each partition of the topics that these positions are in.
+
+        A partition without a position is a new one, which is read from its beginning. Records that are gone do not
+        wait, which is no matter of this class.
+
+        Raises:
+            SourceError: The brokers do not answer, or refuse.
+
+        """
+        topics = self._brokers.topics({each.topic for each in positions})
+        partitions = [each for topic in topics.values() for each in topic.partitions]
+        begins, ends = self._brokers.beginnings(partitions), self._brokers.ends(partitions)
+        found = []
+        for each in sorted({*partitions, *positions}):
+            position = positions.get(each, begins.get(each, 0))
+            begin, end = begins.get(each, position), ends.get(each, position)
+            found.append(PartitionLag(*each, position=position, begin=begin, end=end))
+        oldest = self._oldest_ms(
+            {Partition(each.topic, each.partition): max(each.position, each.begin) for each in found if each.records}
+        )
+        return tuple(replace(each, oldest_ms=oldest.get(Partition(each.topic, each.partition))) for each in found)
+
+    def _oldest_ms(self, waiting: Mapping[Partition, int]) -> dict[Partition, int]:
+        known = {each: self._times_ms[each, at] for each, at in waiting.items() if (each, at) in self._times_ms}
+        asked = {each: at for each, at in waiting.items() if each not in known}
+        found = known | self._brokers.times_ms(asked)
+        self._times_ms = {(each, waiting[each]): at_ms for each, at_ms in found.items()}
+        return found

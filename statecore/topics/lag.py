@@ -1,0 +1,51 @@
+"""What waits in the partitions of a source's topics; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """What waits in a partition.
+
+    Attributes:
+        position: Offset of the next record to read.
+        begin: Offset of the oldest record that is there.
+        end: Offset behind the newest one.
+        oldest_ms: Time of the oldest record that waits, by its timestamp; None when none waits, or it is unknown.
+
+    """
+
+    topic: str
+    partition: int
+    position: int
+    begin: int
+    end: int
+    oldest_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """Records that wait; of a topic with transactions, or a compacted one, at most so many."""
+        return max(0, self.end - max(self.position, self.begin))
+
+
+def records(partitions: Sequence[PartitionLag]) -> int:
+    """Return the records that wait in all partitions."""
+    return sum(each.records for each in partitions)
+
+
+def oldest_age_ms(partitions: Sequence[PartitionLag], now_ms: int) -> int | None:
+    """Return the age of the oldest record that waits: 0 when none does, None when unknown."""
+    waiting = [each.oldest_ms for each in partitions if each.records]
+    known = [at_ms for at_ms in waiting if at_ms is not None]
+    if waiting and not known:
+        return None
+    return max(now_ms - at_ms for at_ms in (*known, now_ms))
+
+
+def skew(partitions: Sequence[PartitionLag]) -> float | None:
+    """Return by what factor the fullest partition has more waiting than the average one; None when none waits."""
+    total = records(partitions)
+    return max(each.records for each in partitions) * len(partitions) / total if total else None

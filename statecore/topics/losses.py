@@ -1,0 +1,78 @@
+"""Finds records that a source wants and that its topics no longer have; pure but for the questions to brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from statecore.topics.positions import Partition
+
+if TYPE_CHECKING:
+    # It needs an optional package.
+    from statecore.topics.brokers import Brokers, Topic
+
+
+class Loss(NamedTuple):
+    """A partition without the record that is wanted next.
+
+    Attributes:
+        wanted: Offset of that record.
+        begin, end: Offset of the oldest record that is there, and behind the newest; None without the partition.
+        records: How many are lost; None when unknown.
+        goes_on: Offset to go on from; None without the partition.
+        why: What has happened, for people.
+
+    """
+
+    partition: Partition
+    wanted: int
+    begin: int | None
+    end: int | None
+    records: int | None
+    goes_on: int | None
+    why: str
+
+    def __str__(self) -> str:
+        """Return what was wanted and what is there."""
+        there = "is gone" if self.end is None else f"has {self.begin} to {self.end}"
+        return f"{self.partition} wants offset {self.wanted} and {there} ({self.why})"
+
+
+def losses(brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[str, str]) -> list[Loss]:
+    """Return the partitions that do not have the records that positions want.
+
+    Args:
+        brokers: Whom to ask.
+        positions: Offset of the next record of each partition.
+        ids: The id that each topic had when it was read; a topic that is not named may be any.
+
+    Raises:
+        SourceError: The brokers do not answer, or refuse.
+
+    """
+    topics = brokers.topics({each.topic for each in positions})
+    there = [each for each in positions if each.topic in topics and each in topics[each.topic].partitions]
+    begins, ends = brokers.beginnings(there), brokers.ends(there)
+    found = []
+    for each, wanted in sorted(positions.items()):
+        loss = _loss(each, wanted, topics.get(each.topic), ids.get(each.topic), begins.get(each), ends.get(each))
+        if loss is not None:
+            found.append(loss)
+    return found
+
+
+def _loss(
+    partition: Partition, wanted: int, topic: Topic | None, known_id: str | None, begin: int | None, end: int | None
+) -> Loss | None:
+    if topic is None or begin is None or end is None:
+        why = "there is no such topic" if topic is None else "the topic has fewer partitions"
+        return Loss(partition, wanted, None, None, None, None, why)
+    if known_id is not None and topic.id != known_id:
+        return Loss(partition, wanted, begin, end, None, begin, "the topic was deleted and made anew")
+    if wanted < begin:
+        return Loss(partition, wanted, begin, end, begin - wanted, begin, f"{begin - wanted:,} records have expired")
+    if wanted > end:
+        # Of the same topic, what is there has been read.
+        goes_on = begin if known_id is None else end
+        return Loss(partition, wanted, begin, end, None, goes_on, "the newest records that were read are gone")
+    return None

@@ -1,0 +1,93 @@
+"""A job whose topic loses records that it has yet to read; and what waits for it while it is stopped."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from examples.stack.kafka import CONNECTOR
+from statecore.catalog import SourceBacklog
+from statecore.operations.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from tests.support.bench import JOB, KEYS, Bench, bench
+from tests.support.jobs import topics
+from tests.support.kafka import KafkaBroker
+from tests.support.waiting import wait
+
+__all__ = ["bench"]
+
+
+@contextmanager
+def supervised(bench: Bench, logs: Path) -> Iterator[None]:
+    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        if not bench.generation().ended:
+            bench.stop("end")
+        supervisor.stop()
+        thread.join(30)
+
+
+def waiting(bench: Bench) -> SourceBacklog | None:
+    found = bench.catalog.figures(JOB).backlog
+    return None if found is None else found.sources[0]
+
+
+def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_is_known_all_the_while(
+    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    numbered = kafka.create(f"{topic}-numbered", 1)
+    bench.register(
+        artifact=Path(topics.__file__),
+        conf={"spark.jars": CONNECTOR},
+        settings={"servers": kafka.servers, "from": topic, "to": numbered, "sink": f"lost-{topic}"},
+    )
+
+    def feed(first: int, rows: int) -> None:
+        records = [(f"k{n % KEYS}", str(n)) for n in range(first, first + rows)]
+        kafka.produce(topic, records, headers=[("origin", b"shop")])
+
+    feed(0, 120)
+    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    with supervised(bench, tmp_path / "logs"):
+        wait(lambda: bench.rows_done() == 120, "the first records")
+        assert bench.stop("noon") is not None
+        (source,) = bench.newest().sources
+        assert list(source.topics) == [topic]
+
+        feed(120, 50)
+        wait(lambda: (found := waiting(bench)) is not None and found.records == 50, "what waits while nothing runs")
+        found = waiting(bench)
+        assert found is not None and found.oldest_age_ms is not None and found.partitions == 3
+        assert 0 <= found.oldest_age_ms < 600_000 and found.skew is not None and found.skew >= 1
+        recorded = bench.catalog.topics(JOB)
+        assert recorded is not None and recorded.sources[0].servers == kafka.servers
+        assert sum(each.records for each in recorded.sources[0].partitions) == 50
+
+        # More than was read: Spark alone would go on in the middle of other records.
+        kafka.remake(topic)
+        feed(1_000, 400)
+        bench.catalog.set_desired(JOB, state="running")
+        wait(lambda: bench.generation().state == "failed", "the driver to refuse")
+        told = bench.generation().error or ""
+        wanted = json.loads(source.positions[0])[topic]["0"]
+        assert f"{topic}-0 wants offset {wanted} and has 0 to " in told
+        assert "deleted and made anew" in told and f"statecore start {JOB} --accept-lost-records" in told
+        assert bench.rows_done() == 120
+
+        bench.catalog.set_desired(JOB, accept_lost_records=True)
+        wait(lambda: bench.rows_done() == 520, "all records of the new topic")
+        wait(lambda: not bench.catalog.job(JOB).accept_lost_records, "the permission to end")
+        assert bench.newest().sources[0].topics.keys() == {topic}
+        assert bench.newest().sources[0].topics != source.topics
+    rows = [json.loads(record.value or b"") for record in kafka.read(numbered)]
+    assert sorted(row["n"] for row in rows) == [*range(120), *range(1_000, 1_400)]
