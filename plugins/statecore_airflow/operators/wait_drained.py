@@ -17,6 +17,8 @@ from statecore_airflow.triggers.catalog import CatalogTrigger
 
 # A driver measures every few seconds, and less often only if listing a folder takes long.
 _OUT_OF_DATE_MS = 300_000
+# Kafka's backlog is known once a driver has ended its first epoch.
+_FIRST_EPOCH_MS = 120_000
 
 
 class DrainedTrigger(CatalogTrigger):
@@ -50,6 +52,9 @@ class DrainedTrigger(CatalogTrigger):
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
         if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
+            newest = catalog.newest_generation(self.job)
+            if newest is not None and found.measured_ms - newest.started_ms < _FIRST_EPOCH_MS:
+                return Finding(Status.WAITING, f"no source of job {self.job!r} has reported its backlog yet")
             return Finding(
                 Status.REFUSED,
                 f"found no source of job {self.job!r} that reports its backlog; expected one, or a source with event "

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import (
     DagRunTriggerException,
     TaskDeferred,
 )
+from statecore_airflow.operators import wait_drained
 from statecore_airflow.operators.catch_up import EstimateDrainOperator, ScaleBackOperator, ScaleOperator
 from statecore_airflow.operators.wait_drained import DrainedTrigger, WaitDrainedOperator
 from statecore_airflow.triggers import catalog as triggers
@@ -267,8 +268,18 @@ def test_where_nobody_can_tell_what_waits_the_lag_alone_decides(catalog: Catalog
     ],
 )
 def test_a_backlog_that_stays_or_cannot_be_known_fails_the_wait(
-    catalog: Catalog, behind: str, rows: int | None, params: dict[str, Any], said: str
+    catalog: Catalog, behind: str, rows: int | None, params: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(wait_drained, "_FIRST_EPOCH_MS", 0)
     measure(catalog, behind, rows=rows)
     with pytest.raises(AirflowFailException, match=said):
         wait(**params)
+
+
+def test_a_driver_that_has_just_started_may_not_know_its_backlog_yet(catalog: Catalog, behind: str) -> None:
+    common: dict[str, Any] = {"conn_id": "statecore_catalog", "job": behind, "owner": None, "deadline_ms": 10**15}
+    trigger = DrainedTrigger(rows=100, lag_ms=None, hold_ms=0, **common)
+    measure(catalog, behind, rows=None)
+    assert trigger.look(catalog).status == "waiting"
+    measure(catalog, behind, rows=50)
+    assert trigger.look(catalog).status == "done"
