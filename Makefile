@@ -6,6 +6,7 @@ PYTHON ?= python3
 KEEP ?=
 SABOTAGE ?=
 QUERY ?=
+KAFKA ?=
 ROUNDS ?=
 SEED ?=
 ONLY ?=
@@ -23,6 +24,7 @@ help:
 	@echo "make demo KEEP=1     the same; then the job runs on, for you to rescale (make stop ends it)"
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make demo QUERY=1    the same with a query of Spark's own: its checkpoint from 2 to 6 state partitions"
+	@echo "make demo KAFKA=1    the same with Kafka: flights come through a topic, alerts go into one; needs Maven"
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
 	@echo "make test            run all tests but those of e2e"
 	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
@@ -32,7 +34,7 @@ help:
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
-	@echo "make kafka           fetch the jars that tests with Kafka need, by Maven"
+	@echo "make kafka           fetch the jars that tests and the demo with Kafka need, by Maven"
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
@@ -47,7 +49,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
-	@command -v mvn >/dev/null || echo "found no mvn: only tests with Kafka need it (make kafka)"
+	@command -v mvn >/dev/null || echo "found no mvn: only tests and the demo with Kafka need it (make kafka)"
 	@# On all cores, where pip would use one. Only for speed: what does not compile here does no harm until it is imported.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib statecore plugins benchmarks examples || true
 	@touch $@
@@ -66,24 +68,24 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py | java
 
 classes: $(CLASSES)
 
-# Only tests need them, and are left out without: whoever runs jobs has Spark fetch its connector.
-KAFKA := $(VENV)/kafka
+# Only tests and the demo with Kafka need them: whoever runs jobs has Spark fetch its connector.
+BROKER := $(VENV)/kafka
 
-$(KAFKA)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.installed
-	@command -v mvn >/dev/null || { echo "found no mvn: tests with Kafka are left out; apt-get install maven"; exit 0; }; \
+$(BROKER)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "found no mvn: without it no test and no demo with Kafka; apt-get install maven (or brew install maven)"; exit 0; }; \
 	echo "fetching Spark's connector for Kafka, and a broker to test with" && \
-	rm -rf $(KAFKA) && \
+	rm -rf $(BROKER) && \
 	for part in connector broker; do \
 		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/kafka/pom.xml --activate-profiles $$part \
-			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA)/$$part || exit 1; \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(BROKER)/$$part || exit 1; \
 	done && \
-	(cd $(KAFKA) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS) && \
+	(cd $(BROKER) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS) && \
 	touch $@
 
-kafka: $(KAFKA)/.fetched
+kafka: $(BROKER)/.fetched
 
-demo: java $(CLASSES)
-	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
+demo: java $(CLASSES) $(if $(KAFKA),kafka)
+	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KAFKA),--kafka) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
 stop: setup
 	@$(BIN)/python -m examples.stack stop

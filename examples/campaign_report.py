@@ -15,13 +15,17 @@ An hour is final when the watermark is seven days past its end. Later events cha
 they go to the side output ``late``, for inspection.
 
 Settings of the job: ``input`` and ``output`` are directories.
+
+For Kafka, ``servers`` are its brokers. ``from`` is a topic to read in place of ``input``: JSON objects with the fields
+of ``EVENTS``; ``max_rows_per_epoch`` limits an epoch. ``to`` begins the names of the topics to write in place of
+``output``: ``<to>-reports`` and ``<to>-late``, with the campaign as their records' key.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -43,7 +47,7 @@ from statecore import (
     key_group_for,
     subtask_for_key_group,
 )
-from statecore.runtime import Job, ParquetSink
+from statecore.runtime import Job, ParquetSink, Sink
 from statecore.testing import HarnessSnapshot, KeyedOperatorHarness
 from statecore.windows import WindowContext
 
@@ -144,10 +148,13 @@ def campaign_report() -> WindowFunction:
 
 def build(job: Job) -> None:
     """Wire the job: events in; reports and late events out."""
-    output = job.settings["output"]
+    settings = job.settings
 
     def read_events(spark: SparkSession) -> DataFrame:
-        events = spark.readStream.schema(EVENTS).parquet(job.settings["input"])
+        if "from" in settings:
+            events = _read_topic(spark, settings)
+        else:
+            events = spark.readStream.schema(EVENTS).parquet(settings["input"])
         # An unpaid impression has no spend.
         return events.withColumn("spend", F.coalesce("spend", F.lit(Decimal(0)).cast("decimal(12,6)")))
 
@@ -155,8 +162,27 @@ def build(job: Job) -> None:
     reports = events.key_by("campaign", order_by=("viewed_at", "kind", "spend")).process(
         campaign_report(), output=REPORTS, uid="campaign_report"
     )
-    reports.sink("reports", ParquetSink(f"{output}/reports"))
-    reports.side_output(LATE).sink("late", ParquetSink(f"{output}/late"))
+    reports.sink("reports", _sink(settings, "reports"))
+    reports.side_output(LATE).sink("late", _sink(settings, "late"))
+
+
+def _read_topic(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", settings["servers"])
+    reader = reader.option("subscribe", settings["from"]).option("startingOffsets", "earliest")
+    reader = reader.option("maxOffsetsPerTrigger", settings.get("max_rows_per_epoch", "100000"))
+    records = reader.option("kafka.isolation.level", "read_committed").load()
+    # A value that is no event stops the job; by default it would become an event without any data.
+    event = F.from_json(F.col("value").cast("string"), EVENTS, {"mode": "FAILFAST"})
+    return records.select(event.alias("event")).select("event.*")
+
+
+def _sink(settings: Mapping[str, str], name: str) -> Sink:
+    if "to" not in settings:
+        return ParquetSink(f"{settings['output']}/{name}")
+    # Not above: it needs the extra `kafka`.
+    from statecore.runtime import KafkaSink
+
+    return KafkaSink(f"{settings['to']}-{name}", settings["servers"], key="campaign")
 
 
 def final_figures(reports: Iterable[Report]) -> dict[tuple[str, datetime], Report]:

@@ -1,14 +1,19 @@
 """Job file: running delays per aircraft, alerts on aircraft that stay late, and rejects.
 
 Settings: ``input`` and ``output`` are directories; ``max_files_per_epoch`` limits the files that one epoch reads.
+
+For Kafka, ``servers`` are its brokers. ``from`` is a topic to read in place of ``input``: JSON objects, with the
+aircraft as their key; ``max_rows_per_epoch`` limits an epoch. ``to`` begins the names of the topics to write in place
+of ``output``: ``<to>-alerts`` and ``<to>-rejects``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from statecore import (
     CheckpointedFunction,
@@ -23,7 +28,7 @@ from statecore.functions import (
     ProcessContext,
     RuntimeContext,
 )
-from statecore.runtime import Job, ParquetSink
+from statecore.runtime import Job, ParquetSink, Sink
 
 FLIGHTS = (
     "sched_dep timestamp, carrier string, flight int, tailnum string, origin string, dest string, "
@@ -97,16 +102,34 @@ def reject_reason(flight: Any) -> str | None:
 
 def build(job: Job) -> None:
     """Wire the job: flights in; alerts and rejects out."""
-    output = job.settings["output"]
+    settings = job.settings
 
-    def read_flights(spark: SparkSession) -> DataFrame:
-        max_files = job.settings.get("max_files_per_epoch", "10")
+    def read_files(spark: SparkSession) -> DataFrame:
+        max_files = settings.get("max_files_per_epoch", "10")
         reader = spark.readStream.schema(FLIGHTS).option("maxFilesPerTrigger", max_files)
-        return reader.parquet(f"{job.settings['input']}/*")
+        return reader.parquet(f"{settings['input']}/*")
 
-    flights = job.source("flights", read=read_flights)
+    def read_topic(spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", settings["servers"])
+        reader = reader.option("subscribe", settings["from"]).option("startingOffsets", "earliest")
+        reader = reader.option("maxOffsetsPerTrigger", settings.get("max_rows_per_epoch", "100000"))
+        records = reader.option("kafka.isolation.level", "read_committed").load()
+        # A value that is no flight stops the job; by default it would become a flight without any data.
+        flight = F.from_json(F.col("value").cast("string"), FLIGHTS, {"mode": "FAILFAST"})
+        return records.select(flight.alias("flight")).select("flight.*")
+
+    flights = job.source("flights", read=read_topic if "from" in settings else read_files)
     alerts = flights.key_by("tailnum", order_by=("sched_dep", "carrier", "flight", "origin")).process(
         FlightDelays(), output=ALERTS, uid="flight_delays"
     )
-    alerts.sink("alerts", ParquetSink(f"{output}/alerts"))
-    alerts.side_output(REJECTS).sink("rejects", ParquetSink(f"{output}/rejects"))
+    alerts.sink("alerts", _sink(settings, "alerts"))
+    alerts.side_output(REJECTS).sink("rejects", _sink(settings, "rejects"))
+
+
+def _sink(settings: Mapping[str, str], name: str) -> Sink:
+    if "to" not in settings:
+        return ParquetSink(f"{settings['output']}/{name}")
+    # Not above: it needs the extra `kafka`.
+    from statecore.runtime import KafkaSink
+
+    return KafkaSink(f"{settings['to']}-{name}", settings["servers"], key="tailnum")

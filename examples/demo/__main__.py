@@ -12,10 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from examples.demo.feeder import load_flights
-from examples.demo.flow import Demo
+from examples.demo.folder_flow import FolderDemo
 from examples.demo.job_demo import DemoError
+from examples.demo.kafka_flow import KafkaDemo
 from examples.demo.query_flow import QueryDemo
 from examples.quick_start import QUICK_START
+from examples.stack.kafka import NO_JARS, has_jars
 from examples.stack.processes import StackError
 from examples.stack.stack import Stack
 
@@ -27,9 +29,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--run-dir", type=Path, default=REPO / ".run" / "demo", help="folder for all its files")
     parser.add_argument("--keep", action="store_true", help="keep the job running afterwards; make stop ends it")
-    parser.add_argument("--query", action="store_true", help="play it with a query of Spark's own")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--query", action="store_true", help="play it with a query of Spark's own")
+    kind.add_argument("--kafka", action="store_true", help="play it with Kafka: flights and outputs in topics")
     parser.add_argument("--sabotage", action="store_true", help="delete a state file between stop and restart")
     arguments = parser.parse_args()
+    if arguments.kafka and not has_jars():
+        parser.exit(2, f"{NO_JARS}\n")
     # Spark's workers run this Python and bind to this machine's own address.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -39,7 +45,8 @@ def main() -> int:
     stack.stop()
     shutil.rmtree(arguments.run_dir, ignore_errors=True)
     try:
-        with QueryDemo(stack, console) if arguments.query else Demo(stack, console) as demo:
+        played = QueryDemo if arguments.query else KafkaDemo if arguments.kafka else FolderDemo
+        with played(stack, console) as demo:
             exact = demo.run(load_flights(), sabotage=arguments.sabotage)
             if arguments.keep:
                 demo.go_on()

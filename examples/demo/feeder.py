@@ -90,6 +90,11 @@ class Feeder:
         times_ms = (file.stat().st_mtime_ns // 1_000_000 for file in self._input_dir.glob("*/*"))
         self._newest_file_ms = max(times_ms, default=0)
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where flights go, for ``examples.demo.trickle``."""
+        return (str(self._input_dir),)
+
     def feed(self, rows: pa.Table) -> Path:
         """Deliver the rows as one file; return its directory."""
         return self.feed_backlog(rows, rows_per_file=max(rows.num_rows, 1))

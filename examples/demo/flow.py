@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from rich.console import Console
 
-from examples.demo.job_demo import SPARK_CONF, STEADY_ROWS, STEADY_SECONDS, JobDemo
+from examples.demo.job_demo import SPARK_CONF, STEADY_ROWS, STEADY_SECONDS, FlightFeeder, JobDemo
 from examples.demo.table import epoch_table, step_table
-from examples.demo.verdict import judge
-from examples.flight_delays import ALERTS, FLIGHTS, REJECTS
+from examples.demo.verdict import Difference, Verdict, judge
+from examples.flight_delays import ALERTS, REJECTS
+from examples.stack.airflow_client import AirflowClient
 from examples.stack.stack import Stack
 from statecore.runtime import read_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -29,22 +30,23 @@ ARTIFACT = Path(__file__).resolve().parent.parent / "flight_delays.py"
 STEADY_DELIVERIES = 20
 TAIL_DELIVERIES = 8
 OUTAGE_SECONDS = 5.0
-ROWS_PER_BACKLOG_FILE = 6_000
+ROWS_PER_EPOCH = 6_000
 OUT = {"parallelism": 4, "workers": 2, "method": "by_reference", "reason": "drain the backlog"}
 BACK = {"parallelism": 2, "workers": 1, "method": "live", "reason": "the backlog is drained"}
 
 
-class Demo(JobDemo):
-    """One run of the demo on a stack that it starts.
+class Demo(JobDemo, ABC):
+    """One run of the demo on a stack that it starts; how flights come in and outputs go out is up to the class.
 
     Args:
         stack: A stack in an empty folder, not started yet.
         console: Console for progress.
+        feeder: Delivers the flights.
 
     """
 
-    def __init__(self, stack: Stack, console: Console) -> None:
-        super().__init__(stack, console, JOB)
+    def __init__(self, stack: Stack, console: Console, feeder: FlightFeeder) -> None:
+        super().__init__(stack, console, JOB, feeder)
 
     def run(
         self,
@@ -52,7 +54,7 @@ class Demo(JobDemo):
         *,
         steady_deliveries: int = STEADY_DELIVERIES,
         tail_deliveries: int = TAIL_DELIVERIES,
-        rows_per_backlog_file: int = ROWS_PER_BACKLOG_FILE,
+        rows_per_epoch: int = ROWS_PER_EPOCH,
         sabotage: bool = False,
         disturbances: Sequence[Callable[[], None]] = (),
     ) -> bool:
@@ -62,7 +64,7 @@ class Demo(JobDemo):
             flights: Flights to feed, in order.
             steady_deliveries: Deliveries before the outage.
             tail_deliveries: Deliveries after the rescale back.
-            rows_per_backlog_file: Rows of an epoch while the backlog drains.
+            rows_per_epoch: Rows of an epoch while the backlog drains.
             sabotage: Whether to delete a state file between stop and restart.
             disturbances: Called one after the other on the larger cluster. A part of the backlog is delivered right
                 before each call, so that even a fast job is still busy.
@@ -76,7 +78,7 @@ class Demo(JobDemo):
         backlog = flights.num_rows - steady - tail
         self._say(f"{flights.num_rows:,} flights of 2013; starting catalog, Spark, supervisor and Airflow")
         self._stack.start(airflow=False)
-        self._start_job()
+        self._start_job(rows_per_epoch)
         # The job starts while Airflow does.
         self._stack.start_airflow()
         self._wait("the job's driver", lambda: self._generation_state() == "running", 120)
@@ -88,23 +90,57 @@ class Demo(JobDemo):
         time.sleep(OUTAGE_SECONDS)
         waiting, part = flights.slice(steady, backlog), math.ceil(backlog / (1 + len(disturbances)))
         first, *others = (waiting.slice(start, part) for start in range(0, backlog, part))
-        self._feeder.feed_backlog(first, rows_per_backlog_file)
         self._say(f"storage is back: {first.num_rows:,} flights wait")
-        with self._stack.airflow() as airflow:
-            self._rescale(airflow, OUT, _words(OUT), self._sabotage if sabotage else None)
+        self._feed_backlog(first, rows_per_epoch)
+
+        def on_larger() -> None:
             for rows, disturb in zip(others, disturbances, strict=True):
-                self._feeder.feed_backlog(rows, rows_per_backlog_file)
+                self._feed_backlog(rows, rows_per_epoch)
                 disturb()
-            self._drain()
-            self._say("drained; scaling back")
-            self._rescale(airflow, BACK, _words(BACK))
+
+        with self._stack.airflow() as airflow:
+            self._scale(airflow, on_larger, self._sabotage if sabotage else None)
         self._feed(flights.slice(steady + backlog))
         self._drain()
         savepoint = self._store / self._stop_job()
         self._ended.set()
         return self._judge(savepoint)
 
-    def _start_job(self) -> None:
+    @abstractmethod
+    def _conf(self) -> Mapping[str, str]:
+        """Return what Spark is configured with, beside ``SPARK_CONF``."""
+
+    @abstractmethod
+    def _settings(self, rows_per_epoch: int) -> Mapping[str, str]:
+        """Return the job's settings."""
+
+    @abstractmethod
+    def _feed_backlog(self, rows: pa.Table, rows_per_epoch: int) -> None:
+        """Deliver more rows than an epoch takes."""
+
+    @abstractmethod
+    def _fed_flights(self, spark: SparkSession) -> DataFrame:
+        """Return all flights that were delivered."""
+
+    @abstractmethod
+    def _published(self, spark: SparkSession, sink: str, schema: str) -> DataFrame:
+        """Return the rows that a sink has published."""
+
+    def _further(self) -> tuple[Difference, ...]:
+        """Compare what only this kind of outputs has."""
+        return ()
+
+    def _scale(
+        self, airflow: AirflowClient, on_larger: Callable[[], None], on_stopped: Callable[[], None] | None
+    ) -> None:
+        """Take the job to the larger cluster, let the backlog drain, and take the job back."""
+        self._rescale(airflow, OUT, words(OUT), on_stopped)
+        on_larger()
+        self._drain()
+        self._say("drained; scaling back")
+        self._rescale(airflow, BACK, words(BACK))
+
+    def _start_job(self, rows_per_epoch: int) -> None:
         with self._stack.catalog() as catalog:
             catalog.register_job(
                 JOB,
@@ -112,8 +148,8 @@ class Demo(JobDemo):
                 store=str(self._store),
                 master_url=self._stack.master_url,
                 cluster=self._stack.cluster,
-                conf=dict(SPARK_CONF),
-                settings={"input": str(self._input), "output": str(self._output), "max_files_per_epoch": "1"},
+                conf={**SPARK_CONF, **self._conf()},
+                settings=dict(self._settings(rows_per_epoch)),
                 parallelism=2,
                 max_parallelism=128,
             )
@@ -137,7 +173,7 @@ class Demo(JobDemo):
         spark = self._spark()
         try:
             verdict = judge(
-                spark.read.schema(FLIGHTS).parquet(f"{self._input}/*"),
+                self._fed_flights(spark),
                 totals=read_savepoint(spark, savepoint, JOB, "totals"),
                 last_delays=read_savepoint(spark, savepoint, JOB, "last_delays").withColumnRenamed("value", "delays"),
                 alerts=self._published(spark, "alerts", ALERTS),
@@ -146,6 +182,7 @@ class Demo(JobDemo):
                 ),
                 buffered_rejects=read_savepoint(spark, savepoint, JOB, "rejects"),
             )
+            verdict = Verdict((*verdict.differences, *self._further()))
             verdict.print(self._console)
         finally:
             # A session of the caller stays open.
@@ -154,11 +191,7 @@ class Demo(JobDemo):
         self._say("exact: nothing lost, nothing twice" if verdict.exact else "[bold red]NOT exact[/]")
         return verdict.exact
 
-    def _published(self, spark: SparkSession, sink: str, schema: str) -> DataFrame:
-        folder = self._output / sink
-        rows = spark.read.schema(schema).parquet(str(folder)) if folder.is_dir() else spark.createDataFrame([], schema)
-        return rows.select(*[F.col(name) for name in rows.columns if name not in ("lineage", "epoch")])
 
-
-def _words(conf: Mapping[str, Any]) -> str:
+def words(conf: Mapping[str, Any]) -> str:
+    """Say what a rescale is asked for."""
     return f"{conf['method']}: parallelism {conf['parallelism']}, workers {conf['workers']}"

@@ -6,18 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples.demo import trickle
-from examples.demo.feeder import Feeder
+from examples.demo.feeder import Fed
 from examples.quick_start import QUICK_START
 from examples.stack.airflow_client import AirflowClient, DagRun
 from examples.stack.stack import Stack
-from statecore.catalog import RequestRecord
+from statecore.catalog import Catalog, EpochRecord, RequestRecord
 
 T = TypeVar("T")
 
@@ -40,6 +40,24 @@ class DemoError(RuntimeError):
     """The demo cannot continue."""
 
 
+class FlightFeeder(Protocol):
+    """Delivers flights to the job.
+
+    Attributes:
+        history: Its deliveries.
+
+    """
+
+    history: list[Fed]
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where flights go, for ``examples.demo.trickle``."""
+
+    def feed(self, rows: pa.Table) -> object:
+        """Deliver rows."""
+
+
 class JobDemo:
     """A demo of one job on a stack that it starts.
 
@@ -47,19 +65,19 @@ class JobDemo:
         stack: A stack in an empty folder, not started yet.
         console: Console for progress.
         job: Name of the job.
+        feeder: Delivers the flights.
         word: What its progress is counted in.
 
     """
 
-    def __init__(self, stack: Stack, console: Console, job: str, word: str = "epoch") -> None:
+    def __init__(self, stack: Stack, console: Console, job: str, feeder: FlightFeeder, word: str = "epoch") -> None:
         self._stack = stack
         self._console = console
         self._job = job
         self._word = word
-        self._input = stack.run_dir / "input"
         self._output = stack.run_dir / "output"
         self._store = stack.run_dir / "store"
-        self._feeder = Feeder(self._input)
+        self._feeder = feeder
         self._began = time.monotonic()
         self._ended = threading.Event()
         self._progress = threading.Thread(target=self._report, daemon=True)
@@ -86,7 +104,7 @@ class JobDemo:
         done = self._rows_done()
         with self._stack.catalog() as catalog:
             job = catalog.set_desired(self._job, state="running")
-        self._stack.start_beside("feeder", "examples.demo.trickle", str(self._input))
+        self._stack.start_beside("feeder", "examples.demo.trickle", *self._feeder.place)
         self._wait("the job to continue", lambda: self._rows_done() > done, 120)
         user, password = self._stack.airflow_login
         self._say(
@@ -123,15 +141,32 @@ class JobDemo:
             DemoError: The run failed; the message has what Airflow logged.
 
         """
-        airflow.wait_dag("rescale")
-        airflow.unpause("rescale")
-        run_id = airflow.trigger("rescale", {"job": self._job, **conf})
-        self._say(f"triggered DAG rescale, {size} ({conf['reason']})")
+        after = {} if on_stopped is None else {"stop_with_savepoint": on_stopped}
+        self._run_dag(airflow, "rescale", conf, size, after, _RESCALE_S)
+
+    def _run_dag(
+        self,
+        airflow: AirflowClient,
+        dag: str,
+        conf: Mapping[str, Any],
+        size: str,
+        after: Mapping[str, Callable[[], None]],
+        timeout_s: float,
+    ) -> None:
+        """Run a DAG for the job, and tell its steps; call those of ``after`` once the task of that name has succeeded.
+
+        Raises:
+            DemoError: The run failed; the message has what Airflow logged.
+
+        """
+        airflow.wait_dag(dag)
+        airflow.unpause(dag)
+        run_id = airflow.trigger(dag, {"job": self._job, **conf})
+        self._say(f"triggered DAG {dag}, {size} ({conf['reason']})")
         shown: dict[str, str | None] = {}
-        waits = on_stopped
+        waiting = dict(after)
 
         def on_change(run: DagRun) -> None:
-            nonlocal waits
             # `rollback` always runs, but acts only after a failed step.
             hidden = () if run.failed_tasks else ("rollback",)
             states = {
@@ -142,12 +177,11 @@ class JobDemo:
             news = ", ".join(f"{task} {state}" for task, state in states.items() if shown.get(task) != state)
             shown.update(states)
             if news or run.finished:
-                self._say(f"  rescale is {run.state}{f': {news}' if news else ''}")
-            if waits is not None and states.get("stop_with_savepoint") == "success":
-                stopped, waits = waits, None
-                stopped()
+                self._say(f"  {dag} is {run.state}{f': {news}' if news else ''}")
+            for task in [task for task in waiting if states.get(task) == "success"]:
+                waiting.pop(task)()
 
-        run = airflow.wait("rescale", run_id, timeout_s=_RESCALE_S, on_change=on_change)
+        run = airflow.wait(dag, run_id, timeout_s=timeout_s, on_change=on_change)
         if run.state != "success":
             raise DemoError(f"DAG run {run_id} is {run.state}\n{airflow.failure(run)}")
 
@@ -195,12 +229,17 @@ class JobDemo:
         while not self._ended.wait(5):
             with self._stack.catalog() as catalog:
                 epochs = catalog.epochs(self._job, limit=1)
+                waiting = self._waiting(catalog, epochs[-1]) if epochs else ""
             if epochs:
                 newest = epochs[-1]
                 self._say(
                     f"  {self._word} {newest.epoch} at parallelism {newest.parallelism}: "
-                    f"{newest.rows_total:,} flights done, {self._fed() - newest.rows_total:,} wait"
+                    f"{newest.rows_total:,} flights done, {waiting}"
                 )
+
+    def _waiting(self, catalog: Catalog, newest: EpochRecord) -> str:
+        """Say how many flights wait."""
+        return f"{self._fed() - newest.rows_total:,} wait"
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}")

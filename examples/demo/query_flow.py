@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from examples.demo.feeder import Feeder
 from examples.demo.job_demo import SPARK_CONF, STEADY_ROWS, STEADY_SECONDS, JobDemo
 from examples.demo.table import step_table
 from examples.demo.verdict import Verdict, compare
@@ -39,7 +40,9 @@ class QueryDemo(JobDemo):
     """
 
     def __init__(self, stack: Stack, console: Console) -> None:
-        super().__init__(stack, console, JOB, word="batch")
+        self._input = stack.run_dir / "input"
+        self._files = Feeder(self._input)
+        super().__init__(stack, console, JOB, self._files, word="batch")
 
     def run(self, flights: pa.Table, *, sabotage: bool = False) -> bool:
         """Run the demo and return whether the verdict is exact.
@@ -64,7 +67,7 @@ class QueryDemo(JobDemo):
         self._feed(flights.slice(0, steady))
         self._wait("the first batch", lambda: self._rows_done() > 0, 120)
         waiting = flights.slice(steady)
-        self._feeder.feed_backlog(waiting, ROWS_PER_BACKLOG_FILE)
+        self._files.feed_backlog(waiting, ROWS_PER_BACKLOG_FILE)
         self._say(f"a backlog: {waiting.num_rows:,} flights wait")
         with self._stack.airflow() as airflow:
             size = f"{BEFORE} to {OUT['parallelism']} state partitions, {OUT['workers']} workers"

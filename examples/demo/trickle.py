@@ -1,4 +1,4 @@
-"""``python -m examples.demo.trickle INPUT``: flights trickle in until the process ends."""
+"""``python -m examples.demo.trickle INPUT | SERVERS TOPIC``: flights trickle in until the process ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from examples.demo.feeder import Feeder, load_flights
+from examples.demo.topic_feeder import TopicFeeder
 
 ROWS = 500
 SECONDS = 2.0
@@ -27,13 +28,13 @@ def later_flights(flights: pa.Table) -> Iterator[pa.Table]:
             yield shifted.slice(start, ROWS)
 
 
-def main(input_dir: Path) -> None:
-    """Feed a directory, after its existing deliveries."""
-    feeder = Feeder(input_dir)
+def main(*place: str) -> None:
+    """Feed a directory or a topic, after its existing deliveries."""
+    feeder = Feeder(Path(*place)) if len(place) == 1 else TopicFeeder(*place)
     for flights in later_flights(load_flights()):
         feeder.feed(flights)
         time.sleep(SECONDS)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -1,4 +1,7 @@
-"""A Kafka broker in KRaft mode, in a folder of its own and on a free port; its jars come from ``make kafka``."""
+"""A Kafka broker in KRaft mode, in a folder of its own and on a free port; its jars come from ``make kafka``.
+
+Its records are read by a consumer that shares no code with the sink.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from examples.quick_start import QUICK
@@ -23,9 +27,39 @@ JARS = Path(sys.prefix) / "kafka"
 CONNECTOR = ",".join(map(str, sorted((JARS / "connector").glob("*.jar"))))
 """Spark's connector, for ``spark.jars``."""
 
+NO_JARS = f"found no jars in {JARS}; expected a Kafka broker; run `make kafka`, which needs Maven"
+
 _START_S = 180.0
 _STEP_S = 0.05
-_PROPERTIES = """
+
+
+def has_jars() -> bool:
+    """Tell whether ``make kafka`` has fetched the jars."""
+    return (JARS / ".fetched").exists()
+
+
+class Record(NamedTuple):
+    """A committed record."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaBroker:
+    """The broker; whoever starts it stops it.
+
+    Args:
+        folder: Of its own; it exists.
+        environment: As a part of a stack, what marks its processes; the stack then ends them.
+
+    Raises:
+        StackError: There are no jars, or the folder cannot be prepared.
+
+    """
+
+    properties = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
@@ -45,32 +79,17 @@ log.retention.check.interval.ms=500
 log.initial.task.delay.ms=100
 file.delete.delay.ms=100
 """
+    """Its settings, in which ``port``, ``controller`` and ``folder`` are filled in."""
 
-
-def has_jars() -> bool:
-    """Tell whether ``make kafka`` has fetched the jars."""
-    return (JARS / ".fetched").exists()
-
-
-class KafkaBroker:
-    """The broker; whoever starts it stops it.
-
-    Args:
-        folder: Of its own; it exists.
-
-    Raises:
-        StackError: There are no jars, or the folder cannot be prepared.
-
-    """
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         if not has_jars():
-            raise StackError(f"found no jars in {JARS}; expected a Kafka broker; run `make kafka`, which needs Maven")
+            raise StackError(NO_JARS)
         self.folder = folder
+        self._environment = environment
         self.port, controller = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         settings = folder / "server.properties"
-        settings.write_text(_PROPERTIES.format(port=self.port, controller=controller, folder=folder))
+        settings.write_text(self.properties.format(port=self.port, controller=controller, folder=folder))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         made = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
         if made.wait(_START_S):
@@ -131,6 +150,46 @@ class KafkaBroker:
         """Return a client for its topics."""
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
+    def topics(self) -> Mapping[str, Any]:
+        """Return what is known of each topic."""
+        found: Mapping[str, Any] = self.admin().list_topics(timeout=_START_S).topics
+        return found
+
+    def read(self, topic: str, *, isolation: str = "read_committed") -> Sequence[Record]:
+        """Return all records up to the newest one that is committed when this is called, partition by partition.
+
+        Raises:
+            StackError: The broker does not answer.
+
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "readers",
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        try:
+            partitions = self.topics()[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            found, open_ = list[Record](), set(partitions)
+            while open_:
+                message: Any = consumer.poll(_START_S)
+                error: Any = "no answer" if message is None else message.error()
+                if error is None:
+                    headers = tuple(message.headers() or ())
+                    found.append(Record(message.partition(), message.key(), message.value(), headers))
+                elif message is not None and error.name() == "_PARTITION_EOF":
+                    open_.discard(message.partition())
+                else:
+                    raise StackError(f"found {error} of topic {topic}; expected its records; see {self.log}")
+        finally:
+            consumer.close()
+        return sorted(found, key=lambda record: record.partition)
+
     def _answers(self) -> bool:
         try:
             self.admin().list_topics(timeout=1)
@@ -144,5 +203,7 @@ class KafkaBroker:
                 ["java", *QUICK.split(), "-Xmx256m", "-cp", f"{JARS / 'broker'}/*", main, *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "LC_ALL": "C"},
+                env={**(self._environment or os.environ), "LC_ALL": "C"},
+                # Ctrl-C in the terminal does not reach a stack.
+                start_new_session=self._environment is not None,
             )

@@ -264,6 +264,11 @@ class Stack:
             environment={"AIRFLOW__STATECORE__LOGS_FOLDER": str(self.logs), **self._airflow_environment},
         )
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that another one starts as a part of this stack; ``stop`` ends it."""
+        return self._processes.environment(self._environment())
+
     @staticmethod
     def _environment() -> dict[str, str]:
         return {**os.environ, "PYSPARK_PYTHON": sys.executable}

@@ -1,33 +1,21 @@
-"""A Kafka broker of the tests' own, in a temporary folder.
-
-Its records are read by a consumer that shares no code with the sink.
-"""
+"""A Kafka broker of the tests' own, in a temporary folder."""
 
 from __future__ import annotations
 
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from examples.stack import kafka as kafka_broker
 from tests.support.waiting import PATIENCE_S, wait
-
-
-class Record(NamedTuple):
-    """A committed record."""
-
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class KafkaBroker(kafka_broker.KafkaBroker):
@@ -58,47 +46,12 @@ class KafkaBroker(kafka_broker.KafkaBroker):
         for each in asked.values():
             each.result(PATIENCE_S)
 
-    def topics(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.admin().list_topics(timeout=PATIENCE_S).topics
-        return found
-
     def produce(self, topic: str, records: Iterable[tuple[str | None, str | None]], **how: Any) -> None:
         """Append records, not in a transaction."""
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         for key, value in records:
             producer.produce(topic, key=key, value=value, **how)
         assert producer.flush(PATIENCE_S) == 0
-
-    def read(self, topic: str, *, isolation: str = "read_committed") -> Sequence[Record]:
-        """Return all records up to the newest one that is committed when this is called, partition by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "tests",
-                "enable.auto.commit": False,
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        try:
-            partitions = self.topics()[topic].partitions
-            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-            found, open_ = list[Record](), set(partitions)
-            while open_:
-                message = consumer.poll(PATIENCE_S)
-                assert message is not None
-                error, number = message.error(), message.partition()
-                assert number is not None
-                if error is not None:
-                    assert error.name() == "_PARTITION_EOF", error
-                    open_.discard(number)
-                else:
-                    headers: Any = tuple(message.headers() or ())
-                    found.append(Record(number, message.key(), message.value(), headers))
-        finally:
-            consumer.close()
-        return sorted(found, key=lambda record: record.partition)
 
 
 @contextmanager

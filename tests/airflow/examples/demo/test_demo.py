@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from examples.demo.feeder import load_flights
-from examples.demo.flow import JOB, Demo
+from examples.demo.flow import JOB
+from examples.demo.folder_flow import FolderDemo
 from examples.stack.processes import Processes
 from examples.stack.stack import Stack
 from tests.support.processes import naming
@@ -80,12 +81,12 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
 
     flights = load_flights().slice(0, FLIGHTS)
     try:
-        with Demo(stack, Console(soft_wrap=True)) as demo:
+        with FolderDemo(stack, Console(soft_wrap=True)) as demo:
             assert demo.run(
                 flights,
                 steady_deliveries=3,
                 tail_deliveries=2,
-                rows_per_backlog_file=ROWS_PER_EPOCH,
+                rows_per_epoch=ROWS_PER_EPOCH,
                 disturbances=(kill_an_executor, kill_the_driver),
             )
             demo.go_on()

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from examples.stack.kafka import Record
 from statecore.errors import MissingFileError, SinkError
 from statecore.runtime import KafkaSink
 from statecore.runtime.sinks import kafka_publisher
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import encode_manifest
 from tests.support.epochs import Epochs
-from tests.support.kafka import KafkaBroker, Record
+from tests.support.kafka import KafkaBroker
 from tests.support.waiting import wait
 
 
