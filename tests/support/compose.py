@@ -13,6 +13,7 @@ RAW = (REPO / "docker-compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(RAW)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = "statecore:local"
+LISTENERS = ("LISTENERS", "ADVERTISED_LISTENERS")
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -22,3 +23,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             yield name, service["command"]
             if "healthcheck" in service:
                 yield name, service["healthcheck"]["test"][1:]
+
+
+def addresses(listeners: str) -> dict[str, tuple[str, int]]:
+    """Return host and port of each of a broker's listeners."""
+    found = (listener.partition("://")[::2] for listener in listeners.split(","))
+    return {name: (address.rpartition(":")[0], int(address.rpartition(":")[2])) for name, address in found}

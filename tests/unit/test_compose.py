@@ -27,7 +27,7 @@ from statecore.cluster import cluster_for
 from statecore.cluster.standalone import StandaloneSettings
 from statecore.operations.submit import DRIVER_CATALOG_VARIABLE
 from statecore.storage import LocalFileStore, open_store
-from tests.support.compose import COMPOSE, OURS, RAW, SERVICES, commands
+from tests.support.compose import COMPOSE, LISTENERS, OURS, RAW, SERVICES, addresses, commands
 from tests.support.paths import REPO
 
 CATALOG_URL = SERVICES["supervisor"]["environment"]["STATECORE_CATALOG"]
@@ -50,7 +50,7 @@ def test_the_schema_would_notice_a_mistake(edit: dict[str, Any]) -> None:
 
 def test_every_part_of_the_system_is_a_service() -> None:
     airflow = {f"airflow-{part}" for part in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
-    others = {"postgres", "catalog-init", "seaweedfs", "storage-init", "spark-master", "supervisor"}
+    others = {"postgres", "catalog-init", "seaweedfs", "storage-init", "kafka", "spark-master", "supervisor"}
     assert set(SERVICES) == airflow | others
 
 
@@ -186,6 +186,26 @@ def test_storage_that_lets_two_drivers_commit_an_epoch_is_found_out(tmp_path: Pa
     assert probe(Careless(str(tmp_path))) == 8
 
 
+def test_the_broker_tells_containers_and_this_machine_where_to_find_it() -> None:
+    broker = SERVICES["kafka"]
+    listeners, advertised = (addresses(broker["environment"][f"KAFKA_{name}"]) for name in LISTENERS)
+    assert advertised == {"CONTAINERS": ("kafka", 9092), "MACHINE": ("127.0.0.1", 9094)}
+    assert broker["hostname"] == "kafka"
+    assert broker["ports"] == ["127.0.0.1:9094:9094"]
+    # What elects the leader is reached from nowhere.
+    assert listeners == {"CONTAINERS": ("", 9092), "MACHINE": ("", 9094), "CONTROLLER": ("127.0.0.1", 9093)}
+    # The image's folder of records belongs to its user.
+    assert broker["volumes"] == [f"topics:{broker['environment']['KAFKA_LOG_DIRS']}"]
+    health = broker["healthcheck"]["test"]
+    assert health[health.index("--bootstrap-server") + 1] == "kafka:9092"
+
+
+def test_the_broker_is_of_the_version_that_tests_meet() -> None:
+    pom = (REPO / "scripts" / "kafka" / "pom.xml").read_text()
+    (version,) = re.findall(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([\d.]+)</version>", pom)
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{version}"
+
+
 def test_the_airflow_connections_are_json() -> None:
     environment = SERVICES["airflow-scheduler"]["environment"]
     catalog = json.loads(environment["AIRFLOW_CONN_STATECORE_CATALOG"])
@@ -270,9 +290,10 @@ def test_the_image_is_made_from_the_lock() -> None:
         assert not re.search(rf"pip install[^\n]*\b{name}\b", dockerfile), "versions come from the lock alone"
     images = {service["image"] for service in SERVICES.values()} - {OURS}
     based = re.findall(r"^FROM (\S+)$", dockerfile, re.M)
-    assert {image.partition(":")[0] for image in images} == {"chrislusf/seaweedfs", "postgres"} and len(based) == 1
+    names = {image.partition(":")[0] for image in images}
+    assert names == {"chrislusf/seaweedfs", "postgres", "apache/kafka"} and len(based) == 1
     # Down to the release: a rebuild does not bring another one.
-    assert all(re.search(r"^postgres:\d+\.\d+$|seaweedfs:\d+\.\d+$", image) for image in images)
+    assert all(re.search(r"^postgres:\d+\.\d+$|seaweedfs:\d+\.\d+$|kafka:\d+\.\d+\.\d+$", image) for image in images)
     assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", based[0])
 
 

@@ -106,7 +106,7 @@ def shown() -> Iterator[tuple[str, list[str]]]:
     for block in BLOCKS:
         if block.language == "sh":
             for line in block.code.replace("\\\n", " ").splitlines():
-                found = re.search(r"(?:^|\bsupervisor )statecore (.*)$", line)
+                found = re.search(r"(?:^|\b(?:supervisor|catalog-init) )statecore (.*)$", line)
                 if found:
                     words = shlex.split(found[1].rstrip("& "), comments=True)
                     yield str(block), [PLACEHOLDERS.get(word, word) for word in words]
