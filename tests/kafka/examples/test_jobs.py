@@ -39,7 +39,7 @@ def driven(bench: Bench, kafka: KafkaBroker, job: ModuleType, topic: str, sinks:
     bench.register(
         artifact=Path(job.__file__ or ""),
         conf={"spark.jars": CONNECTOR},
-        settings={"servers": kafka.servers, "from": topic, "to": topic, "max_rows_per_epoch": "500"},
+        settings={"servers": kafka.servers, "from": topic, "to": topic, "max_rows_per_epoch": "1000"},
     )
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     logs = bench.store.parent / "logs"
@@ -68,7 +68,7 @@ def rows(kafka: KafkaBroker, topic: str, key: str) -> list[Mapping[str, Any]]:
 def test_each_event_of_a_topic_is_in_the_report_of_its_hour_or_late(
     bench: Bench, kafka: KafkaBroker, topic: str
 ) -> None:
-    events = [arrival.event for arrival in generated_week(seed=4, events=800)]
+    events = [arrival.event for arrival in generated_week(seed=4, events=1_600)]
     end = max(event.viewed_at for event in events)
 
     def feed(*fed: Event) -> None:
