@@ -17,7 +17,7 @@ from statecore_airflow.triggers.catalog import CatalogTrigger
 
 # A driver measures every few seconds, and less often only if listing a folder takes long.
 _OUT_OF_DATE_MS = 300_000
-# Kafka's backlog is known once a driver has ended its first epoch.
+# What Spark reports of a source, such as Kafka's lag, is there once a driver has ended its first epoch.
 _FIRST_EPOCH_MS = 120_000
 
 
