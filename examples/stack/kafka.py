@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -53,6 +54,9 @@ class KafkaBroker:
     Args:
         folder: Of its own; it exists.
         environment: As a part of a stack, what marks its processes; the stack then ends them.
+        listeners: Others beside the plain one: a name, and its security protocol.
+        settings: What these need, as lines of the broker's properties.
+        users: Passwords by user, for SCRAM-SHA-512.
 
     Raises:
         StackError: There are no jars, or the folder cannot be prepared.
@@ -63,10 +67,10 @@ class KafkaBroker:
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -78,27 +82,49 @@ group.initial.rebalance.delay.ms=0
 log.retention.check.interval.ms=500
 log.initial.task.delay.ms=100
 file.delete.delay.ms=100
+{more}
 """
-    """Its settings, in which ``port``, ``controller`` and ``folder`` are filled in."""
+    """Its settings; in braces, what is filled in."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        listeners: Mapping[str, str] = MappingProxyType({}),
+        settings: str = "",
+        users: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         if not has_jars():
             raise StackError(NO_JARS)
         self.folder = folder
         self._environment = environment
-        self.port, controller = free_ports(2)
+        protocols = {"PLAINTEXT": "PLAINTEXT", **listeners}
+        controller, *ports = free_ports(1 + len(protocols))
+        self.ports = dict(zip(protocols, ports, strict=True))
         self._process: subprocess.Popen[bytes] | None = None
-        settings = folder / "server.properties"
-        settings.write_text(self.properties.format(port=self.port, controller=controller, folder=folder))
+        properties = folder / "server.properties"
+        properties.write_text(
+            self.properties.format(
+                listeners=",".join(f"{name}://127.0.0.1:{port}" for name, port in self.ports.items()),
+                protocols=",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+                port=self.ports["PLAINTEXT"],
+                controller=controller,
+                folder=folder,
+                more=settings,
+            )
+        )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        made = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
+        scram = [f"SCRAM-SHA-512=[name={user},password={password}]" for user, password in users.items()]
+        more = [part for each in scram for part in ("--add-scram", each)]
+        made = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), *more)
         if made.wait(_START_S):
             raise StackError(f"found that Kafka cannot use {folder}; expected an empty folder; see {self.log}")
 
     @property
     def servers(self) -> str:
         """Its address, for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"127.0.0.1:{self.ports['PLAINTEXT']}"
 
     @property
     def log(self) -> Path:

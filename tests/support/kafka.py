@@ -15,11 +15,22 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from examples.stack import kafka as kafka_broker
+from tests.support.kafka_security import LISTENERS, PASSWORD, USER, Certificates, broker_settings
 from tests.support.waiting import PATIENCE_S, wait
 
 
 class KafkaBroker(kafka_broker.KafkaBroker):
-    """The broker, with what tests put into its topics and find there."""
+    """The broker, with users and certificates, and with what tests put into its topics and find there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificates = Certificates(folder)
+        super().__init__(
+            folder, listeners=LISTENERS, settings=broker_settings(self.certificates), users={USER: PASSWORD}
+        )
+
+    def address(self, listener: str) -> str:
+        """Return the address of a listener of ``LISTENERS``."""
+        return f"127.0.0.1:{self.ports[listener]}"
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
