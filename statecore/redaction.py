@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 
 # Spark's redaction rule, plus other common names of secrets.
-_NAME = r"secret|passw(?:or)?d|passphrase|token|(?:access|api|private|account)[._-]?key|credential"
+_NAME = r"secret|passw(?:or)?d|passphrase|token|(?:access|api|private|account|keystore)[._-]?key|credential"
 # A password in a URL may hold a slash or an @ that should have been encoded: all up to the last @ may belong to it.
 # Everywhere the lengths are bounded, because a text may be a whole log.
 _USER = r"//(?:[^/\s:]{0,200}:\S{0,500}@|[^/\s]{0,200}@)"
 _SECRET = re.compile(rf"{_NAME}|dsn|{_USER}", re.IGNORECASE)
 _IN_URL = re.compile(_USER)
 _ASSIGNED = re.compile(
-    rf"""((?:{_NAME})[\w.-]{{0,40}}[\\"']{{0,2}}\s?(?:=>?|->|:)\s?)(?:\\?"[^"]*"|\\?'[^']*'|\S+)""", re.IGNORECASE
+    rf"""((?:{_NAME})[\w.-]{{0,40}}[\\"']{{0,2}}\s?(?:=>?|->|:)\s?)"""
+    r"""(?:"(?:\\.|[^"\\])*"|\\"[^"]*"|\\?'[^']*'|\S+)""",
+    re.IGNORECASE,
 )
+_PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[\w+/=\s\\]*")
+SPARK_PATTERN = rf"(?i){_NAME}|PRIVATE KEY-----"
+"""The same for ``spark.redaction.regex``: plans, and errors that quote them, show the options of sources."""
 
 
 def looks_secret(text: str) -> bool:
@@ -22,5 +27,5 @@ def looks_secret(text: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """Return a text without the user and password of URLs, and without values such as in ``password=…``."""
-    return _ASSIGNED.sub(r"\1***", _IN_URL.sub("//", text))
+    """Return a text without private keys, user and password of URLs, and values such as in ``password=…``."""
+    return _ASSIGNED.sub(r"\1***", _IN_URL.sub("//", _PRIVATE_KEY.sub(r"\1***", text)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from statecore.redaction import redacted
+from statecore.redaction import SPARK_PATTERN, redacted
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,10 @@ from statecore.redaction import redacted
         "AWS_SECRET_ACCESS_KEY=hunter2",
         "https://h/x?access_token=hunter2&b=1",
         "-Djavax.net.ssl.trustStorePassword=hunter2",
+        r"""required username="me" password="hunter2 \"hunter2\" \\";""",
+        "[kafka.ssl.keystore.key=hunter2, subscribe=t]",
+        "[ssl.key.pem=-----BEGIN PRIVATE KEY-----\nhunter2\n+/A==\n-----END PRIVATE KEY-----]",
+        r"-----BEGIN ENCRYPTED PRIVATE KEY-----\nhunter2\n-----END ENCRYPTED PRIVATE KEY-----",
     ],
 )
 def test_a_secret_is_left_out(text: str) -> None:
@@ -49,5 +55,18 @@ def test_all_else_stays(text: str) -> None:
 
 
 def test_a_long_line_takes_no_time() -> None:
-    for unit in ("//a:", "token", "a.", "//", "password=x "):
+    for unit in ("//a:", "token", "a.", "//", "password=x ", 'password="', "-----BEGIN PRIVATE KEY-----"):
         redacted(unit * (256 * 1024 // len(unit)))
+
+
+def test_spark_is_told_of_options_that_are_secret() -> None:
+    """Its rule looks at the name and at the value of each."""
+    for text in (
+        "kafka.ssl.keystore.key",
+        "fs.s3a.secret.key",
+        'required password="x";',
+        "-----BEGIN PRIVATE KEY-----",
+    ):
+        assert re.search(SPARK_PATTERN, text)
+    for text in ("kafka.bootstrap.servers", "spark.app.name", "-----BEGIN CERTIFICATE-----", "localhost"):
+        assert not re.search(SPARK_PATTERN, text)

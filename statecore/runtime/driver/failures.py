@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from statecore.blame import blame
 from statecore.catalog import Catalog
+from statecore.redaction import redacted
 from statecore.user_files import JOB_MODULE, QUERY_MODULE
 
 _HEAD, _TAIL = 1_000, 4_000
@@ -35,7 +36,8 @@ def told(error: BaseException) -> str:
     """Return an error for the catalog: its line in the user's file, its kind, its beginning and its end."""
     own = (JOB_MODULE, QUERY_MODULE)
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(own)]
-    text = blame(error, {str(module.__file__) for module in modules})
+    # Before it is cut: half a secret would not look like one.
+    text = redacted(blame(error, {str(module.__file__) for module in modules}))
     left_out = len(text) - _HEAD - _TAIL
     if left_out <= 0:
         return text
