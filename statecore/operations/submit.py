@@ -14,6 +14,8 @@ from statecore.catalog import GenerationRecord, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import ConfigurationError
+from statecore.redaction import SPARK_PATTERN
+from statecore.topics.client_settings import VARIABLE as KAFKA_VARIABLE
 
 CATALOG_VARIABLE = "STATECORE_CATALOG"
 DRIVER_CATALOG_VARIABLE = "STATECORE_DRIVER_CATALOG"
@@ -34,8 +36,11 @@ QUERY_PROGRAMS = Path(__file__).resolve().parents[1] / "queries" / "programs"
 """The same for queries of Spark's own."""
 
 
-# Job code runs on executors. Their workers' environment has no catalog, but with a local master that is the driver's.
-_NO_CATALOG = {f"spark.executorEnv.{CATALOG_VARIABLE}": ""}
+# Spark's own rule leaves private keys in plans, and so in the errors that quote them. A job may have its own.
+_REDACTED = {"spark.redaction.regex": SPARK_PATTERN}
+
+# Job code runs on executors. With a local master, the driver's environment would be that of their workers.
+_NO_SECRETS = {f"spark.executorEnv.{name}": "" for name in (CATALOG_VARIABLE, KAFKA_VARIABLE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def submit_command(job: JobRecord, name: str, properties: Path, entry_point: Pat
             f"`register {job.name} --conf {_DEPLOY_MODE}=`, and run the supervisor where executors can reach it"
         )
     # Keys that are not Spark's are the driver's: it reads them from the catalog.
-    conf = _NO_CALL_SITES | {key: value for key, value in job.conf.items() if key.startswith("spark.")}
+    conf = _NO_CALL_SITES | _REDACTED | {key: value for key, value in job.conf.items() if key.startswith("spark.")}
     if not job.master_url.startswith("local"):
         conf = _DRAIN | conf
-    return spark_submit(job.master_url, name, conf | _NO_CATALOG, properties, entry_point, *arguments)
+    return spark_submit(job.master_url, name, conf | _NO_SECRETS, properties, entry_point, *arguments)

@@ -1,23 +1,36 @@
-"""How clients of Kafka reach its brokers.
+"""How clients reach Kafka brokers: the settings that the variable ``STATECORE_KAFKA_CLIENT`` gives.
 
-Security settings may be secret. They are in a file that only the driver's user should be able to read, which the
-environment names; they are in no log, command, manifest or page.
+::
+
+    /etc/statecore/kafka.properties                 a file: lines name=value, or one of the next three
+    {"security.protocol": "SASL_SSL", …}            the settings as JSON
+    {"conn_type": "kafka", "extra": {…}}            an Airflow connection as JSON, with the settings in its extra
+    kafka://?security.protocol=SASL_SSL&…           the same as a URI
+
+The names are those of librdkafka. Security settings may be secret: they are in no log, command, manifest or page.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from statecore.errors import JobDefinitionError
 
 VARIABLE = "STATECORE_KAFKA_CLIENT"
-# What the promise of the sink rests on.
+# The job names the brokers; on the others a promise of the sink rests.
 _OURS = {
     "bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level", "group.id", "partitioner",
     "enable.partition.eof", "enable.auto.commit", "auto.offset.reset",
 }  # fmt: skip
+_URI = re.compile(r"[a-z][\w+.-]*://", re.IGNORECASE)
+_EXPECTED = "lines 'name=value', a JSON object, or an Airflow connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +48,17 @@ class ClientSettings:
 
     @classmethod
     def of(cls, servers: str) -> ClientSettings:
-        """Return the settings for brokers, with those of the file that ``STATECORE_KAFKA_CLIENT`` names, if any.
+        """Return the settings for brokers, with those that ``STATECORE_KAFKA_CLIENT`` gives, if any.
 
-        The file has a line ``name=value`` for each; empty lines and those that begin with ``#`` mean nothing.
+        In lines, empty ones and those that begin with ``#`` mean nothing. Of an Airflow connection, the brokers and
+        what the sink sets itself are left out.
 
         Raises:
-            JobDefinitionError: The file cannot be read, a line is none, or sets what the sink sets itself.
+            JobDefinitionError: The settings cannot be read, or set what the sink sets itself.
 
         """
-        path = os.environ.get(VARIABLE)
-        return cls(servers, {} if not path else _parsed(Path(path)))
+        given = os.environ.get(VARIABLE, "").strip()
+        return cls(servers, _given(given) if given else {})
 
     def client(self, **more: str | int | bool) -> dict[str, str | int | float | bool]:
         """Return what a client is made with; ``_`` in the name of an argument stands for ``.``."""
@@ -52,28 +66,83 @@ class ClientSettings:
         return {**own, **self.more, "bootstrap.servers": self.servers}
 
 
-def _parsed(path: Path) -> dict[str, str]:
+def _given(value: str) -> dict[str, str]:
+    if _is_connection(value):
+        return _parsed(value, VARIABLE)
     try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeError) as error:
+        text = Path(value).read_text().strip()
+    except (OSError, UnicodeError, ValueError) as error:
+        # The value may be the settings themselves, so it is told only if it looks like a path.
+        shown = value if re.fullmatch(r"[\w ./~-]+", value) else "a value that is no path"
+        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise JobDefinitionError(
-            f"found {error} for the file that {VARIABLE} names; expected lines 'name=value'; correct the variable, or "
-            "grant the driver's user access"
-        ) from error
+            f"found {shown} in {VARIABLE}: {why}; expected the path of a file with {_EXPECTED}; correct the variable, "
+            "or grant the driver's user access"
+        ) from None
+    return _parsed(text, value)
+
+
+def _is_connection(text: str) -> bool:
+    return text.startswith("{") or _URI.match(text) is not None
+
+
+def _parsed(text: str, place: str) -> dict[str, str]:
+    """Return the settings in a text, which may hold secrets: an error tells their names alone."""
+    if not _is_connection(text):
+        return _lines(text, place)
+    try:
+        found = _query(text) if _URI.match(text) else json.loads(text)
+        is_connection = "conn_type" in found or "extra" in found or _URI.match(text) is not None
+        extra = found.get("extra") or {} if is_connection else found
+        settings = dict(json.loads(extra) if isinstance(extra, str) else extra)
+    except (ValueError, TypeError, AttributeError):
+        # Not even the cause: a JSON error has the document.
+        raise JobDefinitionError(
+            f"found no JSON object of settings in {place}; expected {_EXPECTED}, which has the settings in its extra; "
+            "correct it"
+        ) from None
+    texts = {name: _text(value, name, place) for name, value in settings.items()}
+    if is_connection:
+        return {name: value for name, value in texts.items() if name not in _OURS}
+    for name in texts:
+        _refuse_ours(name, place)
+    return texts
+
+
+def _query(uri: str) -> Mapping[str, Any]:
+    """Return the extra of a connection as Airflow writes it into a URI: as its query, or as JSON in ``__extra__``."""
+    query = dict(parse_qsl(urlsplit(uri).query, keep_blank_values=True))
+    return {"extra": query.get("__extra__", query)}
+
+
+def _text(value: object, name: str, place: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise JobDefinitionError(
+        f"found a value of the type {type(value).__name__} for {name} in {place}; expected a text, a number, true or "
+        "false; correct it"
+    )
+
+
+def _lines(text: str, place: str) -> dict[str, str]:
     settings = dict[str, str]()
-    for number, line in enumerate(map(str.strip, lines), 1):
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line.startswith("#"):
             continue
         name, equals, value = map(str.strip, line.partition("="))
-        # The line may hold a secret: only its name is told.
         if not equals or not name:
             raise JobDefinitionError(
-                f"found no 'name=value' in line {number} of {path}; expected one; correct the line"
+                f"found no 'name=value' in line {number} of {place}; expected one; correct the line"
             )
-        if name in _OURS:
-            raise JobDefinitionError(
-                f"found {name} in line {number} of {path}; expected it left to the sink, whose promise rests on it; "
-                "remove the line"
-            )
+        _refuse_ours(name, f"line {number} of {place}")
         settings[name] = value
     return settings
+
+
+def _refuse_ours(name: str, place: str) -> None:
+    if name in _OURS:
+        raise JobDefinitionError(
+            f"found {name} in {place}; expected it left to the job, whose promises rest on it; remove it"
+        )

@@ -12,6 +12,7 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.cluster.processes import spawn
 from statecore.private_files import write_private
+from statecore.redaction import SPARK_PATTERN
 from tests.support.submit import command
 
 
@@ -53,8 +54,9 @@ def test_the_configuration_of_a_driver_which_stands_on_no_command_line(tmp_path:
     assert not any("hunter2" in word for word in words)
     properties = Path(words[words.index("--properties-file") + 1])
     assert properties.read_text() == (
-        "spark.python.sql.dataFrameDebugging.enabled=false\nspark.hadoop.fs.s3a.secret.key=hunter2\nspark.x=1\n"
-        "spark.executorEnv.STATECORE_CATALOG=\n"
+        f"spark.python.sql.dataFrameDebugging.enabled=false\nspark.redaction.regex={SPARK_PATTERN}\n"
+        "spark.hadoop.fs.s3a.secret.key=hunter2\nspark.x=1\n"
+        "spark.executorEnv.STATECORE_CATALOG=\nspark.executorEnv.STATECORE_KAFKA_CLIENT=\n"
     )
     assert (mode(properties), mode(properties.parent)) == (0o600, 0o700)
     assert list(properties.parent.iterdir()) == [properties]

@@ -38,10 +38,10 @@ class KafkaSink(Threaded):
             columns.
         headers: Columns that become headers of the same name, strings or binary; null leaves one out.
 
-    Security settings are the client's, in the file that ``STATECORE_KAFKA_CLIENT`` names; see ``ClientSettings``.
+    ``STATECORE_KAFKA_CLIENT`` gives the client's settings, those of security among them; see ``docs/kafka.md``.
 
     Raises:
-        JobDefinitionError: A name is empty, or the file of settings is unusable.
+        JobDefinitionError: A name is empty, or the settings are unusable.
 
     """
 
@@ -145,6 +145,10 @@ def _remedy(error: KafkaException) -> str:
         )
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
         return "create the topic, with the partitions that its readers need, or correct its name"
+    if name == "_SSL":
+        return "correct security.protocol and the certificates (ssl.…) in the client's settings"
+    if name == "_AUTHENTICATION":
+        return "correct user, password and mechanism (sasl.…) in the client's settings"
     if "AUTH" in name:
         return "grant the client's user to write to both topics and to its transactional id, or correct its credentials"
     return "check brokers, address and the client's settings"

@@ -75,6 +75,7 @@ _MESSAGES = 1_000
 _COMMIT_S = 120.0
 _QUEUE_KB = 64 * 1024
 _ANY = -1
+_REFUSED = ("_AUTHENTICATION", "_SSL")
 # Another attempt would end the same way.
 _LASTING = {
     "CLUSTER_AUTHORIZATION_FAILED", "INVALID_CONFIG", "INVALID_RECORD", "INVALID_TRANSACTION_TIMEOUT",
@@ -161,8 +162,15 @@ class Publisher:
 
     def _begun(self) -> Producer:
         """Fence the publisher before, and read what it has published."""
-        admin = AdminClient(self._client.client(), logger=log)
-        self._check_topics(admin)
+        refusals = list[KafkaError]()
+        settings: dict[str, Any] = {**self._client.client(), "error_cb": refusals.append}
+        admin = AdminClient(settings, logger=log)
+        try:
+            self._check_topics(admin)
+        except KafkaException as error:
+            # A client that is not let in waits for other brokers, and says at last only that it timed out.
+            admin.poll(0)
+            raise next((KafkaException(each) for each in refusals if each.name() in _REFUSED), error) from None
         producer = Producer(
             self._client.client(
                 transactional_id=f"statecore/{self._name}",

@@ -6,7 +6,6 @@ The stand-in neither fences nor hides what was aborted: what the sink promises i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -148,24 +147,6 @@ def test_a_column_that_cannot_be_bytes_is_refused(epochs: Epochs, columns: dict[
 def test_a_sink_that_names_nothing_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(JobDefinitionError, match=r"expected the name of a topic, host:port"):
         KafkaSink(**{"topic": "t", "servers": "host:9092", **wrong})
-
-
-def test_client_settings_come_from_a_file_and_are_told_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "client.properties"
-    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", str(file))
-    with pytest.raises(JobDefinitionError, match="STATECORE_KAFKA_CLIENT names; expected lines"):
-        ClientSettings.of("host:9092")
-    file.write_text("# of the tests\n\nsasl.password = hunter2\nlinger.ms=20\n")
-    settings = ClientSettings.of("host:9092")
-    assert "hunter2" not in repr(settings)
-    assert settings.client(linger_ms=5, log_level=0) == {
-        "bootstrap.servers": "host:9092", "sasl.password": "hunter2", "linger.ms": "20", "log.level": 0,
-    }  # fmt: skip
-    for line, wrong in (("hunter2", "found no 'name=value' in line 1"), ("group.id=x", "found group.id in line 1")):
-        file.write_text(line)
-        with pytest.raises(JobDefinitionError, match=wrong) as refused:
-            ClientSettings.of("host:9092")
-        assert "hunter2" not in str(refused.value)
 
 
 def test_a_row_that_cannot_be_json_is_refused(epochs: Epochs, servers: str) -> None:
