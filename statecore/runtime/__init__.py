@@ -9,6 +9,7 @@ extras.require("pyspark", extra="spark")
 extras.refuse_pyspark_client()
 
 from statecore.runtime.job import Job
+from statecore.runtime.kafka_source import kafka_options
 from statecore.runtime.offline.bootstrap import write_savepoint
 from statecore.runtime.offline.copies import copy_savepoint
 from statecore.runtime.offline.rewrite import rewrite_savepoint
@@ -30,6 +31,7 @@ __all__ = [
     "Sink",
     "StagedEpoch",
     "copy_savepoint",
+    "kafka_options",
     "read_savepoint",
     "rewrite_savepoint",
     "write_savepoint",

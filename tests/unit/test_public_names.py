@@ -81,6 +81,7 @@ RUNTIME = {
     "Sink",
     "StagedEpoch",
     "copy_savepoint",
+    "kafka_options",
     "read_savepoint",
     "rewrite_savepoint",
     "write_savepoint",

@@ -28,6 +28,7 @@ from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.resume import definition_of
 from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.job import fetch_artifact
+from statecore.runtime.kafka_source import kafka_refusal
 from statecore.snapshot.job_definition import write_definition
 from statecore.storage import open_store
 from statecore.storage.workspaces import workspace
@@ -127,7 +128,7 @@ def _run(
         )
     if control.request is None and failure is not None:
         _refuse_another_user(job, failure)
-        raise failure
+        raise kafka_refusal(failure) or failure
     last = lifecycle.newest
     if last is not None:
         # Heartbeats tell of a batch half a second late.

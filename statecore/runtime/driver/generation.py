@@ -20,6 +20,7 @@ from statecore.runtime.driver.resume import Resumed, resume
 from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
+from statecore.runtime.kafka_source import kafka_refusal
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage.workspaces import workspace
@@ -164,7 +165,8 @@ def _run(
         )
     if control.request is None:
         # A stop forbids commits first, so the epoch that it cancels fails as well; this was not a stop.
-        raise wired.runner.failure or failure or _ended_unasked(generation.job)
+        failure = wired.runner.failure or failure
+        raise kafka_refusal(failure) or failure or _ended_unasked(generation.job)
     return control.request
 
 

@@ -1,0 +1,105 @@
+"""A job whose brokers ask for a password and a certificate: what it reads and writes, and what it tells nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples.stack.kafka import CONNECTOR
+from statecore.kafka_client import VARIABLE
+from statecore.operations.submit import SparkSubmit
+from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from tests.support.bench import JOB, Bench, bench
+from tests.support.jobs import secured_topics
+from tests.support.kafka import KafkaBroker
+from tests.support.kafka_security import LISTENERS, PASSWORD, USER
+from tests.support.waiting import wait
+
+__all__ = ["bench"]
+
+WRONG = "Hunter2Hunter2"
+
+
+def settings(kafka: KafkaBroker, password: str) -> str:
+    lines = {
+        "security.protocol": LISTENERS["MUTUAL"],
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": password,
+        # Of the sink alone.
+        "transaction.timeout.ms": "30000",
+        **kafka.certificates.settings(),
+    }
+    return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def first_error(bench: Bench) -> str:
+    found = bench.catalog.generations(JOB)
+    return (found[-1].error or "") if found else ""
+
+
+def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_told_anywhere(
+    bench: Bench,
+    kafka: KafkaBroker,
+    topic: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, events, logs = tmp_path_factory.mktemp("secret") / "kafka.properties", tmp_path / "events", tmp_path / "logs"
+    events.mkdir()
+    monkeypatch.setenv(VARIABLE, str(file))
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    outgoing = kafka.create(f"{topic}-passed", 2)
+    bench.register(
+        artifact=Path(secured_topics.__file__),
+        conf={
+            "spark.jars": CONNECTOR,
+            "spark.log.level": "INFO",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": events.as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.sql.ui.explainMode": "extended",
+        },
+        settings={"servers": kafka.address("MUTUAL"), "from": topic, "to": outgoing},
+    )
+    records = [(f"k{n % 7}", str(n)) for n in range(100)]
+    kafka.produce(topic, records)
+    file.write_text(settings(kafka, WRONG))
+    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        wait(lambda: first_error(bench), "the wrong password to be refused", 120)
+        failed = first_error(bench)
+        file.write_text(settings(kafka, PASSWORD))
+        wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
+        commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    finally:
+        if not bench.generation().ended:
+            bench.stop("end")
+        supervisor.stop()
+        thread.join(30)
+    assert Counter((record.key, record.value) for record in kafka.read(outgoing)) == Counter(
+        (k.encode(), n.encode()) for k, n in records
+    )
+    assert failed.startswith("SourceError: found that Kafka does not let a source in: Authentication failed")
+    assert "correct user, password and mechanism (sasl.…) in what STATECORE_KAFKA_CLIENT gives" in failed
+
+    key = kafka.certificates.client_key.read_text().splitlines()[1]
+    assert any(f"--job {JOB}" in command for command in commands)
+    assert not [command for command in commands if "Hunter2" in command or key in command]
+    found = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert not [path for path, text in found.items() if b"Hunter2" in text or key.encode() in text]
+    # The places that could have told them were looked at.
+    told = b"".join(text for path, text in found.items() if logs in path.parents)
+    for each in (b"sasl.jaas.config = [hidden]", b"kafka.ssl.keystore.key=*********(redacted)", b"StreamingRelationV2"):
+        assert each in told
+    assert any(events in path.parents and b"SparkListenerSQLExecutionStart" in text for path, text in found.items())
+    assert json.loads(bench.newest().sources[0].positions[0])[topic]
