@@ -87,3 +87,9 @@ def catalog(catalog_url: str) -> Any:
         opened.register_job("j", artifact="/a", store="/s", master_url="local", parallelism=1, max_parallelism=1)
         opened.claim_generation("j", log_path="/l")
         yield opened
+
+
+def test_a_secret_that_the_cut_would_halve_is_left_out() -> None:
+    for at in range(900, 1_010):
+        said = failures.told(ValueError("a" * at + " password='" + "hunter2 " * 12 + "' " + "z" * 9_000))
+        assert "hunter" not in said
