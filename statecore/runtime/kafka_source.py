@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.errors import JobDefinitionError, SourceError
-from statecore.kafka_client import VARIABLE, ClientSettings
+from statecore.topics.client_settings import VARIABLE, ClientSettings
 
 _SECURITY = re.compile(r"(enable\.)?(security|sasl|ssl)\.")
 _KNOWN = {

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from examples.stack.kafka import CONNECTOR
-from statecore.kafka_client import VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.topics.client_settings import VARIABLE
 from tests.support.bench import JOB, Bench, bench
 from tests.support.jobs import secured_topics
 from tests.support.kafka import KafkaBroker

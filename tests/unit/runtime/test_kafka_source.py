@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import JobDefinitionError, SourceError
-from statecore.kafka_client import VARIABLE
 from statecore.runtime import kafka_options
 from statecore.runtime.kafka_source import kafka_refusal
+from statecore.topics.client_settings import VARIABLE
 
 SASL = {"security.protocol": "sasl_plaintext", "sasl.username": "me", "sasl.password": "hunter2"}
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
