@@ -10,6 +10,7 @@ import pytest
 from benchmarks.harness import Bench
 from benchmarks.rows import topics
 from tests.support.kafka import KafkaBroker
+from tests.support.processes import naming
 
 
 def test_publishing_has_a_figure_and_leaves_nothing(
@@ -21,4 +22,4 @@ def test_publishing_has_a_figure_and_leaves_nothing(
     assert figure.name == "kafka_publish" and figure.ratio > 0
     assert sum("KafkaSink" in line for line in said) == 6
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [each for each in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(each.cmdline())]
+    assert not naming(psutil.Process().children(recursive=True), str(tmp_path))
