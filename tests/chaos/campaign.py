@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from random import Random
 
+from tests.chaos.processes import CLUSTER, ChaosError, Processes, until
 from tests.chaos.report import Report, Round
 from tests.chaos.strikes import DECK
 from tests.chaos.strikes.base import MOST_SUBTASKS, Need, Strike
 from tests.chaos.strikes.savepoints import rescale
-from tests.chaos.world import CLUSTER, ChaosError, World, until
 
 # On the first a killed worker ends the driver, on the second Spark tries its task again.
 _HERE = ("local[2]", "local[2,4]")
@@ -20,7 +20,12 @@ _ROUNDS_PER_RESCALE = 7
 
 
 def schedule(
-    seed: int, rounds: int, *, offered: Collection[Need] = tuple(Need), victims: Collection[str] = ()
+    seed: int,
+    rounds: int,
+    *,
+    deck: Sequence[Strike] = DECK,
+    offered: Collection[Need] = tuple(Need),
+    victims: Collection[str] = (),
 ) -> tuple[str, list[Strike]]:
     """Return where a campaign begins, and its strikes.
 
@@ -29,6 +34,7 @@ def schedule(
     Args:
         seed: What the schedule follows from.
         rounds: How many strikes.
+        deck: Those to choose from.
         offered: What the campaign has.
         victims: Those to hit; all by default.
 
@@ -36,15 +42,15 @@ def schedule(
         ChaosError: No strike that is possible hits one of the victims.
 
     """
-    possible = [strike for strike in DECK if strike.need is None or strike.need in offered]
+    possible = [strike for strike in deck if strike.need is None or strike.need in offered]
     known = {strike.victim for strike in possible}
     for victim in victims:
         if victim not in known:
             raise ChaosError(f"no strike here strikes at {victim!r}; expected one of {sorted(known)}")
-    deck = [strike for strike in possible if not victims or strike.victim in victims]
+    chosen = [strike for strike in possible if not victims or strike.victim in victims]
     random = Random(seed)
     rescales = max(1, rounds // (_ROUNDS_PER_RESCALE + 1))
-    strikes = _dealt(random, deck, rounds - rescales)
+    strikes = _dealt(random, chosen, rounds - rescales)
     grounds = [CLUSTER if stay % 2 else _HERE[stay // 2 % 2] for stay in range(rescales + 1)]
     stays: list[list[Strike]] = [[] for _ in grounds]
     for strike in strikes:
@@ -89,7 +95,7 @@ def _one_of_each_first(strikes: Sequence[Strike]) -> list[Strike]:
 
 
 def carry_out(
-    world: World,
+    world: Processes,
     ground: str,
     strikes: Sequence[Strike],
     report: Report,
@@ -136,6 +142,7 @@ def carry_out(
     world.stop_with_savepoint("end")
     world.note()
     newest = world.generation()
-    report.lineages, report.epoch, report.generation = len(world.lineages.numbers), newest.epoch, newest.generation
+    report.epoch, report.generation = newest.epoch, newest.generation
     verdict = world.verdict()
+    report.lineages = verdict.lineages
     report.differences, report.lost, report.doubled = verdict.differences, verdict.lost, verdict.doubled

@@ -1,4 +1,4 @@
-"""A supervisor in a process of its own: ``python -m tests.chaos.supervise LOGS CLOCK DRIVERS_AHEAD_S``."""
+"""A supervisor in a process of its own: ``python -m tests.chaos.supervise LOGS DRIVER CLOCK DRIVERS_AHEAD_S``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.chaos.clocks import with_clock
 
 # Seconds, where people would give it more: a campaign has many who are silent.
 LIVENESS = Liveness(running_ms=6_000, launching_ms=45_000, supervising_ms=6_000)
-DRIVER = Path(__file__).with_name("driver.py")
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logs, clock, drivers_ahead_s = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    logs, driver, clock = map(Path, sys.argv[1:4])
+    drivers_ahead_s = int(sys.argv[4])
 
     def launch(job: JobRecord, generation: GenerationRecord) -> list[str]:
-        return with_clock(SparkSubmit(DRIVER)(job, generation), clock, drivers_ahead_s)
+        return with_clock(SparkSubmit(driver)(job, generation), clock, drivers_ahead_s)
 
     with Catalog(os.environ[CATALOG_VARIABLE], liveness=LIVENESS) as catalog:
         Supervisor(catalog, logs, launch=launch, poll_interval_s=0.2).run()

@@ -51,12 +51,14 @@ class Verdict:
         differences: What is not as it should be, for people; nothing when all is well.
         lost: Rows that the sinks lack; None when they could not be counted.
         doubled: Rows that the sinks have too many.
+        lineages: How many the run has.
 
     """
 
     differences: list[str]
     lost: int | None = None
     doubled: int | None = None
+    lineages: int = 1
 
 
 def judge(
@@ -76,7 +78,7 @@ def judge(
     """
     found = _history(lineages, fed)
     if found:
-        return Verdict(found)
+        return Verdict(found, lineages=len(lineages.numbers))
     kept: dict[tuple[int, int], list[Kept]] = {}
     for savepoint in savepoints:
         manifest = savepoint.store.manifest(savepoint.path)
@@ -95,7 +97,7 @@ def judge(
         found.append(f"savepoints {names} are of epoch {epoch} of lineage {lineage}, which nobody has seen committed")
     tally = Tally()
     tally.compare(sinks, expected)
-    return Verdict(found + tally.differences, tally.lost, tally.doubled)
+    return Verdict(found + tally.differences, tally.lost, tally.doubled, len(lineages.numbers))
 
 
 def _history(lineages: Lineages, fed: Fed) -> list[str]:

@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import boto3
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from examples.quick_start import QUICK_START
-from statecore.catalog import Catalog, GenerationRecord, RequestRecord
-from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
-from statecore.cluster.processes import session_members, spawn
-from statecore.operations.submit import SparkSubmit, driver_environment
-from statecore.runtime.faults import FaultPoint
-from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
-from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos import job
 from tests.chaos.alone import SINKS, Fed, Record, Rule, read_so_far
-from tests.chaos.clocks import has_clocks, make_clock, with_clock
+from tests.chaos.clocks import has_clocks, make_clock
 from tests.chaos.lineages import ForkError, Lineages, RollBack
 from tests.chaos.network import network_to
-from tests.chaos.supervise import DRIVER, LIVENESS
+from tests.chaos.processes import JOB, ChaosError, Processes, is_published, until
 from tests.chaos.truth import MAX_PARALLELISM, Kept, Verdict, judge
 from tests.support.postgres import Replicated
-from tests.support.processes import naming
 from tests.support.shell import Done, run
 
-JOB = "chaos"
-CLUSTER = "cluster"
-WORKERS = 2
-PATIENCE_S = 240
-_MARK = "STATECORE_CHAOS"
+DRIVER = Path(__file__).with_name("driver.py")
 
 
-class ChaosError(Exception):
-    """The campaign cannot go on; the message says what was waited for in vain."""
-
-
-class World:
+class World(Processes):
     """One job in an unquiet world, from its first to its last process.
 
     Args:
@@ -63,18 +42,17 @@ class World:
     """
 
     def __init__(self, folder: Path, endpoint: str, seed: int, postgres: Replicated | None = None) -> None:
-        self.folder = folder
+        self.database = "" if postgres is None else postgres.primary.create_database()
+        url = f"sqlite:///{folder}/catalog.db" if postgres is None else postgres.url(self.database)
+        super().__init__(folder, url, DRIVER)
         self.postgres = postgres
         self.fed = Fed([], [])
         self.lineages = Lineages()
         self.kept: list[str] = []
         self._noted = 0
         self._seed = seed
-        self._mark = uuid.uuid4().hex
         self._stack = ExitStack()
-        self.supervisor: subprocess.Popen[bytes] | None = None
-        self._cluster: StandaloneMaster | None = None
-        for name in ("input/records", "input/rules", "hits", "tmp", "spark", "logs"):
+        for name in ("input/records", "input/rules"):
             (folder / name).mkdir(parents=True)
         bucket = f"chaos-{self._mark}"
         boto3.session.Session().client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
@@ -84,15 +62,7 @@ class World:
             name: f"{folder}/output/{name}" if name in ("tallied", "late") else f"{self._bucket}/output/{name}"
             for name in SINKS
         }
-        self.catalog_url = f"sqlite:///{folder}/catalog.db"
-        self.database = ""
-        if postgres is not None:
-            self.database = postgres.primary.create_database()
-            self.catalog_url = postgres.url(self.database)
-        self.catalog = Catalog(self.catalog_url, liveness=LIVENESS)
         self.network = self._stack.enter_context(network_to(endpoint))
-        for point in FaultPoint:
-            self._hit_file(point).touch()
         if has_clocks():
             make_clock(folder)
 
@@ -104,6 +74,10 @@ class World:
         self.end_processes()
         self.catalog.close()
         self._stack.close()
+
+    def variables(self) -> Mapping[str, str]:
+        """Lead the job's processes to the storage through the network."""
+        return {"AWS_ENDPOINT_URL": self.network.url}
 
     # What the job is given.
 
@@ -147,24 +121,12 @@ class World:
 
     def register(self, ground: str, parallelism: int) -> None:
         """Say where the job runs next: on a Spark master's URL, or on the cluster."""
-        if ground == CLUSTER and self._cluster is None:
-            self._start_cluster()
         self.catalog.register_job(
             JOB,
             artifact=job.__file__,
             store=self.store.files.url,
-            master_url=self._cluster.master_url if ground == CLUSTER and self._cluster is not None else ground,
-            conf={
-                "spark.ui.enabled": "false",
-                "spark.driver.memory": "512m",
-                "spark.executor.memory": "512m",
-                "spark.driver.host": "127.0.0.1",
-                # Drivers live for seconds here, and would spend them on code that runs once.
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-                "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
-                "spark.executor.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={self.folder}/tmp",
-            },
+            master_url=self.master_url(ground),
+            conf=self.conf(),
             settings={
                 "input": f"{self.folder}/input",
                 "lake": f"{self._bucket}/output",
@@ -175,33 +137,23 @@ class World:
         )
 
     def stop_with_savepoint(self, name: str) -> str | None:
-        """Ask the job to stop, wait until it has, and return its savepoint's URL; None when it died instead."""
-        self.catalog.set_desired(JOB, state="stopped")
-        asked = self.ask("stop_with_savepoint", name)
-        until(lambda: self.generation().ended, "the driver to stop", self)
-        result = self.catalog.get_request(asked.id).result
-        if result is None:
-            return None
-        self.kept.append(result["url"])
-        return str(result["url"])
-
-    def ask(self, kind: Any, name: str, **arguments: Any) -> RequestRecord:
-        """Ask the driver for something."""
-        return self.catalog.request(JOB, kind, {"name": name, "reason": "chaos", **arguments}, name)
+        """Ask the job to stop, wait until it has, and keep its savepoint; return its URL, or None when it died."""
+        url = super().stop_with_savepoint(name)
+        if url is not None:
+            self.kept.append(url)
+        return url
 
     def savepoint_folder(self, name: str) -> str:
         """Return a place for a self-contained savepoint."""
         return f"{self._bucket}/elsewhere/{name}"
 
-    def start(self, **wishes: Any) -> None:
-        """Want the job to run."""
-        self.catalog.set_desired(JOB, state="running", **wishes)
-
     def roll_back(self, url: str, *options: str) -> None:
         """Start the stopped job from an older savepoint, as a person does."""
         self.note()
         to = open_savepoint(url).manifest
-        self.lineages.roll_back(RollBack(to.lineage, to.epoch), published=self._is_published())
+        self.lineages.roll_back(
+            RollBack(to.lineage, to.epoch), published=is_published(self.store, self.lineages.newest)
+        )
         self.shell("start", JOB, "--from", url, "--roll-back", *options)
 
     def shell(self, *arguments: str) -> Done:
@@ -234,11 +186,6 @@ class World:
 
     # What can be seen of it.
 
-    def generation(self) -> GenerationRecord:
-        newest = self.catalog.newest_generation(JOB)
-        assert newest is not None
-        return newest
-
     def note(self) -> None:
         """Read the manifests that are new: clean-up will remove them."""
         put = self.network.manifests
@@ -252,24 +199,18 @@ class World:
             raise ChaosError(str(error)) from error
         self._noted = put
 
-    def begun(self) -> int:
-        """Return the newest epoch that the newest driver has begun; -1 before the first."""
-        folders = f"statecore-{JOB}-{self.generation().generation}-*/spark/offsets/*"
-        names = [path.name for path in (self.folder / "tmp").glob(folders)]
-        return max((int(name) for name in names if name.isdigit()), default=-1)
-
     def in_flight(self) -> bool:
         """Tell whether an epoch is begun and not committed, or committed and not published."""
         begun = self.begun()
         self.note()
-        return begun > self.lineages.head or not self._is_published()
+        return begun > self.lineages.head or not is_published(self.store, self.lineages.newest)
 
     def is_settled(self) -> bool:
         """Tell whether all that was fed is committed and published."""
         self.note()
         fed = (len(self.fed.records), len(self.fed.rules))
         newest = self.lineages.newest
-        return newest is not None and read_so_far(newest) == fed and self._is_published()
+        return newest is not None and read_so_far(newest) == fed and is_published(self.store, self.lineages.newest)
 
     def read_by(self, url: str) -> tuple[int, int]:
         """Return how many files of records, and of rules, the job had read when it took a savepoint."""
@@ -286,176 +227,10 @@ class World:
         self.feed(files)
         until(lambda: self.begun() > before, "an epoch to begin", self)
 
-    def epoch_s(self) -> float:
-        """Return how long epochs take; not the first of a driver, which take longer."""
-        return min(epoch.duration_ms for epoch in self.catalog.epochs(JOB, limit=8)) / 1000
-
     def verdict(self) -> Verdict:
         """Compare all that the job has left with the truth."""
         savepoints = [Kept(*open_savepoint(url)[:2]) for url in self.kept]
         return judge(self.store, self.lineages, self.fed, self.sinks, savepoints)
 
-    def _is_published(self) -> bool:
-        newest = self.lineages.newest
-        if newest is None:
-            return True
-        sinks = {output.sink for output in newest.outputs}
-        markers = (Markers(self.store.files, f"{MARKERS}/{sink}").newest for sink in sinks)
-        return all(found is not None and found >= (newest.lineage, newest.epoch) for found in markers)
-
-    # Fault points.
-
-    def arm(self, point: FaultPoint) -> None:
-        """Let whoever passes the point next die there."""
-        self._hit_file(point).unlink()
-
-    def is_hit(self, point: FaultPoint) -> bool:
-        """Tell whether somebody has died at an armed point."""
-        return self._hit_file(point).exists()
-
-    def _hit_file(self, point: FaultPoint) -> Path:
-        # All points are armed at all times, and each that has such a file has been hit and rests.
-        return self.folder / "hits" / point
-
-    # Processes.
-
-    @contextmanager
-    def environment(self) -> Iterator[None]:
-        """Give processes that are started now the environment of the job's."""
-        own = {
-            _MARK: self._mark,
-            CATALOG_VARIABLE: self.catalog_url,
-            "AWS_ENDPOINT_URL": self.network.url,
-            "TMPDIR": f"{self.folder}/tmp",
-            "SPARK_LOCAL_DIRS": f"{self.folder}/spark",
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "STATECORE_FAULTS": ",".join(f"{point}@0" for point in FaultPoint),
-            "STATECORE_FAULT_DIR": f"{self.folder}/hits",
-        }
-        before = {name: os.environ.get(name) for name in own}
-        os.environ.update(own)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-
-    def start_supervisor(self, *, ahead_s: int = 0, drivers_ahead_s: int = 0) -> subprocess.Popen[bytes]:
-        """Start a supervisor beside the one that may run, with clocks that are so much ahead of this one."""
-        with self.environment():
-            logs, clock = self.folder / "logs", self.folder / "clock.so"
-            program = [sys.executable, "-m", "tests.chaos.supervise", str(logs), str(clock), str(drivers_ahead_s)]
-            command, environment = with_clock(program, clock, ahead_s), driver_environment(JOB)
-            self.supervisor = spawn(command, environment=environment, log_path=logs / "supervisor.log")
-        return self.supervisor
-
-    def kill_supervisor(self) -> None:
-        """End the supervisor as a power cut does; its drivers go on."""
-        assert self.supervisor is not None
-        self.supervisor.kill()
-        self.supervisor.wait()
-
-    def launch(self, generation: GenerationRecord) -> subprocess.Popen[bytes]:
-        """Start a driver by hand, as nobody should."""
-        command = SparkSubmit(DRIVER)(self.catalog.job(JOB), generation)
-        log = self.folder / f"logs/by-hand-{generation.generation}-{len(self.fed.records)}.log"
-        with self.environment():
-            return spawn(command, environment=driver_environment(JOB), log_path=log)
-
-    def processes(self, *words: str) -> list[psutil.Process]:
-        """Return the living processes that belong to the world, with these words in their command lines."""
-        return [process for process in naming(psutil.process_iter(), *words) if self._is_own(process)]
-
-    def _is_own(self, process: psutil.Process) -> bool:
-        with contextlib.suppress(psutil.Error, OSError):
-            return bool(process.environ().get(_MARK) == self._mark)
-        return False
-
-    def driver_jvm(self, generation: int) -> list[psutil.Process]:
-        """Return the Java process of a driver."""
-        return self.processes("org.apache.spark.deploy.SparkSubmit", f"--generation {generation}")
-
-    def driver_program(self, generation: int) -> list[psutil.Process]:
-        """Return the Python process of a driver."""
-        found = self.processes(str(DRIVER), f"--generation {generation}")
-        return [process for process in found if process not in self.driver_jvm(generation)]
-
-    def driver_session(self, generation: int) -> list[psutil.Process]:
-        """Return a driver with all that it started on this machine."""
-        leaders = {os.getsid(process.pid) for process in self.driver_jvm(generation)}
-        return [process for leader in leaders for process in session_members(leader)]
-
-    def python_workers(self) -> list[psutil.Process]:
-        """Return the Python workers, which work for one daemon per Java process."""
-        daemons = self.processes("pyspark.daemon")
-        pids = {process.pid for process in daemons}
-        workers = []
-        for process in daemons:
-            with contextlib.suppress(psutil.Error):
-                if process.ppid() in pids:
-                    workers.append(process)
-        return workers
-
-    def executors(self) -> list[psutil.Process]:
-        """Return the executors."""
-        return self.processes("CoarseGrainedExecutorBackend")
-
-    def end_processes(self) -> None:
-        """End every process that belongs to the world, also what it starts meanwhile."""
-        if self.supervisor is not None:
-            self.kill_supervisor()
-        deadline = time.monotonic() + 30
-        while (left := self.processes()) and time.monotonic() < deadline:
-            kill(*left)
-            time.sleep(0.1)
-
-    def _start_cluster(self) -> None:
-        with self.environment():
-            master = StandaloneMaster(self.folder / "master")
-            master.start()
-            master.wait_ready(120)
-            settings = StandaloneSettings(
-                master_url=master.master_url,
-                master_web_url=master.web_url,
-                run_dir=f"{self.folder}/cluster",
-                log_dir=f"{self.folder}/logs",
-                memory_per_worker="512m",
-            )
-            cluster = StandaloneCluster(CLUSTER, settings)
-            cluster.resize(WORKERS)
-        until(lambda: cluster.size().ready == WORKERS, "the workers", self)
-        self._cluster = master
-
 
 _RULES = (("even", 3), ("even", 2), ("odd", 5), ("odd", 7), ("odd", 0), (job.FLUSH, 0), (job.FLUSH, 0))
-
-
-def kill(*processes: psutil.Process) -> None:
-    """End processes at once."""
-    signalled(processes, "kill")
-
-
-def signalled(processes: Sequence[psutil.Process], what: str) -> None:
-    """Kill, suspend or resume processes; those that are gone are left alone."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            getattr(process, what)()
-
-
-def until(condition: Callable[[], Any], what: str, world: World, timeout_s: float = PATIENCE_S) -> None:
-    """Wait for something; note what is committed meanwhile, before clean-up removes it.
-
-    Raises:
-        ChaosError: It did not come about, or an epoch was committed that nobody asked for.
-
-    """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            newest = world.catalog.newest_generation(JOB)
-            raise ChaosError(f"waited {timeout_s} s for {what}; the newest generation is {newest}")
-        world.note()
-        time.sleep(0.1)

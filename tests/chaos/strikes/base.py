@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import Any
 
 from statecore.runtime.faults import FaultPoint
-from tests.chaos.world import ChaosError, World, until
+from tests.chaos.processes import ChaosError, Processes, until
+from tests.chaos.world import World
 
-Blow = Callable[[World, Random], bool]
-"""Carries a strike out; returns whether an epoch was in flight."""
+Blow = Callable[[Any, Random], bool]
+"""Carries a strike out on the world of its campaign; returns whether an epoch was in flight."""
 
 LOCAL = "local"
 MOST_SUBTASKS = 4
@@ -46,7 +48,7 @@ class Strike:
     need: Need | None = None
 
 
-def after_a_while(world: World, random: Random) -> None:
+def after_a_while(world: Processes, random: Random) -> None:
     """Let an epoch begin, and some of it pass."""
     share = random.random()
     world.begin_epoch()
@@ -73,7 +75,7 @@ def taken(world: World, request: int) -> str:
     return str(asked.result["url"])
 
 
-def other_parallelism(world: World, random: Random) -> int:
+def other_parallelism(world: Processes, random: Random) -> int:
     """Return another parallelism than the running driver's."""
     until(lambda: world.generation().state == "running", "a driver", world)
     now = world.generation().parallelism

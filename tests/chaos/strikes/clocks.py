@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from random import Random
 
+from tests.chaos.processes import ChaosError, kill, until
 from tests.chaos.strikes.base import Need, Strike, after_a_while
-from tests.chaos.world import ChaosError, World, kill, until
+from tests.chaos.world import World
 
 
 def _differs(who: str, ahead_s: int) -> Strike:

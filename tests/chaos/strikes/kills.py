@@ -11,9 +11,10 @@ import psutil
 
 from statecore.runtime.faults import FaultPoint
 from tests.chaos.network import Trap
+from tests.chaos.processes import CLUSTER, ChaosError, kill, until
 from tests.chaos.strikes.base import Strike, after_a_while, taken
 from tests.chaos.strikes.savepoints import ask_live
-from tests.chaos.world import CLUSTER, ChaosError, World, kill, until
+from tests.chaos.world import World
 
 _WORKER_POINTS = (FaultPoint.BEFORE_CHANGELOG, FaultPoint.CHANGELOG_WRITTEN)
 _SAVEPOINT_POINTS = (FaultPoint.SAVEPOINT_PINNED, FaultPoint.SAVEPOINT_COPIED)

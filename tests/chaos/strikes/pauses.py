@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from random import Random
 
 import psutil
 
-from statecore.errors import CatalogError
 from tests.chaos.network import Trap
+from tests.chaos.processes import ChaosError, kill, signalled, until
 from tests.chaos.strikes.base import LOCAL, Strike, after_a_while
-from tests.chaos.world import JOB, ChaosError, World, kill, signalled, until
+from tests.chaos.world import World
 
 
 def _paused(when: str) -> Strike:
@@ -27,13 +26,13 @@ def _paused(when: str) -> Strike:
         frozen = world.driver_session(old)
         if when == "after a while":
             after_a_while(world, random)
-            _freeze(world, frozen)
+            world.freeze(frozen)
         else:
             wake = threading.Event()
             trap = Trap(
                 "PUT",
                 "/manifests/",
-                lambda: _freeze(world, frozen),
+                lambda: world.freeze(frozen),
                 after=when == "manifest written",
                 hold=wake if when == "manifest on its way" else None,
             )
@@ -60,7 +59,7 @@ def _left_to_supervisor(world: World, random: Random) -> bool:
     old = world.generation().generation
     after_a_while(world, random)
     frozen = world.driver_session(old)
-    _freeze(world, frozen)
+    world.freeze(frozen)
     found = world.in_flight()
     until(lambda: world.generation().generation > old, "a successor", world)
     until(lambda: all(map(_has_ended, frozen)), "the supervisor to end the frozen driver", world)
@@ -80,7 +79,7 @@ def _paused_supervisor(world: World, random: Random) -> bool:
     frozen = [psutil.Process(first.pid)]
     second = world.start_supervisor()
     after_a_while(world, random)
-    _freeze(world, frozen)
+    world.freeze(frozen)
     kill(*world.driver_session(old))
     found = world.in_flight()
     until(lambda: world.generation().generation > old, "the second supervisor to start a driver", world)
@@ -97,21 +96,6 @@ def _paused_supervisor(world: World, random: Random) -> bool:
     kill(*frozen)
     first.wait()
     return found
-
-
-def _freeze(world: World, processes: list[psutil.Process]) -> None:
-    """Freeze processes, but none that has the lock of SQLite in its hands: all would wait, as it has one for all."""
-    while True:
-        signalled(processes, "suspend")
-        if world.postgres is not None:
-            return
-        try:
-            world.catalog.set_desired(JOB)
-        except CatalogError:
-            signalled(processes, "resume")
-            time.sleep(0.5)
-        else:
-            return
 
 
 STRIKES = (

@@ -8,8 +8,9 @@ from random import Random
 
 import psutil
 
+from tests.chaos.processes import JOB, ChaosError, signalled, until
 from tests.chaos.strikes.base import Need, Strike, after_a_while, passes
-from tests.chaos.world import JOB, ChaosError, World, signalled, until
+from tests.chaos.world import World
 from tests.support.postgres import Replicated
 
 _LOCK_S = 60

@@ -8,8 +8,9 @@ from random import Random
 from statecore.errors import MissingFileError
 from statecore.snapshot.checkpoints import open_savepoint
 from tests.chaos.network import Dam
+from tests.chaos.processes import JOB, ChaosError, Processes, kill, until
 from tests.chaos.strikes.base import Strike, after_a_while, other_parallelism, taken
-from tests.chaos.world import JOB, ChaosError, World, kill, until
+from tests.chaos.world import World
 
 _NEAR = 6
 """A roll-back goes back by this number of input files at most: the job reads them again, one in an epoch."""
@@ -28,7 +29,7 @@ def _savepoint(*, copied: bool) -> Strike:
     return Strike("savepoint", "self-contained" if copied else "plain", blow)
 
 
-def ask_live(world: World, random: Random) -> int:
+def ask_live(world: Processes, random: Random) -> int:
     """Ask the running job for another parallelism."""
     parallelism = other_parallelism(world, random)
     return world.ask("rescale", f"live-{uuid.uuid4().hex}", parallelism=parallelism).id
@@ -50,7 +51,7 @@ def _live(world: World, random: Random) -> bool:
 def rescale(ground: str, parallelism: int) -> Strike:
     """Stop with a savepoint in the middle of an epoch, and go on elsewhere."""
 
-    def blow(world: World, random: Random) -> bool:
+    def blow(world: Processes, random: Random) -> bool:
         after_a_while(world, random)
         found = world.in_flight()
         url = world.stop_with_savepoint(f"rescale-{uuid.uuid4().hex}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.chaos.campaign import carry_out
+from tests.chaos.processes import CLUSTER
 from tests.chaos.report import Report
 from tests.chaos.strikes import strike
 from tests.chaos.strikes.savepoints import rescale
-from tests.chaos.world import CLUSTER, World
+from tests.chaos.world import World
 
 SEED = 7
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import boto3
 
 from statecore.snapshot.manifest import encode_manifest
-from tests.chaos.world import World, until
+from tests.chaos.processes import until
+from tests.chaos.world import World
 from tests.support.handmade import manifest
 
 
