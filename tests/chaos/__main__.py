@@ -1,4 +1,7 @@
-"""``python -m tests.chaos``: everything breaks, again and again, and no count is lost."""
+"""``python -m tests.chaos``: everything breaks, again and again, and no count is lost.
+
+With ``--kafka`` the job goes from topic to topic, and the broker breaks, too.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from examples.stack.processes import StackError
 from statecore.errors import StatecoreError
 from tests.chaos.campaign import carry_out, schedule
 from tests.chaos.clocks import has_clocks
+from tests.chaos.kafka.strikes import DECK as KAFKA_DECK
+from tests.chaos.kafka.world import KafkaWorld
+from tests.chaos.processes import ChaosError, Processes
 from tests.chaos.report import Report, Round, show
 from tests.chaos.strikes.base import Need, Strike
-from tests.chaos.world import ChaosError, World
+from tests.chaos.world import World
 from tests.support.postgres import Replicated
 from tests.support.s3 import s3_server
 
@@ -32,10 +39,13 @@ console = Console(soft_wrap=True)
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="How many strikes.", min=2)] = 80,
+    rounds: Annotated[
+        int | None, typer.Option(help="How many strikes; by default 80, or 200 with Kafka.", min=2)
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="What the campaign follows from; a new one by default.")] = None,
     minutes: Annotated[float, typer.Option(help="Begin no more rounds after so long.")] = float("inf"),
     sqlite: Annotated[bool, typer.Option("--sqlite", help="Keep the catalog in SQLite, not in PostgreSQL.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Go from a Kafka topic to another; SQLite.")] = False,
     victim: Annotated[list[str] | None, typer.Option(help="Strike at this victim alone; may be repeated.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write what came of it to this file, as JSON.")] = None,
 ) -> None:
@@ -43,17 +53,20 @@ def main(
     # Ended by any signal, it ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     made = Report(SystemRandom().randrange(1_000_000) if seed is None else seed)
-    made.catalog = "SQLite" if sqlite else "PostgreSQL"
-    again = ["--sqlite"] if sqlite else []
+    made.catalog = "SQLite" if sqlite or kafka else "PostgreSQL"
+    rounds = rounds or (200 if kafka else 80)
+    again = ["--kafka"] if kafka else ["--sqlite"] if sqlite else []
     again += [f"--victim {shlex.quote(each)}" for each in victim or ()]
     again += [] if minutes == float("inf") else [f"--minutes {minutes:g}"]
     replay = " ".join(["python -m tests.chaos", f"--rounds {rounds} --seed {made.seed}", *again])
     folder = Path(tempfile.mkdtemp(prefix="statecore-chaos-"))
     console.print(f"seed {made.seed}: {replay}")
     try:
-        _run(folder, made, rounds, minutes, victim or ())
+        campaign = _between_topics if kafka else _on_everything
+        with campaign(folder, made, rounds, victim or ()) as (world, ground, strikes):
+            _run(world, ground, strikes, made, minutes)
         made.demand_flights()
-    except (ChaosError, StatecoreError) as error:
+    except (ChaosError, StackError, StatecoreError) as error:
         made.differences.append(str(error))
     except BaseException as error:
         made.differences.append(f"the campaign was cut off: {error!r}")
@@ -66,24 +79,39 @@ def main(
         console.print(f"logs are in {folder}/logs\nagain: {replay}")
         sys.exit(1)
     shutil.rmtree(folder, ignore_errors=True)
-    console.print("[green]state, timers and outputs are those of an undisturbed run[/]")
+    console.print(f"[green]{'outputs' if kafka else 'state, timers and outputs'} are those of an undisturbed run[/]")
 
 
-def _run(folder: Path, report: Report, rounds: int, minutes: float, victims: Collection[str]) -> None:
+Campaign = tuple[Processes, str, list[Strike]]
+"""A world, where its job begins, and what happens to it."""
+
+
+@contextmanager
+def _on_everything(folder: Path, report: Report, rounds: int, victims: Collection[str]) -> Iterator[Campaign]:
     offered = set() if report.catalog == "SQLite" else {Need.POSTGRES}
     if offered and has_clocks():
         offered.add(Need.CLOCKS)
     ground, strikes = schedule(report.seed, rounds, offered=offered, victims=victims)
     for need in sorted(set(Need) - offered):
         report.left_out.append(f"strikes that need {need}")
-    columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress(*columns, console=console, disable=not console.is_terminal))
-        task = progress.add_task("the job starts", total=rounds)
         endpoint = stack.enter_context(s3_server())
         stack.enter_context(_s3_environment(endpoint))
         postgres = stack.enter_context(closing(Replicated())) if Need.POSTGRES in offered else None
-        world = stack.enter_context(World(folder, endpoint, report.seed, postgres))
+        yield stack.enter_context(World(folder, endpoint, report.seed, postgres)), ground, strikes
+
+
+@contextmanager
+def _between_topics(folder: Path, report: Report, rounds: int, victims: Collection[str]) -> Iterator[Campaign]:
+    ground, strikes = schedule(report.seed, rounds, deck=KAFKA_DECK, victims=victims)
+    with KafkaWorld(folder, report.seed) as world:
+        yield world, ground, strikes
+
+
+def _run(world: Processes, ground: str, strikes: list[Strike], report: Report, minutes: float) -> None:
+    columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("the job starts", total=len(strikes))
 
         def on_round(_: int, strike: Strike) -> None:
             progress.update(task, description=f"{strike.victim} {strike.how}")

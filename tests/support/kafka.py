@@ -58,8 +58,8 @@ class KafkaBroker(kafka_broker.KafkaBroker):
             each.result(PATIENCE_S)
 
     def produce(self, topic: str, records: Iterable[tuple[str | None, str | None]], **how: Any) -> None:
-        """Append records, not in a transaction."""
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        """Append records, each once, not in a transaction."""
+        producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0})
         for key, value in records:
             producer.produce(topic, key=key, value=value, **how)
         assert producer.flush(PATIENCE_S) == 0

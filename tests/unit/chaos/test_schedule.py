@@ -8,9 +8,10 @@ import pytest
 
 from statecore.runtime.faults import FaultPoint
 from tests.chaos.campaign import schedule
+from tests.chaos.kafka.strikes import DECK as KAFKA_DECK
+from tests.chaos.processes import ChaosError
 from tests.chaos.strikes import DECK
 from tests.chaos.strikes.base import Need
-from tests.chaos.world import ChaosError
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,3 +47,11 @@ def test_a_victim_that_nobody_strikes_at_is_refused() -> None:
         schedule(3, 30, victims=["claim", "storm"])
     with pytest.raises(ChaosError, match="strikes at 'PostgreSQL'"):
         schedule(3, 30, offered=[], victims=["PostgreSQL"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_campaign_with_kafka_has_every_strike_too(seed: int) -> None:
+    _, strikes = schedule(seed, 200, deck=KAFKA_DECK)
+    assert len(strikes) == 200
+    assert {(s.victim, s.how) for s in strikes} >= {(s.victim, s.how) for s in KAFKA_DECK}
+    assert {s.victim for s in strikes} == {"rescale", *(s.victim for s in KAFKA_DECK)}
