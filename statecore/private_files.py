@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +14,12 @@ def make_private_folder(folder: Path) -> None:
     """Create a missing folder for its owner alone; one that exists keeps its mode, which somebody else has chosen."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=_FOLDER, exist_ok=True)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that is its owner's alone; one that is there is not opened."""
+    with suppress(FileExistsError):
+        open(path, "xb", opener=_opened).close()
 
 
 def append_private(path: Path) -> BinaryIO:

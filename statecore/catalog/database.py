@@ -18,7 +18,7 @@ from statecore.catalog import roles, schema
 from statecore.catalog.clock import SystemClock
 from statecore.errors import CatalogError, ConfigurationError
 from statecore.extras import require
-from statecore.private_files import append_private, make_private_folder
+from statecore.private_files import create_private, make_private_folder
 from statecore.redaction import redacted
 
 _BUSY_TIMEOUT_S = 30
@@ -234,7 +234,9 @@ def _engine(url: URL) -> Engine:
     file = Path(str(url.database))
     make_private_folder(file.parent)
     # SQLite would create it for everybody to read; the files beside it get its mode.
-    append_private(file).close()
+    # A file that is there must not be opened: closing it would end the locks of all connections of this process, as
+    # POSIX has it, and another process that leaves would remove the log that this one goes on writing to.
+    create_private(file)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)

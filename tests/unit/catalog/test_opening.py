@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,21 @@ def test_a_server_that_is_not_there_is_named_on_one_line() -> None:
     ):
         catalog.jobs()
     assert "\n" not in str(refused.value)
+
+
+def test_a_second_catalog_of_a_process_does_not_end_the_locks_of_the_first(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    job = {"artifact": "late.py", "store": "store", "master_url": "local[2]", "parallelism": 1, "max_parallelism": 128}
+
+    def elsewhere(does: str) -> str:
+        program = f"from statecore.catalog import Catalog\nwith Catalog({url!r}) as catalog: {does}"
+        return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+
+    with Catalog(url) as catalog:
+        catalog.create_schema()
+        catalog.register_job("early", **job)
+        Catalog(url).close()
+        # A process that takes itself for the last one removes the write-ahead log when it leaves.
+        elsewhere("catalog.jobs()")
+        catalog.register_job("late", **job)
+        assert elsewhere("print([job.name for job in catalog.jobs()])") == "['early', 'late']\n"
