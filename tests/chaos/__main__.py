@@ -28,7 +28,7 @@ from tests.chaos.campaign import carry_out, schedule
 from tests.chaos.clocks import has_clocks
 from tests.chaos.kafka.strikes import DECK as KAFKA_DECK
 from tests.chaos.kafka.world import KafkaWorld
-from tests.chaos.processes import ChaosError, Processes
+from tests.chaos.processes import ChaosError, DifferenceError, Processes
 from tests.chaos.report import Report, Round, show
 from tests.chaos.strikes.base import Need, Strike
 from tests.chaos.world import World
@@ -68,6 +68,8 @@ def main(
         made.demand_flights()
     except (ChaosError, StackError, StatecoreError) as error:
         made.differences.append(str(error))
+        if isinstance(error, DifferenceError):
+            made.lost, made.doubled = error.verdict.lost, error.verdict.doubled
     except BaseException as error:
         made.differences.append(f"the campaign was cut off: {error!r}")
         raise

@@ -42,6 +42,19 @@ class ChaosError(Exception):
     """The campaign cannot go on; the message says what was waited for in vain."""
 
 
+class DifferenceError(ChaosError):
+    """Something is not as it should be, before the campaign has ended.
+
+    Attributes:
+        verdict: How the run compares with the truth so far.
+
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__("; ".join(verdict.differences))
+        self.verdict = verdict
+
+
 class Processes:
     """Starts and finds the processes of one job, and ends them all.
 

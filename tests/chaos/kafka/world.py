@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from tests.chaos.kafka.moments import VARIABLE, Moments
 from tests.chaos.kafka.truth import Numbered
-from tests.chaos.processes import JOB, ChaosError, Processes, is_published, until
+from tests.chaos.processes import JOB, ChaosError, DifferenceError, Processes, is_published, until
 from tests.chaos.truth import MAX_PARALLELISM, Verdict
 from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker, Record
@@ -110,14 +111,15 @@ class KafkaWorld(Processes):
         """Wait until all that was fed is published, and compare what a consumer sees with the truth.
 
         Raises:
-            ChaosError: A record is lost or doubled, or the order of a key is broken.
+            DifferenceError: A record is lost or doubled, or the order of a key is broken.
 
         """
         until(self._is_published, "the records to be committed and published", self)
-        until(self._is_found, "published records to be visible", self, _VISIBLE_S)
-        differences = self._numbered.verdict().differences
-        if differences:
-            raise ChaosError("; ".join(differences))
+        with suppress(ChaosError):
+            until(self._is_found, "published records to be visible", self, _VISIBLE_S)
+        verdict = self._numbered.verdict()
+        if verdict.differences:
+            raise DifferenceError(verdict)
 
     def verdict(self) -> Verdict:
         """Compare what a new consumer sees, from the first record on, with the truth."""
