@@ -1,4 +1,4 @@
-"""A job from topic to topic: killed while it publishes, stopped, rescaled, given more partitions."""
+"""A job from topic to topic: killed while it publishes, stopped, rescaled under load, given more partitions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.stack.kafka import CONNECTOR
+from statecore.catalog import Catalog, DecisionRecord, Liveness
+from statecore.cluster.processes import session_members
+from statecore.operations.autoscaling import evaluate
 from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE, Supervisor
 from tests.support.bench import JOB, KEYS, Bench, bench
 from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker
+from tests.support.shell import run
 from tests.support.waiting import wait
 
 __all__ = ["bench"]
@@ -27,14 +32,17 @@ __all__ = ["bench"]
 class Stream:
     """The job, what it was fed and what it has put out."""
 
-    def __init__(self, bench: Bench, kafka: KafkaBroker, incoming: str) -> None:
+    def __init__(self, bench: Bench, kafka: KafkaBroker, incoming: str, **settings: str) -> None:
         self.bench, self.kafka, self.incoming = bench, kafka, incoming
         self.outgoing = kafka.create(f"{incoming}-numbered", 2)
         self.fed: list[tuple[str, int]] = []
         bench.register(
             artifact=Path(topics.__file__),
+            # Subtasks that sleep need no core each.
+            master="local[4]",
             conf={"spark.jars": CONNECTOR},
-            settings={"servers": kafka.servers, "from": incoming, "to": self.outgoing},
+            settings=settings
+            | {"servers": kafka.servers, "from": incoming, "to": self.outgoing, "sink": self.outgoing},
         )
 
     def feed(self, rows: int = 250) -> None:
@@ -61,14 +69,50 @@ class Stream:
             last[row["k"]] += 1
 
     @contextmanager
-    def supervised(self, logs: Path) -> Iterator[None]:
+    def loaded(self) -> Iterator[None]:
+        """Feed a few records again and again while the block runs."""
+        enough = threading.Event()
+
+        def feed() -> None:
+            while not enough.wait(0.25):
+                self.feed(10)
+
+        thread = threading.Thread(target=feed)
+        thread.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            thread.join()
+
+    def rescale(self, parallelism: int, method: str) -> None:
+        """Rescale as a person does, until the job keeps up."""
+        arguments = ("rescale", JOB, "--parallelism", parallelism, "--method", method)
+        done = run(*arguments, STATECORE_CATALOG=self.bench.catalog_url)
+        assert done.returncode == 0, done
+
+    def parallelisms(self) -> list[int]:
+        """Return what epochs ran at, one after the other, each time that it changed."""
+        epochs = self.bench.catalog.epochs(JOB, limit=5_000)
+        return [parallelism for parallelism, _ in groupby(each.parallelism for each in epochs)]
+
+    def kill(self) -> None:
+        """End the driver, as a power cut does."""
+        leader = self.bench.generation().pid
+        assert leader is not None
+        for process in session_members(leader):
+            process.kill()
+
+    @contextmanager
+    def supervised(self, logs: Path, *, stops: bool = True) -> Iterator[None]:
+        """Keep the job running, and stop it at the end, or leave it to the next supervisor."""
         supervisor = Supervisor(self.bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
         thread = threading.Thread(target=supervisor.run)
         thread.start()
         try:
             yield
         finally:
-            if not self.bench.generation().ended:
+            if stops and not self.bench.generation().ended:
                 self.bench.stop("end")
             supervisor.stop()
             thread.join(30)
@@ -104,3 +148,57 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
         stream.settle()
         assert len(json.loads(bench.newest().sources[0].positions[0])[topic]) == 5
         wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
+
+
+def test_under_load_the_job_is_rescaled_live_and_by_reference_and_puts_out_every_record_once(
+    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    stream = Stream(bench, kafka, topic, most="500")
+    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    with stream.supervised(tmp_path / "logs"):
+        with stream.loaded():
+            wait(lambda: bench.catalog.epochs(JOB, limit=1), "an epoch")
+            stream.rescale(4, "live")
+            stream.rescale(1, "live")
+            assert bench.generation().generation == 1
+            stream.rescale(3, "by_reference")
+        stream.settle()
+    assert stream.parallelisms() == [2, 4, 1, 3]
+    assert bench.generation().generation == 2
+
+
+def test_a_policy_scales_a_job_out_whose_topic_filled_up_while_no_driver_ran(
+    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
+    # The next supervisor need not wait for long until the silent driver counts as lost.
+    bench.catalog.close()
+    bench.catalog = Catalog(bench.catalog_url, liveness=Liveness(running_ms=4_000))
+    stream = Stream(bench, kafka, topic, seconds="0.01", most="200")
+    bench.catalog.set_desired(JOB, state="running", parallelism=1)
+    limits = {"max_parallelism": 4, "catch_up_s": 5, "max_lag_s": 3, "scale_out_after_s": 1, "cooldown_s": 0}
+    bench.catalog.set_policy(JOB, limits, enabled=True)
+
+    def decision() -> DecisionRecord | None:
+        policy = bench.catalog.policy(JOB)
+        assert policy is not None
+        return evaluate(bench.catalog, policy, bench.catalog.now_ms())
+
+    with stream.supervised(tmp_path / "logs", stops=False):
+        for rows in (10, 40, 20, 80, 30, 60):
+            stream.feed(rows)
+            wait(lambda: bench.rows_done() == len(stream.fed), "the records")
+        assert decision() is None
+    # The outage: nobody starts a driver.
+    stream.kill()
+    stream.feed(2_000)
+    with stream.supervised(tmp_path / "logs"):
+        made = wait(decision, "a decision")
+        assert made is not None
+        assert (made.from_parallelism, made.to_parallelism, made.method) == (1, 4, "live")
+        assert made.figures["waiting"] > 1_000 and made.figures["lag_ms"] > 3_000, made
+        stream.rescale(made.to_parallelism, made.method)
+        stream.settle()
+        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
+    assert stream.parallelisms() == [1, 4]

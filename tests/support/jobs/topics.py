@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from statecore import KeyedProcessFunction, ValueStateDescriptor
 from statecore.runtime import Job, KafkaSink
 
@@ -9,12 +11,16 @@ SEEN = ValueStateDescriptor("seen", "bigint")
 
 
 class Number(KeyedProcessFunction):
-    """Numbers the records of each key."""
+    """Numbers the records of each key, and takes some time for each."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
 
     def open(self, ctx):
         self.seen = ctx.get_state(SEEN)
 
     def process_element(self, value, ctx):
+        time.sleep(self.seconds)
         self.seen.update((self.seen.value() or 0) + 1)
         yield value.k, value.n, self.seen.value(), value.origin
 
@@ -29,7 +35,7 @@ def build(job: Job) -> None:
             .option("subscribe", job.settings["from"])
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
-            .option("maxOffsetsPerTrigger", 100)
+            .option("maxOffsetsPerTrigger", job.settings.get("most", "100"))
             .load()
         )
         return records.selectExpr(
@@ -40,7 +46,8 @@ def build(job: Job) -> None:
         )
 
     records = job.source("orders", read=read, event_time="at").key_by("k", order_by=("n",))
-    numbered = records.process(Number(), output="k string, n bigint, seen bigint, origin string", uid="totals")
+    number = Number(float(job.settings.get("seconds", "0")))
+    numbered = records.process(number, output="k string, n bigint, seen bigint, origin string", uid="totals")
     # The marker of what is published has the name of the job and of the sink.
     numbered.sink(
         job.settings.get("sink", "numbered"), KafkaSink(job.settings["to"], servers, key="k", headers=("origin",))
