@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from examples.stack.kafka import Record
 from tests.chaos.outputs import few
 from tests.chaos.truth import Verdict
-from tests.support.kafka import Record
 
 Row = tuple[str, int, int]
 """Key, number, and how many records of its key the job had seen with it."""

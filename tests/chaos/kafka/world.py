@@ -10,7 +10,7 @@ from random import Random
 
 from confluent_kafka import Consumer, TopicPartition
 
-from examples.stack.kafka import CONNECTOR
+from examples.stack.kafka import CONNECTOR, Record
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from tests.chaos.kafka.moments import VARIABLE, Moments
@@ -18,7 +18,7 @@ from tests.chaos.kafka.truth import Numbered
 from tests.chaos.processes import JOB, ChaosError, DifferenceError, Processes, is_published, until
 from tests.chaos.truth import MAX_PARALLELISM, Verdict
 from tests.support.jobs import topics
-from tests.support.kafka import KafkaBroker, Record
+from tests.support.kafka import KafkaBroker
 
 DRIVER = Path(__file__).with_name("driver.py")
 TRANSACTION_S = 10

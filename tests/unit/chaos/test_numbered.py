@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from examples.stack.kafka import Record
 from tests.chaos.kafka.truth import Numbered
-from tests.support.kafka import Record
 
 FED = [("a", 0), ("b", 1), ("a", 2)]
 
