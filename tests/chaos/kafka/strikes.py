@@ -136,11 +136,8 @@ def _zombie(moment: Moment | None, *, early: bool = False) -> Strike:
 
     def blow(world: KafkaWorld, random: Random) -> bool:
         until(lambda: world.generation().state == "running", "a driver", world)
-        # A supervisor kills a lost driver of its host; only one of another host wakes up again.
         world.kill_supervisor()
         old = world.generation()
-        world.catalog.record_driver(old.job, old.generation, host="another host", pid=1, process_started_ms=0)
-        world.start_supervisor()
         frozen = world.driver_session(old.generation)
         if moment is None:
             after_a_while(world, random)
@@ -148,6 +145,10 @@ def _zombie(moment: Moment | None, *, early: bool = False) -> Strike:
             _met(world, moment)
         found = world.in_flight()
         world.freeze(frozen)
+        # A supervisor kills a lost driver of its host; only one of another host wakes up again. That one's folder would
+        # be removed as left over: by now it has its epoch.
+        world.catalog.record_driver(old.job, old.generation, host="another host", pid=1, process_started_ms=0)
+        world.start_supervisor()
         until(lambda: world.generation().generation > old.generation, "a successor", world)
         if early:
             time.sleep(random.uniform(0, 6))
