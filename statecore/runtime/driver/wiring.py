@@ -76,7 +76,9 @@ def wire(
         spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store, resumed.point.lineage
     )
     inputs.check_earlier()
-    topics = InputTopics(records, resumed.sources, resumed.point.manifest, accepts_losses=job.accept_lost_records)
+    topics = InputTopics(
+        job.name, records, resumed.sources, resumed.point.manifest, accepts_losses=job.accept_lost_records
+    )
     topics.check_earlier(resumed.checkpoint_directory)
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)

@@ -39,6 +39,7 @@ class InputTopics:
     """The topics that the epochs of one query read.
 
     Args:
+        job: Name of the job.
         records: The input of the query.
         sources: Its sources.
         resumed: The epoch that it goes on from; None without one.
@@ -47,9 +48,10 @@ class InputTopics:
     """
 
     def __init__(
-        self, records: DataFrame, sources: QuerySources, resumed: Manifest | None, *, accepts_losses: bool
+        self, job: str, records: DataFrame, sources: QuerySources, resumed: Manifest | None, *, accepts_losses: bool
     ) -> None:
         found = topic_sources(records, sources.names)
+        self._job = job
         self._sources = sources
         self._resumed = resumed
         self._accepts_losses = accepts_losses
@@ -107,7 +109,7 @@ class InputTopics:
             raise SourceError(
                 f"found records of source {name!r} gone that come after {after}: {_named(lost)}; {_counted(lost)}; "
                 "expected each topic to be the one that was read, with all that was not read yet; bring the records "
-                f"back, or go on without them: `statecore start {resumed.job} --accept-lost-records`, or the same in "
+                f"back, or go on without them: `statecore start {self._job} --accept-lost-records`, or the same in "
                 "the DAG `start`"
             )
         log.warning("source %s goes on after %s without %s: %s", name, after, _counted(lost), _named(lost))
@@ -153,5 +155,5 @@ def _counted(lost: Sequence[Loss]) -> str:
     known = sum(each.records or 0 for each in lost)
     is_more = any(each.records is None for each in lost)
     if is_more:
-        return f"{known:,} records are lost, and an unknown number of those that nobody can count any more"
+        return f"{known:,} records are lost for certain, and others that nobody can count any more"
     return f"{known:,} records are lost"

@@ -58,7 +58,9 @@ def checked(
     source.scripted = brokers
     monkeypatch.setattr(input_topics, "topic_sources", lambda *_: {"orders": source})
     rules = SourcePositions(name="rules", positions=("5",))
-    return InputTopics(cast(Any, None), SOURCES, manifest(epoch=3, sources=(rules, resumed)), accepts_losses=accepts)
+    return InputTopics(
+        "orders", cast(Any, None), SOURCES, manifest(epoch=3, sources=(rules, resumed)), accepts_losses=accepts
+    )
 
 
 def test_a_topic_that_has_all_goes_on(
@@ -84,7 +86,7 @@ def test_lost_records_are_refused_with_what_is_wanted_and_there(
         "found records of source 'orders' gone that come after epoch 3 of lineage",
         "t-0 wants offset 5 and has 9 to 20 (4 records have expired)",
         "t-1 wants offset 7 and has 9 to 20 (2 records have expired); 6 records are lost; expected",
-        "--accept-lost-records",
+        "`statecore start orders --accept-lost-records`",
     ):
         assert part in told
 
@@ -103,7 +105,7 @@ def test_whoever_accepts_it_goes_on_with_what_is_there(
     lines = (directory / "offsets" / "3").read_text().splitlines()
     assert lines == ["v1", "{}", "5", '{"t":{"0":0,"1":0}}']
     assert (
-        "0 records are lost, and an unknown number" in caplog.text and "t-2 wants offset 9 and is gone" in caplog.text
+        "0 records are lost for certain, and others" in caplog.text and "t-2 wants offset 9 and is gone" in caplog.text
     )
     assert made.note([after(20, 10, topics={})], 4)[0].topics == {"t": "second"}
 
