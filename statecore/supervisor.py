@@ -48,7 +48,7 @@ P = ParamSpec("P")
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
 # One connection to the catalog for each; SQLAlchemy opens at most 15.
-_CLUSTERS_AT_ONCE, _JOBS_AT_ONCE = 4, 8
+_CLUSTERS_AT_ONCE, _JOBS_AT_ONCE, _TOPICS_AT_ONCE = 4, 8, 2
 _PASS_S = 2.0
 """A pass waits this long for its calls, so that an error is logged with its pass; those that hang go on."""
 _HUNG_S = 10.0
@@ -101,7 +101,7 @@ class Supervisor:
         self._finisher = Finisher(catalog)
         # Of their own: brokers that do not answer must not keep drivers from being started.
         self._topics = StoppedTopics(catalog)
-        self._topic_calls = Calls(_JOBS_AT_ONCE, "statecore-topics")
+        self._topic_calls = Calls(_TOPICS_AT_ONCE, "statecore-topics")
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -163,7 +163,8 @@ class Supervisor:
 
     def _beat(self, replacing: str | None = None) -> SupervisorRecord:
         pid = os.getpid()
-        hung = self._cluster_calls.hung(_HUNG_S) | self._job_calls.hung(_HUNG_S)
+        calls = (self._cluster_calls, self._job_calls, self._topic_calls)
+        hung = {what: seconds for each in calls for what, seconds in each.hung(_HUNG_S).items()}
         return self._catalog.lead(
             self._id,
             host=self._host,

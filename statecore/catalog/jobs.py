@@ -157,6 +157,9 @@ class Jobs(Queries):
             }
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
             values["updated_ms"] = self._now_ms(connection)
+            if state == "stopped":
+                # It was given for the start before.
+                values["accept_lost_records"] = False
             if checkpoint is not None:
                 values |= {"checkpoint": checkpoint, "left_checkpoint": None}
             if artifact is not None:

@@ -74,6 +74,7 @@ def start_job(
             require_statecore_job(job, "--accept-lost-records", remedy)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened, job)
+        runs = newest is not None and newest.state == "running" and opened.is_alive(newest)
         wishes: dict[str, Any] = {"parallelism": parallelism}
         if start_from is not None:
             begin = _beginning_of_query if job.is_query else _beginning
@@ -84,7 +85,8 @@ def start_job(
             name,
             state="running",
             allow_non_restored_state=allow_non_restored_state,
-            accept_lost_records=accept_lost_records,
+            # A driver that runs has all that it wants.
+            accept_lost_records=accept_lost_records and not runs,
             **wishes,
         )
         if job.cluster is not None and workers is not None:

@@ -106,9 +106,11 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
 def _topics(source: SourceTopics, now_ms: int) -> str:
     partitions = source.partitions
     waiting, times = records(partitions), skew(partitions)
+    if waiting is None:
+        return f"{len(partitions)} partitions; the brokers do not say what waits"
     if times is None:
         return f"nothing waits in {len(partitions)} partitions"
-    fullest = max(partitions, key=lambda each: each.records)
+    fullest = max(partitions, key=lambda each: each.records or 0)
     age_ms = oldest_age_ms(partitions, now_ms)
     oldest = "" if age_ms is None else f", the oldest for {span(age_ms)}"
     return (

@@ -112,6 +112,8 @@ def _per_partition(job: JobSample) -> Iterator[Point]:
     topics = job.standing.topics
     for source in () if topics is None else topics.sources:
         for each in source.partitions:
+            if each.records is None:
+                continue
             yield each.records, {"source": source.name, "partition": f"{each.topic}-{each.partition}"}
 
 

@@ -7,7 +7,7 @@ import time
 from importlib.util import find_spec
 
 from statecore.catalog import Catalog, SourceBacklog, SourceTopics, TopicsRecord
-from statecore.errors import SourceError
+from statecore.errors import JobDefinitionError, SourceError
 from statecore.topics import lag
 from statecore.topics.client_settings import ClientSettings
 from statecore.topics.gauge import Gauge
@@ -38,7 +38,6 @@ class StoppedTopics:
 
         Raises:
             CatalogError: The catalog cannot be reached.
-            JobDefinitionError: The file of client settings cannot be read.
 
         """
         now_s = time.monotonic()
@@ -48,15 +47,23 @@ class StoppedTopics:
         found, newest = self._catalog.topics(job), self._catalog.newest_generation(job)
         # A driver that is launching has yet to find its topics.
         if found is None or newest is None or (self._catalog.is_alive(newest) and newest.state == "running"):
+            self._forget(job)
             return
         try:
             self._measure(found, newest.generation)
-        except SourceError as error:
+        except (SourceError, JobDefinitionError) as error:
+            # The next one reads the settings again, which may have been corrected.
+            self._forget(job)
             if job not in self._silent:
                 log.warning("what waits for job %r is not known: %s", job, error)
             self._silent.add(job)
         else:
             self._silent.discard(job)
+
+    def _forget(self, job: str) -> None:
+        """Leave the brokers of a job."""
+        for key in [key for key in self._gauges if key[0] == job]:
+            del self._gauges[key]
 
     def _measure(self, found: TopicsRecord, generation: int) -> None:
         measured = [self._measured(found.job, source) for source in found.sources]
@@ -72,7 +79,13 @@ class StoppedTopics:
             for each in measured
         ]
         self._catalog.record_topics(found.job, found.generation, measured)
-        self._catalog.record_backlog(found.job, generation, waiting)
+        self._catalog.record_backlog(found.job, generation, [*waiting, *self._others(found)])
+
+    def _others(self, found: TopicsRecord) -> list[SourceBacklog]:
+        """Return what waited in the job's other sources when it was last known."""
+        before = self._catalog.figures(found.job).backlog
+        measured = {each.name for each in found.sources}
+        return [each for each in (before.sources if before is not None else ()) if each.name not in measured]
 
     def _measured(self, job: str, source: SourceTopics) -> SourceTopics:
         positions = {Partition(each.topic, each.partition): each.position for each in source.partitions}

@@ -215,19 +215,25 @@ class Artifact(_Record, frozen=True, kw_only=True):
     file: FileRef
 
 
-class SourcePositions(_Record, frozen=True, kw_only=True, omit_defaults=True):
+class SourcePositions(_Record, frozen=True, kw_only=True):
     """The position of a source after the epoch: one offset in Spark's format, listed like elements of a split list.
 
     Attributes:
         max_event_time_ms: The newest event time read from it so far; None without one.
-        topics: The id of each Kafka topic that was read; a topic made anew under its name has another.
+        topics: The id of each Kafka topic that was read; a topic made anew under its name has another. Left out of
+            the file where none is known: the fingerprint of a manifest of an earlier release stays what it was.
 
     """
 
     name: str
     positions: tuple[str, ...]
     max_event_time_ms: int | None = None
-    topics: dict[str, str] = {}
+    topics: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The id of each topic, as far as known."""
+        return {} if isinstance(self.topics, msgspec.UnsetType) else self.topics
 
 
 class SavepointInfo(_Record, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ _ANSWER_S = 5.0
 # Brokers that are down are told of once, by an error, not by each attempt of the library.
 _QUIET = {"log_level": 0}
 _FETCH_S = 5.0
+# The last two: settings that no client takes, of an Airflow connection for one.
+_REFUSED = (KafkaException, TypeError, ValueError)
 _GONE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 
 
@@ -87,14 +89,18 @@ class Brokers:
         """
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[Partition], *, is_all: bool = False) -> dict[Partition, int]:
         """Return the offset behind the newest record of each partition; without those that are gone.
+
+        Args:
+            partitions: The partitions.
+            is_all: Whether to count records of open transactions, whatever is read.
 
         Raises:
             SourceError: The brokers do not answer, or refuse.
 
         """
-        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, OffsetSpec.latest(), is_all=is_all)  # type: ignore[no-untyped-call]
 
     def times_ms(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the time of the first record at or behind each offset, for those that answer within 5 seconds.
@@ -105,14 +111,15 @@ class Brokers:
         """
         if not positions:
             return {}
-        consumer = self._consumer()
         try:
-            consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])
-            return self._first_of(consumer, set(positions))
-        except KafkaException as error:
+            consumer = self._consumer()
+            try:
+                consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])
+                return self._first_of(consumer, set(positions))
+            finally:
+                consumer.close()
+        except _REFUSED as error:
             raise self._unanswered(error) from error
-        finally:
-            consumer.close()
 
     def _consumer(self) -> Consumer:
         return Consumer(
@@ -151,11 +158,13 @@ class Brokers:
                         found[partition] = at_ms
         return found
 
-    def _offsets(self, partitions: Iterable[Partition], which: OffsetSpec) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Iterable[Partition], which: OffsetSpec, *, is_all: bool = False
+    ) -> dict[Partition, int]:
         wanted = {TopicPartition(*each): which for each in partitions}
         if not wanted:
             return {}
-        isolation = getattr(IsolationLevel, self._isolation.upper())
+        isolation = getattr(IsolationLevel, "READ_UNCOMMITTED" if is_all else self._isolation.upper())
         asked = self._asked(
             lambda admin: admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ANSWER_S)
         )
@@ -166,7 +175,7 @@ class Brokers:
             if self._admin is None:
                 self._admin = AdminClient(self._client.client() | _QUIET)
             answers: Mapping[Any, Future[Any]] = ask(self._admin)
-        except KafkaException as error:
+        except _REFUSED as error:
             raise self._unanswered(error) from error
         return answers
 
@@ -181,7 +190,7 @@ class Brokers:
                 raise self._unanswered(error) from error
 
     def _unanswered(self, error: BaseException) -> SourceError:
-        told = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+        told = error.args[0].str() if isinstance(error, KafkaException) else type(error).__name__
         return SourceError(
             f"found no answer about topics from the Kafka brokers {self.servers}: {told}; expected one within "
             f"{_ANSWER_S:g} s; check the brokers, and the client settings that STATECORE_KAFKA_CLIENT names"

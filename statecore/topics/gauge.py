@@ -40,14 +40,14 @@ class Gauge:
         topics = self._brokers.topics({each.topic for each in positions})
         partitions = [each for topic in topics.values() for each in topic.partitions]
         begins, ends = self._brokers.beginnings(partitions), self._brokers.ends(partitions)
-        found = []
+        found, waiting = [], {}
         for each in sorted({*partitions, *positions}):
             position = positions.get(each, begins.get(each, 0))
             begin, end = begins.get(each, position), ends.get(each, position)
             found.append(PartitionLag(*each, position=position, begin=begin, end=end))
-        oldest = self._oldest_ms(
-            {Partition(each.topic, each.partition): max(each.position, each.begin) for each in found if each.records}
-        )
+            if max(position, begin) < end:
+                waiting[each] = max(position, begin)
+        oldest = self._oldest_ms(waiting)
         return tuple(replace(each, oldest_ms=oldest.get(Partition(each.topic, each.partition))) for each in found)
 
     def _oldest_ms(self, waiting: Mapping[Partition, int]) -> dict[Partition, int]:

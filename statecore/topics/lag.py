@@ -12,8 +12,8 @@ class PartitionLag:
 
     Attributes:
         position: Offset of the next record to read.
-        begin: Offset of the oldest record that is there.
-        end: Offset behind the newest one.
+        begin: Offset of the oldest record that is there; None when unknown.
+        end: Offset behind the newest one; None when unknown.
         oldest_ms: Time of the oldest record that waits, by its timestamp; None when none waits, or it is unknown.
 
     """
@@ -21,31 +21,38 @@ class PartitionLag:
     topic: str
     partition: int
     position: int
-    begin: int
-    end: int
+    begin: int | None = None
+    end: int | None = None
     oldest_ms: int | None = None
 
     @property
-    def records(self) -> int:
-        """Records that wait; of a topic with transactions, or a compacted one, at most so many."""
+    def records(self) -> int | None:
+        """Records that wait; of a topic with transactions, or a compacted one, at most so many. None when unknown."""
+        if self.begin is None or self.end is None:
+            return None
         return max(0, self.end - max(self.position, self.begin))
 
 
-def records(partitions: Sequence[PartitionLag]) -> int:
-    """Return the records that wait in all partitions."""
-    return sum(each.records for each in partitions)
+def records(partitions: Sequence[PartitionLag]) -> int | None:
+    """Return the records that wait in the partitions of which it is known; None when it is of none."""
+    known = _known(partitions)
+    return sum(known) if known or not partitions else None
 
 
 def oldest_age_ms(partitions: Sequence[PartitionLag], now_ms: int) -> int | None:
     """Return the age of the oldest record that waits: 0 when none does, None when unknown."""
     waiting = [each.oldest_ms for each in partitions if each.records]
     known = [at_ms for at_ms in waiting if at_ms is not None]
-    if waiting and not known:
+    if (waiting or records(partitions) is None) and not known:
         return None
     return max(now_ms - at_ms for at_ms in (*known, now_ms))
 
 
 def skew(partitions: Sequence[PartitionLag]) -> float | None:
     """Return by what factor the fullest partition has more waiting than the average one; None when none waits."""
-    total = records(partitions)
-    return max(each.records for each in partitions) * len(partitions) / total if total else None
+    known = _known(partitions)
+    return max(known) * len(known) / sum(known) if any(known) else None
+
+
+def _known(partitions: Sequence[PartitionLag]) -> list[int]:
+    return [each.records for each in partitions if each.records is not None]

@@ -34,12 +34,16 @@ class Loss(NamedTuple):
 
     def __str__(self) -> str:
         """Return what was wanted and what is there."""
-        there = "is gone" if self.end is None else f"has {self.begin} to {self.end}"
-        return f"{self.partition} wants offset {self.wanted} and {there} ({self.why})"
+        if self.end is None:
+            return f"{self.partition} wants offset {self.wanted} and is gone ({self.why})"
+        there = f"has {self.begin} to {self.end}"
+        return f"{self.partition} wants offset {self.wanted} and {there} ({self.why}; it would go on at {self.goes_on})"
 
 
 def losses(brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[str, str]) -> list[Loss]:
     """Return the partitions that do not have the records that positions want.
+
+    A partition that was added is wanted from its beginning.
 
     Args:
         brokers: Whom to ask.
@@ -51,10 +55,11 @@ def losses(brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[st
 
     """
     topics = brokers.topics({each.topic for each in positions})
-    there = [each for each in positions if each.topic in topics and each in topics[each.topic].partitions]
-    begins, ends = brokers.beginnings(there), brokers.ends(there)
+    there = [each for topic in topics.values() for each in topic.partitions]
+    # Not only up to the first open transaction: a position may be behind it.
+    begins, ends = brokers.beginnings(there), brokers.ends(there, is_all=True)
     found = []
-    for each, wanted in sorted(positions.items()):
+    for each, wanted in sorted({**dict.fromkeys(there, 0), **positions}.items()):
         loss = _loss(each, wanted, topics.get(each.topic), ids.get(each.topic), begins.get(each), ends.get(each))
         if loss is not None:
             found.append(loss)

@@ -39,7 +39,7 @@ class ScriptedBrokers:
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return {each: self.spans[each][0] for each in partitions if each in self.spans}
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[Partition], *, is_all: bool = False) -> dict[Partition, int]:
         return {each: self.spans[each][1] for each in partitions if each in self.spans}
 
     def times_ms(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -73,7 +73,7 @@ class TopicPartition(Answer):
     topic: str
     partition: int
     position: int
-    records: int
+    records: int | None
     oldest_ms: int | None
 
 

@@ -71,4 +71,4 @@ def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:
         for source in (() if topics is None else topics.sources)
         for each in source.partitions
     ]
-    return sorted(found, key=lambda each: (-each.records, each.topic, each.partition))
+    return sorted(found, key=lambda each: (-(each.records or 0), each.topic, each.partition))

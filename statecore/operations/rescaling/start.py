@@ -84,7 +84,10 @@ class StartJob(Step):
         if self.accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
             require_statecore_job(job, "accept_lost_records", remedy)
-            self.change.catalog.set_desired(job.name, accept_lost_records=True)
+        newest = self.change.catalog.newest_generation(job.name)
+        # A driver that runs has all that it wants.
+        if newest is None or newest.state != "running" or not self.change.catalog.is_alive(newest):
+            self.change.catalog.set_desired(job.name, accept_lost_records=self.accept_lost_records)
         if job.desired_state == "stopped":
             # The permission to leave state behind was given to an earlier start.
             self.change.catalog.set_desired(

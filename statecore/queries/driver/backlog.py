@@ -17,7 +17,7 @@ from statecore.repeating import Repeating
 from statecore.runtime.backlog.detection import source_meters, streaming_leaves
 from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter
 from statecore.runtime.backlog.monitor import DUTY_CYCLE, INTERVAL_S
-from statecore.runtime.backlog.topics import source_topics
+from statecore.runtime.backlog.topics import TopicMeter, source_topics
 from statecore.storage import open_store
 from statecore.storage.urls import normal_url
 
@@ -46,6 +46,7 @@ class QueryBacklog:
         self._names: Sequence[str] = ()
         self._failing: set[int] = set()
         self._due_s = 0.0
+        self._topics_recorded = False
         # Stopped, not closed: a listing that takes minutes must not hold up the end of the query.
         self.measuring = Repeating("measurement of what waits", self._measure, INTERVAL_S, is_due=self._is_due)
 
@@ -118,20 +119,24 @@ class QueryBacklog:
         job, generation = self._generation.job, self._generation.generation
         self._catalog.record_backlog(job, generation, self.now())
         topics = source_topics(dict(zip(self._names, self._meters, strict=False)))
-        if topics:
+        # Once in any case: an earlier release of the query may have read topics that this one does not.
+        if topics or not self._topics_recorded:
             self._catalog.record_topics(job, generation, topics)
+            self._topics_recorded = True
 
     def _is_due(self) -> bool:
         return time.monotonic() >= self._due_s
 
     def _measure(self) -> None:
-        began_s = time.monotonic()
+        began_s, took_s = time.monotonic(), 0.0
         measured = [
             (number, meter) for number, meter in enumerate(self._meters) if not isinstance(meter, ProgressMeter)
         ]
         for number, meter in measured:
+            started_s = time.monotonic()
             self._try(number, meter.measure)
-        took_s = time.monotonic() - began_s
+            # To wait for brokers is no work.
+            took_s += 0.0 if isinstance(meter, TopicMeter) else time.monotonic() - started_s
         self._due_s = began_s + took_s + took_s / DUTY_CYCLE
         if measured:
             self.record()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.catalog import Catalog, SourceBacklog
 from statecore.runtime.backlog.meters import UNKNOWN, SourceMeter
-from statecore.runtime.backlog.topics import source_topics
+from statecore.runtime.backlog.topics import TopicMeter, source_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,7 @@ class BacklogMonitor:
         self._newest_event_ms: dict[str, int | None] = {}
         self._thread = threading.Thread(target=self._run, name="statecore-backlog", daemon=True)
         self._measured = False
+        self._topics_recorded = False
         self._failing: set[str] = set()
         if resumed is not None:
             self._note(resumed)
@@ -83,15 +84,19 @@ class BacklogMonitor:
     def _run(self) -> None:
         pause_s = 0.0
         while not self._closed.wait(pause_s):
-            started = time.monotonic()
-            self._measure()
-            pause_s = max(INTERVAL_S, (time.monotonic() - started) / DUTY_CYCLE)
+            pause_s = max(INTERVAL_S, self._measure() / DUTY_CYCLE)
 
-    def _measure(self) -> None:
+    def _measure(self) -> float:
+        """Measure each source; return the seconds that were spent on work, not on waiting for brokers."""
+        spent_s = 0.0
         for name, meter in self._meters.items():
+            started = time.monotonic()
             self._try(name, meter.measure)
+            if not isinstance(meter, TopicMeter):
+                spent_s += time.monotonic() - started
         self._measured = True
         self._try("", self._record)
+        return spent_s
 
     def _record(self) -> None:
         self._catalog.record_backlog(self._job, self._generation, self._now())
@@ -100,8 +105,10 @@ class BacklogMonitor:
     def _record_topics(self) -> None:
         """Record what waits by partition, with which the supervisor goes on while no driver runs."""
         found = source_topics(self._meters)
-        if found:
+        # Once in any case: an earlier release of the job may have read topics that this one does not.
+        if found or not self._topics_recorded:
             self._catalog.record_topics(self._job, self._generation, found)
+            self._topics_recorded = True
 
     def _try(self, source: str, action: Callable[[], None]) -> None:
         """Run an action for a source ("" for the catalog); log only the first failure in a row, and continue."""

@@ -94,7 +94,7 @@ class TopicMeter:
         except SourceError as error:
             if self._is_answered:
                 log.warning("the backlog is that of the last epoch: %s", error)
-            self._is_answered = False
+            self._is_answered, self._found = False, ()
         else:
             self._is_answered = True
 
@@ -106,11 +106,12 @@ class TopicMeter:
     def partitions(self) -> Sequence[PartitionLag]:
         """Return what waits in each partition, as the brokers last said, behind the newest committed offsets.
 
-        Where they have not said anything yet, nothing does.
+        Where they do not say, only the offset is known.
         """
-        silent = {each: PartitionLag(*each, at, at, at) for each, at in self._position.items()}
-        told = {Partition(each.topic, each.partition): self._read_on(each) for each in self._found}
-        return list({**silent, **told}.values())
+        found = {each: PartitionLag(*each, at) for each, at in self._position.items()}
+        if self._is_answered:
+            found |= {Partition(each.topic, each.partition): self._read_on(each) for each in self._found}
+        return list(found.values())
 
     def pending(self) -> Pending:
         """Return what waits in all partitions."""
@@ -123,7 +124,7 @@ class TopicMeter:
         if position <= found.position:
             return found
         # The next one has not been looked at; it is no older.
-        return replace(found, position=position, end=max(position, found.end))
+        return replace(found, position=position, end=None if found.end is None else max(position, found.end))
 
 
 def topic_meter(source: TopicSource, reported: ProgressMeter) -> TopicMeter | ProgressMeter:

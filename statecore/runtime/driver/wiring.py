@@ -79,7 +79,9 @@ def wire(
     topics = InputTopics(
         job.name, records, resumed.sources, resumed.point.manifest, accepts_losses=job.accept_lost_records
     )
-    topics.check_earlier(resumed.checkpoint_directory)
+    if not topics.check_earlier(resumed.checkpoint_directory) and job.accept_lost_records:
+        # Nothing is lost; a later loss is for a person to accept anew.
+        beside_the_stream(partial(_refuse_losses, catalog, job.name))
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
     backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)

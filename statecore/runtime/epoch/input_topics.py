@@ -1,7 +1,9 @@
 """Checks that topics still have the records that come next, and are the topics that were read before.
 
 Spark notices an offset that is out of range. It does not notice a topic that was deleted, made anew, and filled beyond
-that offset: it would go on in the middle of other records. So each manifest has the ids of the topics that were read.
+that offset: it would go on in the middle of other records. So each manifest has the ids of the topics that were read,
+and an epoch is committed only if the brokers say that they are the same. A source that may lose records, by its option
+``failOnDataLoss``, and one whose brokers have never answered here, goes on without their answer.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from statecore.errors import SourceError
 from statecore.runtime.backlog.detection import topic_sources
@@ -21,7 +24,7 @@ from statecore.runtime.backlog.topics import TopicSource
 from statecore.runtime.epoch.progress import QuerySources, replace_positions
 from statecore.snapshot.manifest import Manifest, SourcePositions
 from statecore.topics.losses import Loss, losses
-from statecore.topics.positions import read_position, written_position
+from statecore.topics.positions import Partition, read_position, written_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_NAMED = 10
-# After brokers did not answer: each epoch would wait for them.
+# After brokers did not answer that need not: each epoch would wait for them.
 _UNASKED_S = 60.0
+_HEARD_S = 3.0
+
+T = TypeVar("T")
 
 
 class InputTopics:
@@ -57,8 +63,8 @@ class InputTopics:
         self._accepts_losses = accepts_losses
         self._options: Mapping[str, TopicSource] = found
         self._brokers: dict[str, Brokers] = {}
-        self._ids = {} if resumed is None else {each.name: dict(each.topics) for each in resumed.sources}
-        self._ask_after_s = 0.0
+        self._ids = {} if resumed is None else {each.name: _ids_of(each) for each in resumed.sources}
+        self._ask_after_s: dict[str, float] = {}
         for name, source in found.items():
             brokers = source.brokers()
             if brokers is None:
@@ -68,7 +74,7 @@ class InputTopics:
             else:
                 self._brokers[name] = brokers
 
-    def check_earlier(self, directory: Path) -> None:
+    def check_earlier(self, directory: Path) -> bool:
         """Check that the topics have what comes after the epoch that the query goes on from.
 
         A source whose option ``failOnDataLoss`` is false goes on with what is there.
@@ -76,34 +82,33 @@ class InputTopics:
         Args:
             directory: Spark's checkpoint directory, where the query finds its positions.
 
+        Returns:
+            Whether anything is lost, or may be.
+
         Raises:
-            SourceError: Records are lost.
+            SourceError: Records are lost, or the brokers do not say whether they are.
 
         """
         if self._resumed is None:
-            return
-        for source in self._resumed.sources:
-            if source.name in self._brokers and source.positions:
-                self._check_source(self._resumed, source, directory)
+            return False
+        sources = [each for each in self._resumed.sources if each.name in self._brokers and each.positions]
+        found = [self._check_source(self._resumed, source, directory) for source in sources]
+        return any(found)
 
     def note(self, read: Sequence[SourcePositions], epoch: int) -> tuple[SourcePositions, ...]:
         """Return positions with the ids of their topics, after the epoch has read up to them.
 
         Raises:
-            SourceError: A topic was made anew since the epoch before.
+            SourceError: A topic was made anew since the epoch before, or the brokers do not say whether it was.
 
         """
         return tuple(self._noted(source, epoch) if source.name in self._options else source for source in read)
 
-    def _check_source(self, resumed: Manifest, source: SourcePositions, directory: Path) -> None:
+    def _check_source(self, resumed: Manifest, source: SourcePositions, directory: Path) -> bool:
         name, position = source.name, read_position(source.positions[0])
-        try:
-            lost = losses(self._brokers[name], position, source.topics)
-        except SourceError as error:
-            self._unanswered(name, error)
-            return
+        lost = self._answer(name, lambda: _losses(self._brokers[name], position, self._ids[name]))
         if not lost:
-            return
+            return lost is None
         after = f"epoch {resumed.epoch} of lineage {resumed.lineage}"
         if self._options[name].fails_on_loss and not self._accepts_losses:
             raise SourceError(
@@ -118,32 +123,71 @@ class InputTopics:
         moved = {each.partition: each.goes_on for each in lost if each.goes_on is not None}
         replace_positions(directory, resumed.epoch, self._sources, name, written_position({**kept, **moved}))
         left = {each.partition.topic for each in lost}
-        self._ids[name] = {topic: each for topic, each in self._ids.get(name, {}).items() if topic not in left}
+        self._ids[name] = {topic: each for topic, each in self._ids[name].items() if topic not in left}
+        return True
 
     def _noted(self, source: SourcePositions, epoch: int) -> SourcePositions:
-        name, known = source.name, self._ids.setdefault(source.name, {})
-        if name in self._brokers and source.positions and time.monotonic() >= self._ask_after_s:
-            read = set(json.loads(source.positions[0]))
-            try:
-                topics = self._brokers[name].topics(read)
-            except SourceError as error:
-                self._unanswered(name, error)
-            else:
-                there = {topic: found.id for topic, found in topics.items()}
-                anew = sorted(topic for topic in read if topic in known and there.get(topic) != known[topic])
-                if anew:
-                    raise SourceError(
-                        f"found the topics {anew} of source {name!r} deleted or made anew before the end of epoch "
-                        f"{epoch}; expected the topics that the epochs before have read; the epoch is not committed; "
-                        "the next driver says which records are gone"
-                    )
-                self._ids[name] = known = {**known, **there}
-        return msgspec.structs.replace(source, topics={topic: known[topic] for topic in sorted(known)})
+        name = source.name
+        read = set(json.loads(source.positions[0])) if source.positions else set()
+        # A topic that is left out now may be another one when it comes back.
+        known = {topic: each for topic, each in self._ids.get(name, {}).items() if topic in read}
+        topics = self._answer(name, lambda: self._brokers[name].topics(read)) if name in self._brokers else None
+        if topics is not None:
+            there = {topic: found.id for topic, found in topics.items()}
+            anew = sorted(topic for topic in known if there.get(topic) != known[topic])
+            if anew:
+                raise SourceError(
+                    f"found the topics {anew} of source {name!r} deleted or made anew before the end of epoch {epoch}; "
+                    "expected the topics that the epochs before have read; the epoch is not committed; the next driver "
+                    "says which records are gone"
+                )
+            known |= there
+        self._ids[name] = known
+        return msgspec.structs.replace(source, topics=dict(sorted(known.items())) or msgspec.UNSET)
 
-    def _unanswered(self, name: str, error: SourceError) -> None:
-        # Spark cannot read either; once it can, the ids of the last answer are compared.
-        log.warning("whether the topics of source %s are those that were read is not checked: %s", name, error)
-        self._ask_after_s = time.monotonic() + _UNASKED_S
+    def _answer(self, name: str, ask: Callable[[], T]) -> T | None:
+        """Return what the brokers of a source answer; None if they do not, and need not.
+
+        Raises:
+            SourceError: They do not answer for 30 seconds, and have been asked about these topics before.
+
+        """
+        must = self._options[name].fails_on_loss and bool(self._ids.get(name))
+        if not must and time.monotonic() < self._ask_after_s.get(name, 0.0):
+            return None
+        try:
+            return _patiently(ask) if must else ask()
+        except SourceError as error:
+            if must:
+                raise SourceError(
+                    f"{error}; without their answer, source {name!r} may go on in a topic that was made anew"
+                ) from error
+            log.warning("whether the topics of source %s are those that were read is not checked: %s", name, error)
+            self._ask_after_s[name] = time.monotonic() + _UNASKED_S
+            return None
+
+
+_patiently = Retrying(
+    retry=retry_if_exception_type(SourceError),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_delay(30),
+    reraise=True,
+)
+
+
+def _ids_of(source: SourcePositions) -> dict[str, str]:
+    """Return the ids of the topics that a position names."""
+    read = {each.topic for position in source.positions for each in read_position(position)} if source.topic_ids else ()
+    return {topic: each for topic, each in source.topic_ids.items() if topic in read}
+
+
+def _losses(brokers: Brokers, position: Mapping[Partition, int], ids: Mapping[str, str]) -> list[Loss]:
+    """Return what is lost; a topic that a broker has not heard of is asked for once more."""
+    found = losses(brokers, position, ids)
+    if any(each.end is None for each in found):
+        time.sleep(_HEARD_S)
+        found = losses(brokers, position, ids)
+    return found
 
 
 def _named(lost: Sequence[Loss]) -> str:

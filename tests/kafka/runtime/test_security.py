@@ -80,6 +80,7 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
         failed = first_error(bench)
         file.write_text(settings(kafka, PASSWORD))
         wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
+        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
         commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
     finally:
         if not bench.generation().ended:
@@ -103,3 +104,7 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
         assert each in told
     assert any(events in path.parents and b"SparkListenerSQLExecutionStart" in text for path, text in found.items())
     assert json.loads(bench.newest().sources[0].positions[0])[topic]
+    # Whoever asks brokers about topics has the same settings.
+    assert bench.newest().sources[0].topic_ids.keys() == {topic}
+    (waiting,) = bench.catalog.backlogs(JOB)[-1].sources
+    assert waiting.records == 0 and waiting.oldest_age_ms == 0

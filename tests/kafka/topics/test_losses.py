@@ -36,7 +36,7 @@ def test_expired_records_are_counted(brokers: Brokers, kafka: KafkaBroker, topic
     kafka.expire(topic, {0: 6, 1: 4})
     (lost,) = losses(brokers, at(topic, 2, 4, 10), ids)
     assert lost == Loss(Partition(topic, 0), 2, 6, 10, 4, 6, "4 records have expired")
-    assert str(lost) == f"{topic}-0 wants offset 2 and has 6 to 10 (4 records have expired)"
+    assert str(lost) == f"{topic}-0 wants offset 2 and has 6 to 10 (4 records have expired; it would go on at 6)"
 
 
 def test_a_topic_made_anew_is_noticed_although_it_has_more_records(

@@ -32,9 +32,10 @@ def build(job: Job) -> None:
         records = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", servers)
-            .option("subscribe", job.settings["from"])
+            .option(job.settings.get("how", "subscribe"), job.settings["from"])
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
+            .option("minPartitions", job.settings.get("splits", "1"))
             .option("maxOffsetsPerTrigger", job.settings.get("most", "100"))
             .load()
         )

@@ -89,6 +89,14 @@ class TestStart:
         assert catalog.audit(job)[0].change["accept_lost_records"] == [False, True]
         assert run("start", job).returncode == 0
         assert not catalog.job(job).accept_lost_records
+        assert run("start", job, "--accept-lost-records").returncode == 0
+        catalog.set_desired(job, state="stopped")
+        assert not catalog.job(job).accept_lost_records, "given for one start"
+        catalog.set_desired(job, state="running")
+        catalog.claim_generation(job, log_path="")
+        catalog.heartbeat(job, 1)
+        assert run("start", job, "--accept-lost-records").returncode == 0
+        assert not catalog.job(job).accept_lost_records, "its driver runs, and lacks nothing"
 
     def test_while_a_run_changes_the_job_it_is_refused_with_that_runs_id(self, catalog: Catalog, job: str) -> None:
         catalog.acquire_lease(job, "manual__1", 60_000)

@@ -18,12 +18,14 @@ from statecore.catalog import (
     LeaseRecord,
     RescaleRunRecord,
     SourceBacklog,
+    SourceTopics,
     StepTimes,
     SystemClock,
 )
 from statecore.operations.advice import advice
 from statecore.operations.standing import Standing, standing, summary
 from statecore.release import RELEASE
+from statecore.topics.lag import PartitionLag
 from tests.support.shell import assert_refused, run
 from tests.support.supervised import supervise
 
@@ -54,6 +56,8 @@ def busy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     path = f"{store}/savepoints/nightly/manifest.json"
     made: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
     catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
+    partitions = (PartitionLag("orders", 0, 7, 0, 244_707, now_ms - 120_000), PartitionLag("orders", 1, 9, 0, 85))
+    catalog.record_topics(job, 2, [SourceTopics("in", "broker:9092", False, partitions)])
     policy = catalog.set_policy(job, {"max_parallelism": 8})
     catalog.save_memory(policy, {}, "120 rows/s [of all] arrive")
     catalog.acquire_lease(job, "manual__1", 59_000)
@@ -76,6 +80,8 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
         "workers 1 ready of 2 (cluster local)",
         "backlog 244,776 records, 3 files, measured now",
         "lag 0:01:23",
+        "topics of in 244,776 records wait in 2 partitions, the oldest for 2 min; most, 244,700, in orders-0: ",
+        "2.0 times the average",
         "newest epoch 41 of lineage 1, now: 6,000 rows in 1.00 s at parallelism 2",
         "newest savepoint epoch 30, 2 h 5 min ago (before [2.0]): /",
         "/savepoints/nightly/manifest.json",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, SourceTopics
+from statecore.catalog import Catalog, SourceBacklog, SourceTopics
 from statecore.operations import stopped_topics
 from statecore.operations.stopped_topics import StoppedTopics
 from statecore.topics.lag import PartitionLag
@@ -63,6 +63,17 @@ def test_it_goes_on_where_a_driver_has_ended_and_leaves_a_running_one_alone(
     brokers.spans |= dict.fromkeys(brokers.spans, (0, 80))
     topics.measure(job)
     assert waiting(catalog, job) == (2, [("in", 66)])
+
+
+def test_what_waits_in_other_sources_is_what_was_last_known(
+    catalog: Catalog, job: str, brokers: ScriptedBrokers
+) -> None:
+    catalog.record_backlog(job, 1, [SourceBacklog("files", files=3), SourceBacklog("in", records=1)])
+    catalog.end_generation(job, 1, state="failed", error="killed")
+    StoppedTopics(catalog).measure(job)
+    found = catalog.figures(job).backlog
+    assert found is not None
+    assert [(each.name, each.records, each.files) for each in found.sources] == [("in", 16, None), ("files", None, 3)]
 
 
 def test_brokers_that_do_not_answer_are_told_of_once(

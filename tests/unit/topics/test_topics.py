@@ -40,7 +40,9 @@ def test_the_fullest_partition_is_told_apart_and_the_oldest_record_counts() -> N
 
 
 def test_nothing_that_waits_is_told_apart_from_an_unknown_age() -> None:
-    empty, unknown = PartitionLag("t", 0, 3, 0, 3), PartitionLag("t", 0, 3, 0, 4)
+    empty, unknown, silent = PartitionLag("t", 0, 3, 0, 3), PartitionLag("t", 0, 3, 0, 4), PartitionLag("t", 0, 3)
+    assert (lag.records([silent]), lag.skew([silent]), lag.oldest_age_ms([silent], 9)) == (None, None, None)
+    assert lag.records([silent, unknown]) == 1
     assert (lag.skew([empty]), lag.oldest_age_ms([empty], 9)) == (None, 0)
     assert lag.oldest_age_ms([unknown], 9) is None
     assert (lag.records([]), lag.skew([]), lag.oldest_age_ms([], 9)) == (0, None, 0)
@@ -83,6 +85,12 @@ def test_a_partition_loses_what_is_wanted_and_is_not_there(
     assert [(each.why, each.records, each.goes_on) for each in found] == (
         [] if why is None else [(why, records, goes_on)]
     )
+
+
+def test_an_added_partition_whose_first_records_have_expired_is_one_that_loses_them() -> None:
+    brokers = ScriptedBrokers({("t", 0): (0, 9), ("t", 1): (4, 9), ("t", 2): (0, 9)})
+    (found,) = losses(cast(Any, brokers), {Partition("t", 0): 5}, {})
+    assert (found.partition.number, found.wanted, found.records, found.goes_on) == (1, 0, 4, 4)
 
 
 def test_what_is_gone_altogether_is_told_apart() -> None:

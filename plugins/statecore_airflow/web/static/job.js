@@ -90,7 +90,7 @@ function savepointRows(savepoints) {
 
 function partitionRows(partitions) {
   return partitions.map((each) => [
-    `${each.topic}-${each.partition}`, each.source, count(each.records), each.oldest_ms === null ? "–" : age(each.oldest_ms), count(each.position),
+    `${each.topic}-${each.partition}`, each.source, each.records === null ? "unknown" : count(each.records), each.oldest_ms === null ? "–" : age(each.oldest_ms), count(each.position),
   ]);
 }
 

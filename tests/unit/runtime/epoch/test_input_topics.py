@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
+from tenacity import stop_after_attempt
 
 from statecore.errors import SourceError
 from statecore.runtime.backlog.topics import TopicSource
@@ -14,6 +16,7 @@ from statecore.runtime.epoch import input_topics
 from statecore.runtime.epoch.input_topics import InputTopics
 from statecore.runtime.epoch.progress import QuerySources
 from statecore.snapshot.manifest import SourcePositions
+from statecore.topics.positions import Partition
 from tests.support.brokers import ScriptedBrokers
 from tests.support.handmade import manifest
 
@@ -29,9 +32,10 @@ class Source(TopicSource):
         return self.scripted
 
 
-def after(*offsets: int, topics: dict[str, str] | None = None) -> SourcePositions:
-    position = json.dumps({"t": {str(number): offset for number, offset in enumerate(offsets)}})
-    return SourcePositions(name="orders", positions=(position,), topics={"t": "first"} if topics is None else topics)
+def after(*offsets: int, topics: dict[str, str] | None = None, of: str = "t") -> SourcePositions:
+    position = json.dumps({of: {str(number): offset for number, offset in enumerate(offsets)}})
+    known = {"t": "first"} if topics is None else topics
+    return SourcePositions(name="orders", positions=(position,), topics=known or msgspec.UNSET)
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def test_a_topic_that_has_all_goes_on(
     monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers, directory: Path
 ) -> None:
     made = checked(monkeypatch, brokers, after(5, 7))
-    made.check_earlier(directory)
+    assert not made.check_earlier(directory)
     assert made.note([SourcePositions(name="rules", positions=("6",)), after(6, 7, topics={})], 4) == (
         SourcePositions(name="rules", positions=("6",)),
         after(6, 7),
@@ -84,8 +88,8 @@ def test_lost_records_are_refused_with_what_is_wanted_and_there(
     told = str(refused.value)
     for part in (
         "found records of source 'orders' gone that come after epoch 3 of lineage",
-        "t-0 wants offset 5 and has 9 to 20 (4 records have expired)",
-        "t-1 wants offset 7 and has 9 to 20 (2 records have expired); 6 records are lost; expected",
+        "t-0 wants offset 5 and has 9 to 20 (4 records have expired; it would go on at 9)",
+        "t-1 wants offset 7 and has 9 to 20 (2 records have expired; it would go on at 9); 6 records are lost",
         "`statecore start orders --accept-lost-records`",
     ):
         assert part in told
@@ -100,14 +104,15 @@ def test_whoever_accepts_it_goes_on_with_what_is_there(
     how: dict[str, bool],
 ) -> None:
     brokers.ids["t"] = "second"
+    monkeypatch.setattr(input_topics, "_HEARD_S", 0)
     made = checked(monkeypatch, brokers, after(5, 7, 9), **how)
-    made.check_earlier(directory)
+    assert made.check_earlier(directory)
     lines = (directory / "offsets" / "3").read_text().splitlines()
     assert lines == ["v1", "{}", "5", '{"t":{"0":0,"1":0}}']
     assert (
         "0 records are lost for certain, and others" in caplog.text and "t-2 wants offset 9 and is gone" in caplog.text
     )
-    assert made.note([after(20, 10, topics={})], 4)[0].topics == {"t": "second"}
+    assert made.note([after(20, 10, topics={})], 4)[0].topic_ids == {"t": "second"}
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_ends_the_epoch(
@@ -122,23 +127,57 @@ def test_a_topic_that_is_made_anew_while_it_is_read_ends_the_epoch(
         made.note([after(6, 7, topics={})], 4)
 
 
-def test_brokers_that_do_not_answer_hold_up_one_epoch_not_each(
-    monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers, directory: Path, caplog: pytest.LogCaptureFixture
+def test_an_epoch_of_known_topics_waits_for_the_brokers_answer_and_is_not_committed_without(
+    monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers, directory: Path
 ) -> None:
+    monkeypatch.setattr(input_topics._patiently, "stop", stop_after_attempt(2))
     made = checked(monkeypatch, brokers, after(5, 7))
     brokers.is_away = True
-    made.check_earlier(directory)
+    for ask in (lambda: made.check_earlier(directory), lambda: made.note([after(6, 7, topics={})], 4)):
+        with pytest.raises(SourceError, match="without their answer, source 'orders' may go on in a topic that was"):
+            ask()
+    brokers.is_away = False
+    assert made.note([after(6, 7, topics={})], 4)[0].topic_ids == {"t": "first"}
+
+
+@pytest.mark.parametrize(("fails", "known"), [(False, {"t": "first"}), (True, {})])
+def test_brokers_that_need_not_answer_hold_up_one_epoch_not_each(
+    monkeypatch: pytest.MonkeyPatch,
+    brokers: ScriptedBrokers,
+    caplog: pytest.LogCaptureFixture,
+    fails: bool,
+    known: dict[str, str],
+) -> None:
+    made = checked(monkeypatch, brokers, after(5, 7, topics=known), fails=fails)
+    brokers.is_away = True
     for epoch in (4, 5):
-        assert made.note([after(6, 7, topics={})], epoch)[0].topics == {"t": "first"}
+        assert made.note([after(6, 7, topics={})], epoch)[0].topic_ids == known
     assert len(caplog.records) == 1
-    brokers.is_away, brokers.ids["t"] = False, "second"
-    assert made.note([after(6, 7, topics={})], 6)[0].topics == {"t": "first"}
+    brokers.is_away = False
     monkeypatch.setattr("statecore.runtime.epoch.input_topics.time.monotonic", lambda: float("inf"))
-    with pytest.raises(SourceError, match="made anew"):
-        made.note([after(6, 7, topics={})], 7)
+    assert made.note([after(6, 7, topics={})], 7)[0].topic_ids == {"t": "first"}
+
+
+def test_a_topic_that_comes_back_after_it_was_left_out_is_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers
+) -> None:
+    brokers.spans[Partition("u", 0)], brokers.ids["u"] = (0, 9), "other"
+    made = checked(monkeypatch, brokers, after(5, 7))
+    assert made.note([after(3, of="u", topics={})], 4)[0].topic_ids == {"u": "other"}
+    brokers.ids["t"] = "second"
+    assert made.note([after(6, 7, topics={})], 5)[0].topic_ids == {"t": "second"}
+
+
+def test_a_topic_that_a_broker_has_not_heard_of_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers, directory: Path
+) -> None:
+    made = checked(monkeypatch, brokers, after(5, 7))
+    there = brokers.ids.pop("t")
+    monkeypatch.setattr("statecore.runtime.epoch.input_topics.time.sleep", lambda _: brokers.ids.update(t=there))
+    assert not made.check_earlier(directory)
 
 
 def test_without_the_client_the_ids_of_the_manifest_stay(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     made = checked(monkeypatch, None, after(5, 7))
     made.check_earlier(directory)
-    assert made.note([after(6, 7, topics={})], 4)[0].topics == {"t": "first"}
+    assert made.note([after(6, 7, topics={})], 4)[0].topic_ids == {"t": "first"}

@@ -42,7 +42,8 @@ def stop(job: str, run: str = RUN) -> str:
 
 
 def start(job: str, **params: Any) -> None:
-    run_step(StartOperator(task_id="start", job=job), dag="start", **{"parallelism": None, "workers": None, **params})
+    form = {"parallelism": None, "workers": None, "accept_lost_records": False}
+    run_step(StartOperator(task_id="start", job=job), dag="start", **(form | params))
 
 
 def roll_back(job: str, dag: str) -> str | None:
@@ -83,6 +84,13 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
     assert catalog.cluster("local").desired_workers == 2 and catalog.lease(job) is None
     start(job)
     assert len(catalog.generations(job)) == 2
+
+
+def test_a_start_accepts_lost_records_if_asked_to(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
+    stop(job)
+    start(job, accept_lost_records=True)
+    changes = [each.change for each in catalog.audit(job)]
+    assert any(each.get("accept_lost_records") == [False, True] for each in changes)
 
 
 def test_a_start_of_a_job_that_runs_gives_it_workers_and_refuses_another_parallelism(
