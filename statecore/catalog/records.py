@@ -260,6 +260,7 @@ class SourceTopics:
         name: Name of the source.
         servers: ``host:port`` of brokers, with commas between.
         committed: Whether the source reads only records of committed transactions.
+        assigned: Whether it reads only these partitions, and none that are added.
 
     """
 
@@ -267,6 +268,7 @@ class SourceTopics:
     servers: str
     committed: bool
     partitions: tuple[PartitionLag, ...]
+    assigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 
 from statecore.catalog import Catalog, SourceBacklog, SourceTopics, TopicsRecord
@@ -29,7 +30,7 @@ class StoppedTopics:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._gauges: dict[tuple[str, str, str, bool], Gauge] = {}
+        self._gauges: dict[tuple[str, str, str, bool, bool], Gauge] = {}
         self._due_s: dict[str, float] = {}
         self._silent: set[str] = set()
 
@@ -68,16 +69,7 @@ class StoppedTopics:
     def _measure(self, found: TopicsRecord, generation: int) -> None:
         measured = [self._measured(found.job, source) for source in found.sources]
         now_ms = self._catalog.now_ms()
-        waiting = [
-            SourceBacklog(
-                name=each.name,
-                records=lag.records(each.partitions),
-                partitions=len(each.partitions),
-                oldest_age_ms=lag.oldest_age_ms(each.partitions, now_ms),
-                skew=lag.skew(each.partitions),
-            )
-            for each in measured
-        ]
+        waiting = [SourceBacklog(each.name, **asdict(lag.waiting(each.partitions, now_ms))) for each in measured]
         self._catalog.record_topics(found.job, found.generation, measured)
         self._catalog.record_backlog(found.job, generation, [*waiting, *self._others(found)])
 
@@ -90,14 +82,14 @@ class StoppedTopics:
     def _measured(self, job: str, source: SourceTopics) -> SourceTopics:
         positions = {Partition(each.topic, each.partition): each.position for each in source.partitions}
         gauge = self._gauge(job, source)
-        return SourceTopics(source.name, source.servers, source.committed, gauge.measure(positions))
+        return replace(source, partitions=gauge.measure(positions))
 
     def _gauge(self, job: str, source: SourceTopics) -> Gauge:
         # Here, because the package that it needs is optional.
         from statecore.topics.brokers import Brokers
 
-        key = (job, source.name, source.servers, source.committed)
+        key = (job, source.name, source.servers, source.committed, source.assigned)
         if key not in self._gauges:
             brokers = Brokers(ClientSettings.of(source.servers), committed=source.committed)
-            self._gauges[key] = Gauge(brokers)
+            self._gauges[key] = Gauge(brokers, assigned=source.assigned)
         return self._gauges[key]

@@ -64,7 +64,7 @@ class Figures:
         processed: Rows committed per second lately.
         waiting: Rows in the backlog; estimated for sources that count files.
         left: Rows that waited after the newest epoch, which the next one took if nothing limits it.
-        lag_ms: Event-time lag, the longest of all sources.
+        lag_ms: Event-time lag or, in Kafka, the age of the oldest row that waits, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier scale-outs, the start of workers included.
         downtime_ms: Median time without an epoch in earlier rescales by the policy's method.

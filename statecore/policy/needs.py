@@ -192,7 +192,7 @@ class Needs:
         figures, measured = self.figures, self.measured
         found = [f"{self._arriving():,.0f} rows/s arrive", f"{self._waiting():,.0f} rows wait"]
         if figures.lag_ms is not None:
-            found.append(f"event-time lag {figures.lag_ms / 1000:,.0f} s")
+            found.append(f"lag {figures.lag_ms / 1000:,.0f} s")
         if figures.busy is not None:
             found.append(f"epochs run {figures.busy:.0%} of the time")
         least = "" if measured.fit.separated else "at least "

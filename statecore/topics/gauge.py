@@ -19,11 +19,13 @@ class Gauge:
 
     Args:
         brokers: The brokers of the source.
+        assigned: Whether it reads only the partitions that it has positions in, and none that are added.
 
     """
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, *, assigned: bool) -> None:
         self._brokers = brokers
+        self._assigned = assigned
         # A partition that is not read on has the same oldest record.
         self._times_ms: dict[tuple[Partition, int], int] = {}
 
@@ -38,7 +40,8 @@ class Gauge:
 
         """
         topics = self._brokers.topics({each.topic for each in positions})
-        partitions = [each for topic in topics.values() for each in topic.partitions]
+        there = [each for topic in topics.values() for each in topic.partitions]
+        partitions = [each for each in there if each in positions or not self._assigned]
         begins, ends = self._brokers.beginnings(partitions), self._brokers.ends(partitions)
         found, waiting = [], {}
         for each in sorted({*partitions, *positions}):

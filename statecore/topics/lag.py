@@ -33,6 +33,29 @@ class PartitionLag:
         return max(0, self.end - max(self.position, self.begin))
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits in all partitions of a source; None where it is unknown.
+
+    Attributes:
+        records: Records.
+        partitions: Partitions.
+        oldest_age_ms: Age of the oldest record; 0 when none waits.
+        skew: By what factor more waits in the fullest partition than in the average one.
+
+    """
+
+    records: int | None
+    partitions: int
+    oldest_age_ms: int | None
+    skew: float | None
+
+
+def waiting(partitions: Sequence[PartitionLag], now_ms: int) -> Waiting:
+    """Return what waits in a source, by what waits in its partitions."""
+    return Waiting(records(partitions), len(partitions), oldest_age_ms(partitions, now_ms), skew(partitions))
+
+
 def records(partitions: Sequence[PartitionLag]) -> int | None:
     """Return the records that wait in the partitions of which it is known; None when it is of none."""
     known = _known(partitions)

@@ -40,7 +40,9 @@ class Loss(NamedTuple):
         return f"{self.partition} wants offset {self.wanted} and {there} ({self.why}; it would go on at {self.goes_on})"
 
 
-def losses(brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[str, str]) -> list[Loss]:
+def losses(
+    brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[str, str], *, assigned: bool
+) -> list[Loss]:
     """Return the partitions that do not have the records that positions want.
 
     A partition that was added is wanted from its beginning.
@@ -49,13 +51,15 @@ def losses(brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[st
         brokers: Whom to ask.
         positions: Offset of the next record of each partition.
         ids: The id that each topic had when it was read; a topic that is not named may be any.
+        assigned: Whether the source reads none that are added.
 
     Raises:
         SourceError: The brokers do not answer, or refuse.
 
     """
     topics = brokers.topics({each.topic for each in positions})
-    there = [each for topic in topics.values() for each in topic.partitions]
+    existing = [each for topic in topics.values() for each in topic.partitions]
+    there = [each for each in existing if each in positions or not assigned]
     # Not only up to the first open transaction: a position may be behind it.
     begins, ends = brokers.beginnings(there), brokers.ends(there, is_all=True)
     found = []

@@ -182,14 +182,14 @@ class Story:
         self._commit(self._epoch - 1, 4)
         policy = catalog.policy(FLIGHTS)
         assert policy is not None
-        finding = "2,000 rows/s arrive, 0 rows wait, event-time lag 2 s; the job can do 8,200 rows/s at parallelism 4"
+        finding = "2,000 rows/s arrive, 0 rows wait, lag 2 s; the job can do 8,200 rows/s at parallelism 4"
         catalog.save_memory(policy, {}, f"{finding}: enough")
 
     def _decision(self) -> None:
         """Record a decision of the policy that another run forestalls."""
         policy = self._catalog.set_policy(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
         reason = (
-            f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, event-time lag 2,800 s, epochs run 99% of the time; "
+            f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, lag 2,800 s, epochs run 99% of the time; "
             "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling assumed linear)"
         )
         decision = self._catalog.record_decision(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,12 +31,14 @@ class TopicSource(NamedTuple):
         servers: Its brokers.
         committed: Whether it reads only records of committed transactions.
         fails_on_loss: Whether it may not go on without records that it wants, the connector's ``failOnDataLoss``.
+        assigned: Whether it reads only the partitions that its option ``assign`` names.
 
     """
 
     servers: str
     committed: bool
     fails_on_loss: bool
+    assigned: bool
 
     def brokers(self) -> Brokers | None:
         """Return the brokers; None without the package that asks them.
@@ -62,6 +64,7 @@ def topic_source(leaf: Any) -> TopicSource | None:
         servers=options.get("kafka.bootstrap.servers"),
         committed=options.get("kafka.isolation.level") == "read_committed",
         fails_on_loss=options.getBoolean("failOnDataLoss", True),
+        assigned=options.containsKey("assign"),
     )
 
 
@@ -117,7 +120,7 @@ class TopicMeter:
         """Return what waits in all partitions."""
         if not self._found or not self._is_answered:
             return self._reported.pending()
-        return waiting(self.partitions(), int(time.time() * 1000))
+        return Pending(**asdict(lag.waiting(self.partitions(), int(time.time() * 1000))))
 
     def _read_on(self, found: PartitionLag) -> PartitionLag:
         position = self._position.get(Partition(found.topic, found.partition), found.position)
@@ -133,23 +136,15 @@ def topic_meter(source: TopicSource, reported: ProgressMeter) -> TopicMeter | Pr
     if brokers is None:
         log.info("the backlog in Kafka is known after each epoch only; install 'statecore[kafka]' to ask the brokers")
         return reported
-    return TopicMeter(source, Gauge(brokers), reported)
+    return TopicMeter(source, Gauge(brokers, assigned=source.assigned), reported)
 
 
 def source_topics(meters: Mapping[str, SourceMeter]) -> list[SourceTopics]:
     """Return what waits in the partitions of those sources that read Kafka."""
     found = [(name, meter) for name, meter in meters.items() if isinstance(meter, TopicMeter) and meter.partitions()]
     return [
-        SourceTopics(name, meter.source.servers, meter.source.committed, tuple(meter.partitions()))
+        SourceTopics(
+            name, meter.source.servers, meter.source.committed, tuple(meter.partitions()), meter.source.assigned
+        )
         for name, meter in found
     ]
-
-
-def waiting(partitions: Sequence[PartitionLag], now_ms: int) -> Pending:
-    """Return what waits in a source, by what waits in its partitions."""
-    return Pending(
-        records=lag.records(partitions),
-        partitions=len(partitions),
-        oldest_age_ms=lag.oldest_age_ms(partitions, now_ms),
-        skew=lag.skew(partitions),
-    )

@@ -106,7 +106,7 @@ class InputTopics:
 
     def _check_source(self, resumed: Manifest, source: SourcePositions, directory: Path) -> bool:
         name, position = source.name, read_position(source.positions[0])
-        lost = self._answer(name, lambda: _losses(self._brokers[name], position, self._ids[name]))
+        lost = self._answer(name, lambda: self._losses(name, position))
         if not lost:
             return lost is None
         after = f"epoch {resumed.epoch} of lineage {resumed.lineage}"
@@ -145,6 +145,18 @@ class InputTopics:
         self._ids[name] = known
         return msgspec.structs.replace(source, topics=dict(sorted(known.items())) or msgspec.UNSET)
 
+    def _losses(self, name: str, position: Mapping[Partition, int]) -> list[Loss]:
+        """Return what is lost; a topic that a broker has not heard of is asked for once more."""
+
+        def found() -> list[Loss]:
+            return losses(self._brokers[name], position, self._ids[name], assigned=self._options[name].assigned)
+
+        lost = found()
+        if any(each.end is None for each in lost):
+            time.sleep(_HEARD_S)
+            lost = found()
+        return lost
+
     def _answer(self, name: str, ask: Callable[[], T]) -> T | None:
         """Return what the brokers of a source answer; None if they do not, and need not.
 
@@ -179,15 +191,6 @@ def _ids_of(source: SourcePositions) -> dict[str, str]:
     """Return the ids of the topics that a position names."""
     read = {each.topic for position in source.positions for each in read_position(position)} if source.topic_ids else ()
     return {topic: each for topic, each in source.topic_ids.items() if topic in read}
-
-
-def _losses(brokers: Brokers, position: Mapping[Partition, int], ids: Mapping[str, str]) -> list[Loss]:
-    """Return what is lost; a topic that a broker has not heard of is asked for once more."""
-    found = losses(brokers, position, ids)
-    if any(each.end is None for each in found):
-        time.sleep(_HEARD_S)
-        found = losses(brokers, position, ids)
-    return found
 
 
 def _named(lost: Sequence[Loss]) -> str:

@@ -17,13 +17,13 @@ from examples.stack.kafka import CONNECTOR
 from statecore.catalog import Catalog, DecisionRecord, Liveness
 from statecore.cluster.processes import session_members
 from statecore.operations.autoscaling import evaluate
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, KEYS, Bench, bench
 from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker
 from tests.support.shell import run
+from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 __all__ = ["bench"]
@@ -103,20 +103,6 @@ class Stream:
         for process in session_members(leader):
             process.kill()
 
-    @contextmanager
-    def supervised(self, logs: Path, *, stops: bool = True) -> Iterator[None]:
-        """Keep the job running, and stop it at the end, or leave it to the next supervisor."""
-        supervisor = Supervisor(self.bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-        thread = threading.Thread(target=supervisor.run)
-        thread.start()
-        try:
-            yield
-        finally:
-            if stops and not self.bench.generation().ended:
-                self.bench.stop("end")
-            supervisor.stop()
-            thread.join(30)
-
 
 def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitions_and_a_rescale(
     bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +115,7 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
     stream = Stream(bench, kafka, topic)
     stream.feed(350)
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    with stream.supervised(tmp_path / "logs"):
+    with supervised(bench, tmp_path / "logs"):
         stream.settle()
         assert bench.generation().generation == 3, "one generation more than there were kills"
         assert bench.stop("noon") is not None
@@ -156,7 +142,7 @@ def test_under_load_the_job_is_rescaled_live_and_by_reference_and_puts_out_every
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     stream = Stream(bench, kafka, topic, most="500")
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    with stream.supervised(tmp_path / "logs"):
+    with supervised(bench, tmp_path / "logs"):
         with stream.loaded():
             wait(lambda: bench.catalog.epochs(JOB, limit=1), "an epoch")
             stream.rescale(4, "live")
@@ -185,7 +171,7 @@ def test_a_policy_scales_a_job_out_whose_topic_filled_up_while_no_driver_ran(
         assert policy is not None
         return evaluate(bench.catalog, policy, bench.catalog.now_ms())
 
-    with stream.supervised(tmp_path / "logs", stops=False):
+    with supervised(bench, tmp_path / "logs", stops=False):
         for rows in (10, 40, 20, 80, 30, 60):
             stream.feed(rows)
             wait(lambda: bench.rows_done() == len(stream.fed), "the records")
@@ -193,7 +179,7 @@ def test_a_policy_scales_a_job_out_whose_topic_filled_up_while_no_driver_ran(
     # The outage: nobody starts a driver.
     stream.kill()
     stream.feed(2_000)
-    with stream.supervised(tmp_path / "logs"):
+    with supervised(bench, tmp_path / "logs"):
         made = wait(decision, "a decision")
         assert made is not None
         assert (made.from_parallelism, made.to_parallelism, made.method) == (1, 4, "live")

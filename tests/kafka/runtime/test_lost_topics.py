@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from examples.stack.kafka import CONNECTOR
 from statecore.catalog import SourceBacklog
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from statecore.topics import lag
 from tests.support.bench import JOB, KEYS, Bench, bench
 from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker
+from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 __all__ = ["bench"]
-
-
-@contextmanager
-def supervised(bench: Bench, logs: Path) -> Iterator[None]:
-    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        if not bench.generation().ended:
-            bench.stop("end")
-        supervisor.stop()
-        thread.join(30)
 
 
 def waiting(bench: Bench) -> SourceBacklog | None:

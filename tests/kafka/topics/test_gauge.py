@@ -17,7 +17,7 @@ from tests.support.kafka import KafkaBroker
 
 @pytest.fixture
 def gauge(kafka: KafkaBroker) -> Gauge:
-    return Gauge(Brokers(ClientSettings(kafka.servers), committed=False))
+    return Gauge(Brokers(ClientSettings(kafka.servers), committed=False), assigned=False)
 
 
 def ms(seconds_ago: float) -> int:
@@ -62,7 +62,7 @@ def test_records_that_are_gone_do_not_wait(gauge: Gauge, kafka: KafkaBroker, top
 
 
 def test_brokers_that_do_not_answer_are_named(kafka: KafkaBroker, topic: str) -> None:
-    gone = Gauge(Brokers(ClientSettings("127.0.0.1:1"), committed=False))
+    gone = Gauge(Brokers(ClientSettings("127.0.0.1:1"), committed=False), assigned=False)
     with pytest.raises(
         SourceError, match=r"no answer about topics from the Kafka brokers 127\.0\.0\.1:1.*expected one"
     ):

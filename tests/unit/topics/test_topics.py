@@ -50,7 +50,7 @@ def test_nothing_that_waits_is_told_apart_from_an_unknown_age() -> None:
 
 def test_records_are_fetched_only_where_something_waits_and_the_oldest_has_changed() -> None:
     brokers = ScriptedBrokers({("t", 0): (0, 9), ("t", 1): (4, 9), ("t", 2): (0, 3), ("t", 3): (0, 2)}, 1_000)
-    gauge = Gauge(cast(Any, brokers))
+    gauge = Gauge(cast(Any, brokers), assigned=False)
     positions = {Partition("t", 0): 5, Partition("t", 1): 2, Partition("t", 2): 3}
     found = gauge.measure(positions)
     # Expired records do not wait; a new partition is read from its beginning.
@@ -62,7 +62,7 @@ def test_records_are_fetched_only_where_something_waits_and_the_oldest_has_chang
 
 
 def test_a_partition_that_is_gone_keeps_its_position() -> None:
-    (found,) = Gauge(cast(Any, ScriptedBrokers({}))).measure({Partition("t", 0): 5})
+    (found,) = Gauge(cast(Any, ScriptedBrokers({})), assigned=False).measure({Partition("t", 0): 5})
     assert found == PartitionLag("t", 0, 5, 5, 5)
 
 
@@ -81,7 +81,7 @@ def test_a_partition_loses_what_is_wanted_and_is_not_there(
     span: tuple[int, int], known: str | None, why: str | None, records: int | None, goes_on: int | None
 ) -> None:
     brokers = ScriptedBrokers({("t", 0): span})
-    found = losses(cast(Any, brokers), {Partition("t", 0): 5}, {} if known is None else {"t": known})
+    found = losses(cast(Any, brokers), {Partition("t", 0): 5}, {} if known is None else {"t": known}, assigned=False)
     assert [(each.why, each.records, each.goes_on) for each in found] == (
         [] if why is None else [(why, records, goes_on)]
     )
@@ -89,12 +89,21 @@ def test_a_partition_loses_what_is_wanted_and_is_not_there(
 
 def test_an_added_partition_whose_first_records_have_expired_is_one_that_loses_them() -> None:
     brokers = ScriptedBrokers({("t", 0): (0, 9), ("t", 1): (4, 9), ("t", 2): (0, 9)})
-    (found,) = losses(cast(Any, brokers), {Partition("t", 0): 5}, {})
+    (found,) = losses(cast(Any, brokers), {Partition("t", 0): 5}, {}, assigned=False)
     assert (found.partition.number, found.wanted, found.records, found.goes_on) == (1, 0, 4, 4)
 
 
+def test_of_a_topic_with_assigned_partitions_the_others_neither_wait_nor_are_lost() -> None:
+    brokers = cast(Any, ScriptedBrokers({("t", 0): (0, 9), ("t", 1): (4, 9)}))
+    position = {Partition("t", 0): 5}
+    assert [(each.partition, each.records) for each in Gauge(brokers, assigned=True).measure(position)] == [(0, 4)]
+    assert losses(brokers, position, {}, assigned=True) == []
+
+
 def test_what_is_gone_altogether_is_told_apart() -> None:
-    found = losses(cast(Any, ScriptedBrokers({("t", 0): (0, 9)})), {Partition("t", 1): 5, Partition("u", 0): 0}, {})
+    found = losses(
+        cast(Any, ScriptedBrokers({("t", 0): (0, 9)})), {Partition("t", 1): 5, Partition("u", 0): 0}, {}, assigned=False
+    )
     assert list(map(str, found)) == [
         "t-1 wants offset 5 and is gone (the topic has fewer partitions)",
         "u-0 wants offset 0 and is gone (there is no such topic)",

@@ -14,7 +14,7 @@ from statecore.topics.gauge import Gauge
 from statecore.topics.lag import PartitionLag
 from tests.support.brokers import ScriptedBrokers
 
-SOURCE = TopicSource("broker:9092", committed=True, fails_on_loss=True)
+SOURCE = TopicSource("broker:9092", committed=True, fails_on_loss=True, assigned=False)
 
 
 class Topics:
@@ -23,7 +23,9 @@ class Topics:
     def __init__(self) -> None:
         self.brokers = ScriptedBrokers({("t", 0): (0, 20), ("t", 1): (0, 10)})
         self.progress: dict[str, Any] | None = None
-        self.meter = TopicMeter(SOURCE, Gauge(cast(Any, self.brokers)), ProgressMeter(lambda: self.progress))
+        self.meter = TopicMeter(
+            SOURCE, Gauge(cast(Any, self.brokers), assigned=False), ProgressMeter(lambda: self.progress)
+        )
 
     def committed(self, first: int, second: int) -> None:
         self.meter.committed(json.dumps({"t": {"0": first, "1": second}}))

@@ -58,7 +58,7 @@ def checked(
     fails: bool = True,
     accepts: bool = False,
 ) -> InputTopics:
-    source = Source("broker:9092", committed=False, fails_on_loss=fails)
+    source = Source("broker:9092", committed=False, fails_on_loss=fails, assigned=False)
     source.scripted = brokers
     monkeypatch.setattr(input_topics, "topic_sources", lambda *_: {"orders": source})
     rules = SourcePositions(name="rules", positions=("5",))

@@ -61,7 +61,7 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
     expect(page.locator("#decisions")).to_contain_text("was refused before it changed anything")
-    expect(page.locator("#policy")).to_contain_text("event-time lag 2 s")
+    expect(page.locator("#policy")).to_contain_text("lag 2 s")
     assert complaints == []
 
 

@@ -1,0 +1,27 @@
+"""A supervisor for the length of a block, which starts drivers of the job again when they end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from statecore.operations.submit import SparkSubmit
+from statecore.supervisor import Supervisor
+from tests.support.bench import Bench
+
+
+@contextmanager
+def supervised(bench: Bench, logs: Path, *, stops: bool = True) -> Iterator[None]:
+    """Keep the job running, and stop it at the end, or leave it to the next supervisor."""
+    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        if stops and not bench.generation().ended:
+            bench.stop("end")
+        supervisor.stop()
+        thread.join(30)
