@@ -22,6 +22,6 @@ def supervised(bench: Bench, logs: Path, *, stops: bool = True) -> Iterator[None
         yield
     finally:
         if stops and not bench.generation().ended:
-            bench.stop("end")
+            bench.stop(f"end-{bench.generation().generation}")
         supervisor.stop()
         thread.join(30)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from statecore.redaction import SPARK_PATTERN, redacted
+from statecore.redaction import SPARK_PATTERN, looks_secret, redacted
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,10 @@ def test_spark_is_told_of_options_that_are_secret() -> None:
         assert re.search(SPARK_PATTERN, text)
     for text in ("kafka.bootstrap.servers", "spark.app.name", "-----BEGIN CERTIFICATE-----", "localhost"):
         assert not re.search(SPARK_PATTERN, text)
+
+
+def test_a_jar_whose_name_has_token_in_it_is_no_secret() -> None:
+    """A catalog that is rebuilt would lack ``spark.jars``, and the job its source."""
+    jars = "jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,jars/spark-token-provider-kafka-0-10_2.13-4.2.0.jar"
+    assert not looks_secret(jars)
+    assert looks_secret(f"{jars},token=hunter2")

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Read ahead of the sink, which is slower than storage; each takes memory of the driver.
+# Read ahead of the sink, which is slower than storage; each takes memory of the driver, compressed as it is staged.
 _FILES_AHEAD = 4
+_BATCH_ROWS = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,10 @@ class StagedEpoch:
         lines = sorted(f"{output.file.path} {output.file.sha256}\n" for output in self.outputs)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, one table per file; each file's size and checksum are verified.
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most 16,384 at a time, file by file; each file's size and checksum are verified.
+
+        Files are decoded batch by batch: however large an epoch is, its rows take little memory.
 
         Raises:
             MissingFileError: A file is missing.
@@ -73,20 +76,23 @@ class StagedEpoch:
         """
         store, schema = self.store, arrow_schema(self.fields)
 
-        def read(output: StagedOutput) -> pa.Table:
-            return _read(store, output.file, schema)
+        def read(output: StagedOutput) -> pq.ParquetFile:
+            return _opened(store, output.file, schema)
 
-        yield from in_parallel(read, self.outputs, threads=_FILES_AHEAD)
+        for file in in_parallel(read, self.outputs, threads=_FILES_AHEAD):
+            for batch in file.iter_batches(_BATCH_ROWS):
+                # The file's schema differs in the name of list elements.
+                yield batch.cast(schema)
 
     def dataframe(self) -> DataFrame:
-        """Return the rows as a lazy DataFrame; workers read and verify the files as ``tables`` does.
+        """Return the rows as a lazy DataFrame; workers read and verify the files as ``batches`` does.
 
         The files are deleted once the epoch is published: write or cache the rows before ``publish`` returns.
         """
         store, schema = self.store, arrow_schema(self.fields)
 
         def read(file: FileRef) -> pa.Table:
-            return _read(store, file, schema)
+            return _opened(store, file, schema).read()
 
         return rows_of(self.spark, [output.file for output in self.outputs], read, self.fields)
 
@@ -114,15 +120,15 @@ class Threaded:
     """Marks a sink that is published in a thread of its own: it needs neither Spark nor code of the job."""
 
 
-def _read(store: FileStore, file: FileRef, schema: pa.Schema) -> pa.Table:
-    table = pq.read_table(pa.BufferReader(CheckpointStore(store).read_file(file)))
-    if _columns(table.schema) != _columns(schema):
+def _opened(store: FileStore, file: FileRef, schema: pa.Schema) -> pq.ParquetFile:
+    opened = pq.ParquetFile(pa.BufferReader(CheckpointStore(store).read_file(file)))
+    if _columns(opened.schema_arrow) != _columns(schema):
         raise SinkError(
-            f"found rows with the columns {_listed(table.schema)} in {store.url}/{file.path}; expected "
+            f"found rows with the columns {_listed(opened.schema_arrow)} in {store.url}/{file.path}; expected "
             f"{_listed(schema)}, the job's current output schema; restore the former output schema until this epoch is "
             "published"
         )
-    return table
+    return opened
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

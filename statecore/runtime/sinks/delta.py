@@ -152,9 +152,7 @@ class _Rows:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for table in self._staged.tables():
-                # The file's schema differs in the name of list elements.
-                yield from table.cast(self._schema).to_batches()
+            yield from self._staged.batches()
         except Exception as error:
             self.failure = error
             raise

@@ -16,7 +16,6 @@ from statecore.runtime.sinks.kafka_publisher import Publisher, Records, said
 from statecore.storage import FileStore
 from statecore.topics.client_settings import ClientSettings
 
-_BATCH_ROWS = 16 * 1024
 _TEXT = ("string", "binary")
 
 
@@ -101,11 +100,10 @@ class KafkaSink(Threaded):
                 )
 
     def _records(self, staged: StagedEpoch) -> Iterator[Records]:
-        for table in staged.tables():
-            for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-                keys = [None] * len(batch) if self._key is None else batch.column(self._key).to_pylist()
-                values = _objects(batch) if self._value is None else batch.column(self._value).to_pylist()
-                yield Records(keys, values, self._headers_of(batch))
+        for batch in staged.batches():
+            keys = [None] * len(batch) if self._key is None else batch.column(self._key).to_pylist()
+            values = _objects(batch) if self._value is None else batch.column(self._value).to_pylist()
+            yield Records(keys, values, self._headers_of(batch))
 
     def _headers_of(self, batch: pa.RecordBatch) -> list[list[tuple[str, Any]]] | None:
         if not self._headers:

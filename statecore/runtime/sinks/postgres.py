@@ -25,7 +25,6 @@ PUBLISHED = "statecore_published"
 _RETRY_S = 30.0
 # A publisher on a host that died may leave its transaction open, with the row that its successor has to insert.
 _LOCK_TIMEOUT, _IDLE_TIMEOUT = "30s", "60s"
-_BATCH_ROWS = 16 * 1024
 _SCHEMA_LOCK = 7_371_614  # an arbitrary advisory lock, the same in every process
 _LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer identifiers
 
@@ -261,10 +260,9 @@ class _Transaction:
         """Append the rows."""
         names = sql.SQL(", ").join(sql.Identifier(field.name) for field in self._fields)
         with self._cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)) as copy:
-            for table in self._staged.tables():
-                for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-                    for row in zip(*_values(batch, self._fields), strict=True):
-                        copy.write_row(row)
+            for batch in self._staged.batches():
+                for row in zip(*_values(batch, self._fields), strict=True):
+                    copy.write_row(row)
 
     def _expected(self) -> dict[str, str]:
         return {field.name: column_type(field.type) for field in self._fields}

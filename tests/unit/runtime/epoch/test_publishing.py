@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from statecore.errors import MissingFileError, SinkError, StorageError
@@ -43,8 +44,8 @@ class Collected:
         self.threads.add(threading.current_thread())
         if self.failure is not None:
             raise self.failure
-        for table in staged.tables():
-            self.rows += table.to_pylist()
+        for batch in staged.batches():
+            self.rows += batch.to_pylist()
 
 
 class Meeting(Collected, Threaded):
@@ -101,6 +102,19 @@ def test_a_sink_of_the_job_that_derives_from_ours_stays_in_the_epochs_own_thread
     sinks = {"a": Derived()}
     published(epochs, sinks, committed(epochs, sinks))
     assert sinks["a"].threads == {threading.current_thread()}
+
+
+def test_rows_of_a_large_epoch_come_in_batches_and_are_never_all_in_memory(epochs: Epochs) -> None:
+    rows = 100_000
+    outputs = [output for _ in range(4) for output in epochs.staged(Collected(), [(n, "k" * 100) for n in range(rows)])]
+    decoded = rows * 100
+    before, seen, most = pa.total_allocated_bytes(), 0, 0
+    for batch in epochs.of(Collected(), epochs.committed(outputs)).batches():
+        assert len(batch) <= 16 * 1024
+        seen += len(batch)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert seen == 4 * rows
+    assert most < decoded
 
 
 def test_the_time_of_each_sink_with_outputs_is_told(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:
