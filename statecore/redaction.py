@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-# Spark's redaction rule, plus other common names of secrets. A jar of Spark's connector for Kafka has "token" in its name.
-_NAME = r"secret|passw(?:or)?d|passphrase|token(?!-provider-kafka)|(?:access|api|private|account|keystore)[._-]?key|credential"
+# Spark's redaction rule, plus other common names of secrets; a jar of Spark's connector for Kafka has one in its name.
+_NAME = (
+    r"secret|passw(?:or)?d|passphrase|token(?!-provider-kafka)|(?:access|api|private|account|keystore)[._-]?key"
+    r"|credential"
+)
 # A password in a URL may hold a slash or an @ that should have been encoded: all up to the last @ may belong to it.
 # Everywhere the lengths are bounded, because a text may be a whole log.
 _USER = r"//(?:[^/\s:]{0,200}:\S{0,500}@|[^/\s]{0,200}@)"

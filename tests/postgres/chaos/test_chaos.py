@@ -23,8 +23,7 @@ def test_whatever_clocks_locks_and_people_do_each_lineage_is_that_of_an_undistur
         strike("client of the catalog", "frozen in a transaction"),
         strike("clock", "of the driver, -30 s"),
         strike("drop of a savepoint", "in the middle of an epoch"),
-        strike("claim", "of the savepoint of a stop"),
-        strike("roll-back", "cut off by a rescale"),
+        strike("roll-back", "cut off by a kill, with a claim"),
     ]
     report = Report(SEED)
     with closing(Replicated()) as servers, World(tmp_path / "world", s3_endpoint, SEED, servers) as world:

@@ -21,7 +21,6 @@ def test_whatever_breaks_state_and_outputs_are_those_of_an_undisturbed_run(tmp_p
         rescale(CLUSTER, 3),
         strike("live rescale", "in the middle of an epoch"),
         strike("executor", "after a while"),
-        strike("driver", "at manifest_written"),
     ]
     report = Report(SEED)
     with World(tmp_path / "world", s3_endpoint, SEED) as world:
