@@ -33,6 +33,8 @@ def spark() -> Iterator[object]:
     """One local Spark for the whole test run, with the settings a job needs."""
     from pyspark.sql import SparkSession
 
+    from examples.stack.kafka import CONNECTOR
+
     session = (
         SparkSession.builder.master("local[2]")
         .appName("statecore-tests")
@@ -42,6 +44,7 @@ def spark() -> Iterator[object]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.shuffle.reduceLocality.enabled", "false")
+        .config("spark.jars", CONNECTOR)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

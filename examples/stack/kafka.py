@@ -117,7 +117,8 @@ file.delete.delay.ms=100
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         scram = [f"SCRAM-SHA-512=[name={user},password={password}]" for user, password in users.items()]
         more = [part for each in scram for part in ("--add-scram", each)]
-        made = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), *more)
+        # One of 64 begins with a hyphen, and would be taken for an option.
+        made = self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties), *more)
         if made.wait(_START_S):
             raise StackError(f"found that Kafka cannot use {folder}; expected an empty folder; see {self.log}")
 

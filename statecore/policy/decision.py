@@ -143,7 +143,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         # Nor do they show whether a larger size helps.
         return replace(made, memory=replace(made.memory, effects=nothing.effects))
     if found is None:
-        return _stay(figures, nothing, f"too few measurements at parallelism {figures.parallelism} yet", None)
+        return _unmeasured(figures, settings, memory, held)
     memory = _remember(figures, settings, memory, found)
     tried = useless(memory.effects, found, figures.parallelism)
     if (
@@ -176,6 +176,24 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if held is not None:
         return _stay(figures, memory, f"{why}; {held}", found)
     return _go(figures, settings, memory, target, why, found)
+
+
+def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory, held: str | None) -> Decision:
+    """Decide on a job with too few measurements: if the policy has enlarged it for what is gone now, it shrinks."""
+    now, nothing = figures.parallelism, _forget(memory, figures.parallelism)
+    why = f"too few measurements at parallelism {now} yet"
+    fits = (size for size in allowed_sizes(figures, settings) if not fills_memory(figures, settings, size))
+    smallest = next(fits, now)
+    if now != memory.chosen or figures.waiting != 0 or figures.arriving != 0 or smallest >= now:
+        return _stay(figures, nothing, why, None)
+    known_ms = memory.slack_since_ms if memory.parallelism == now else None
+    since_ms, hold_s = known_ms or figures.at_ms, _scale_in_after_s(figures, settings, memory)
+    held_s = (figures.at_ms - since_ms) / 1000
+    why = f"{why}, but nothing arrives and nothing waits; this has lasted {held_s:.0f} s"
+    if held_s < hold_s or held is not None:
+        why += f"; {held}" if held_s >= hold_s else f" of {hold_s:.0f} s"
+        return _stay(figures, replace(nothing, slack_since_ms=since_ms), why, None)
+    return _go(figures, settings, nothing, smallest, why, None)
 
 
 def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewPartitions, OffsetSpec  # type: ignore[attr-defined]
 
 from examples.stack import kafka as kafka_broker
 from tests.support.kafka_security import LISTENERS, PASSWORD, USER, Certificates, broker_settings
 from tests.support.waiting import PATIENCE_S, wait
+
+_PUNCTUAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n"
 
 
 class KafkaBroker(kafka_broker.KafkaBroker):
@@ -24,9 +26,8 @@ class KafkaBroker(kafka_broker.KafkaBroker):
 
     def __init__(self, folder: Path) -> None:
         self.certificates = Certificates(folder)
-        super().__init__(
-            folder, listeners=LISTENERS, settings=broker_settings(self.certificates), users={USER: PASSWORD}
-        )
+        settings = broker_settings(self.certificates) + _PUNCTUAL
+        super().__init__(folder, listeners=LISTENERS, settings=settings, users={USER: PASSWORD})
 
     def address(self, listener: str) -> str:
         """Return the address of a listener of ``LISTENERS``."""
@@ -56,6 +57,12 @@ class KafkaBroker(kafka_broker.KafkaBroker):
         asked = admin.delete_records([TopicPartition(topic, number, offset) for number, offset in before.items()])
         for each in asked.values():
             each.result(PATIENCE_S)
+
+    def ends(self, topic: str) -> int:
+        """Return how many records the topic was ever given, those among them that tell the end of a transaction."""
+        admin = self.admin()
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in self.topics()[topic].partitions}
+        return sum(int(found.result(PATIENCE_S).offset) for found in admin.list_offsets(asked).values())
 
     def produce(self, topic: str, records: Iterable[tuple[str | None, str | None]], **how: Any) -> None:
         """Append records, each once, not in a transaction."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,19 +13,15 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-import pytest
+from pyspark.sql import SparkSession
 
 from examples import campaign_report, flight_delays
 from examples.campaign_report import EPOCH, HOUR, Event, Report, final_figures, generated_week
 from examples.demo.feeder import load_flights
 from examples.demo.kafka_flow import order_of_alerts
 from examples.demo.topic_feeder import TopicFeeder
-from examples.stack.kafka import CONNECTOR
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
-from tests.support.bench import JOB, Bench, bench
+from tests.support.bench import Bench, bench
 from tests.support.kafka import KafkaBroker
-from tests.support.waiting import wait
 
 __all__ = ["bench"]
 
@@ -38,24 +33,11 @@ def driven(bench: Bench, kafka: KafkaBroker, job: ModuleType, topic: str, sinks:
         kafka.create(f"{topic}-{sink}")
     bench.register(
         artifact=Path(job.__file__ or ""),
-        conf={"spark.jars": CONNECTOR},
         settings={"servers": kafka.servers, "from": topic, "to": topic, "max_rows_per_epoch": "1000"},
     )
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    logs = bench.store.parent / "logs"
-    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-        thread.start()
-        try:
-            wait(lambda: bench.catalog.newest_generation(JOB), "a driver")
-            yield
-            bench.wait_done()
-            bench.stop("end")
-        finally:
-            supervisor.stop()
-            thread.join(30)
+    with bench.running(2):
+        yield
+        bench.wait_done()
 
 
 def rows(kafka: KafkaBroker, topic: str, key: str) -> list[Mapping[str, Any]]:
@@ -66,7 +48,7 @@ def rows(kafka: KafkaBroker, topic: str, key: str) -> list[Mapping[str, Any]]:
 
 
 def test_each_event_of_a_topic_is_in_the_report_of_its_hour_or_late(
-    bench: Bench, kafka: KafkaBroker, topic: str
+    spark: SparkSession, bench: Bench, kafka: KafkaBroker, topic: str
 ) -> None:
     events = [arrival.event for arrival in generated_week(seed=4, events=1_600)]
     end = max(event.viewed_at for event in events)
@@ -102,7 +84,7 @@ def test_each_event_of_a_topic_is_in_the_report_of_its_hour_or_late(
 
 
 def test_flights_of_a_topic_give_the_alerts_of_each_aircraft_in_order(
-    bench: Bench, kafka: KafkaBroker, topic: str
+    spark: SparkSession, bench: Bench, kafka: KafkaBroker, topic: str
 ) -> None:
     flights = load_flights().slice(0, 3_000)
     feeder = TopicFeeder(kafka.servers, topic)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
-from examples.quick_start import QUICK_START
-from examples.stack.kafka import CONNECTOR
 from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.query_file import described, load_query
 from tests.support.kafka import KafkaBroker
-from tests.support.programs import kafka_query
+from tests.support.shell import run
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 QUERY = """
@@ -46,14 +45,10 @@ def build(spark, settings):
 """
 
 
-@pytest.mark.parametrize("provider", ["default", ROCKSDB], ids=["hdfs", "rocksdb"])
+@pytest.mark.parametrize("provider", [None, ROCKSDB], ids=["hdfs", "rocksdb"])
 def test_a_query_with_a_topic_goes_on_from_its_rescaled_checkpoint(
-    kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+    spark: SparkSession, kafka: KafkaBroker, topic: str, tmp_path: Path, provider: str | None
 ) -> None:
-    monkeypatch.setenv(
-        "PYSPARK_SUBMIT_ARGS",
-        f'--driver-memory 512m --driver-java-options "{QUICK_START}" --jars {CONNECTOR} pyspark-shell',
-    )
     query, out = tmp_path / "query.py", tmp_path / "out"
     query.write_text(QUERY % json.dumps({"servers": kafka.servers, "topic": topic, "out": str(out)}))
     out.mkdir()
@@ -66,22 +61,25 @@ def test_a_query_with_a_topic_goes_on_from_its_rescaled_checkpoint(
         for k, n in records:
             truth[k] += int(n)
 
-    def run(checkpoint: str) -> None:
-        call(kafka_query.__file__, str(query), checkpoint, "2", provider)
+    def read_all(checkpoint: str) -> None:
+        session = spark.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        if provider is not None:
+            session.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+        writer = described(session, load_query(str(query)), {}).query
+        assert isinstance(writer, DataStreamWriter)
+        started = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        started.awaitTermination()
 
     feed(1)
-    run(old)
-    call("-m", "statecore", "checkpoint", "rescale", old, new, "--partitions", "3", "--query", str(query))
+    read_all(old)
+    done = run("checkpoint", "rescale", old, new, "--partitions", "3", "--query", query)
+    assert done.returncode == 0, done
     assert open_checkpoint(new).partitions == 3
     feed(101)
     before = len(list(out.glob("*.json")))
-    run(new)
+    read_all(new)
     batches = {int(each.stem): json.loads(each.read_text()) for each in out.glob("*.json")}
     # None of the 100 that were read before is read again.
     assert len(batches) == before + 3
     assert {k: total for number in sorted(batches) for k, total in batches[number]} == truth
-
-
-def call(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,16 +6,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
+from pyspark.sql import SparkSession
 
 from examples.stack.kafka import CONNECTOR
 from statecore.catalog import Catalog
-from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench, bench
 from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker
 from tests.support.shell import run
-from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 __all__ = ["bench"]
@@ -38,9 +36,8 @@ def numbered(kafka: KafkaBroker, topic: str) -> Counter[Numbered]:
 
 
 def test_it_goes_on_after_its_catalog_is_lost_after_a_roll_back_and_from_a_copied_savepoint_elsewhere(
-    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     outgoing, copy = kafka.create(f"{topic}-numbered", 2), tmp_path / "copy"
     register(bench, kafka, topic, outgoing)
     keys = 7
@@ -57,11 +54,9 @@ def test_it_goes_on_after_its_catalog_is_lost_after_a_roll_back_and_from_a_copie
         return sum(json.loads(source.positions[0])[topic].values())
 
     feed(0, 140)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    with supervised(bench, tmp_path / "logs"):
+    with bench.running(2):
         wait(lambda: bench.rows_done() == 140, "the first records")
-        taken = bench.savepoint("noon", target=str(copy))
-        assert taken.result is not None, taken
+        assert bench.savepoint("noon", target=str(copy)).result is not None
         feed(140, 70)
         wait(lambda: bench.rows_done() == 210, "more records")
     bench.catalog.close()
@@ -69,30 +64,27 @@ def test_it_goes_on_after_its_catalog_is_lost_after_a_roll_back_and_from_a_copie
         file.unlink()
     feed(210, 35)
 
-    rebuilt = run("catalog", "rebuild", bench.store, "--json")
+    rebuilt = run("catalog", "rebuild", bench.store, "--json", STATECORE_CATALOG=bench.catalog_url)
     assert json.loads(rebuilt.stdout)[0]["withheld"] == [], rebuilt
     bench.catalog = Catalog(bench.catalog_url)
-    assert run("start", JOB, "--parallelism", 3).returncode == 0
-    with supervised(bench, tmp_path / "logs"):
+    with bench.running(3):
         wait(lambda: bench.rows_done() == 245, "what was fed meanwhile")
-        assert bench.newest().lineage == 1 and offsets(bench) == 245
+    assert bench.newest().lineage == 1 and offsets(bench) == 245
     truth = expected(0, 245)
     assert numbered(kafka, outgoing) == truth
 
     # What came after the savepoint is published once more, with the numbers that it had.
-    assert run("start", JOB, "--from", "savepoints/noon/manifest.json", "--roll-back").returncode == 0
-    with supervised(bench, tmp_path / "logs"):
+    back = ("start", JOB, "--from", "savepoints/noon/manifest.json", "--roll-back")
+    assert run(*back, STATECORE_CATALOG=bench.catalog_url).returncode == 0
+    with bench.running():
         wait(lambda: bench.newest().lineage > 1 and bench.rows_done() == 245, "the records after the savepoint")
     assert offsets(bench) == 245
     assert numbered(kafka, outgoing) == truth + expected(140, 105)
 
-    other_folder, elsewhere = tmp_path / "other", kafka.create(f"{topic}-elsewhere", 2)
-    other_folder.mkdir()
-    other = Bench(other_folder)
+    (tmp_path / "other").mkdir()
+    other, elsewhere = Bench(tmp_path / "other"), kafka.create(f"{topic}-elsewhere", 2)
     register(other, kafka, topic, elsewhere)
-    monkeypatch.setenv(CATALOG_VARIABLE, other.catalog_url)
-    assert run("start", JOB, "--from", copy, "--parallelism", 1).returncode == 0
-    with supervised(other, tmp_path / "other-logs"):
+    with other.running(1, start_from=str(copy)):
         wait(lambda: other.rows_done() == 245, "the records after the copied savepoint")
     other.catalog.close()
     assert offsets(other) == 245

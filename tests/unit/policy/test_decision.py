@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
 from statecore.policy import (
+    Decision,
     EpochCost,
     Figures,
     HeavyKey,
@@ -110,6 +111,34 @@ def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
     # A need at another parallelism does not count.
     _, memory = run(high, 20, NOTHING)
     assert decide(replace(figures(6, arriving=90_000.0), at_ms=NOW_MS + 60_000), wanted, memory).action == "stay"
+
+
+def test_a_job_that_it_has_enlarged_and_that_is_idle_before_it_is_measured_shrinks() -> None:
+    wanted = PolicySettings(
+        min_parallelism=2, max_parallelism=16, scale_out_after_s=0, scale_in_after_s=60, cooldown_s=0
+    )
+    out = decide(figures(4, arriving=40_000.0), wanted, NOTHING)
+    few = replace(figures(out.parallelism, arriving=0.0), epochs=figures(out.parallelism).epochs[:3])
+
+    def later(of: Figures, seconds: int, memory: PolicyMemory) -> Decision:
+        return decide(replace(of, at_ms=NOW_MS + 1_000 * seconds), wanted, memory)
+
+    begun = later(few, 10, out.memory)
+    assert begun.action == "stay" and begun.reason.endswith(
+        "but nothing arrives and nothing waits; this has lasted 0 s of 60 s"
+    )
+    assert later(few, 69, begun.memory).action == "stay"
+    shrunk = later(few, 70, begun.memory)
+    assert (shrunk.action, shrunk.parallelism) == ("in", 2)
+    for other in ({"waiting": 1}, {"waiting": None}, {"arriving": 1.0}, {"arriving": None}):
+        broken = later(replace(few, **other), 40, begun.memory)
+        assert broken.action == "stay" and later(few, 70, broken.memory).action == "stay"
+    # A size that somebody else has chosen stays.
+    assert later(few, 70, replace(begun.memory, chosen=None)).action == "stay"
+    # The memory has to suffice.
+    full = replace(few, workers=out.parallelism, memory_share=0.5)
+    assert later(full, 70, begun.memory).parallelism > 2
+    assert later(replace(few, hindrance="a lease"), 70, begun.memory).action == "stay"
 
 
 def test_after_a_decision_or_somebody_elses_rescale_it_rests() -> None:

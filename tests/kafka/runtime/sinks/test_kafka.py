@@ -319,6 +319,29 @@ def test_a_transaction_time_that_brokers_refuse_is_told_with_the_remedy(
         epochs.run(KafkaSink(topic, kafka.servers), [(1, "a")])
 
 
+def test_an_epoch_that_takes_longer_than_its_transaction_may_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("transaction.timeout.ms=1000\n")
+    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", str(file))
+    monkeypatch.setattr(kafka_publisher, "_RETRY_S", 0.1)
+    aborted: list[str] = []
+
+    class Slow(Producer):
+        def commit_transaction(self, *arguments: Any) -> None:
+            self.flush()
+            # Behind its row, the brokers write that the transaction is aborted.
+            wait(lambda: kafka.ends(topic) == 2 * (len(aborted) + 1), "the transaction to be aborted")
+            aborted.append(topic)
+            super().commit_transaction(*arguments)
+
+    monkeypatch.setattr(kafka_publisher, "Producer", Slow)
+    with pytest.raises(SinkError, match=r"; raise transaction\.timeout\.ms .* if an epoch takes longer than that"):
+        epochs.run(KafkaSink(topic, kafka.servers), [(1, "a")])
+    assert len(aborted) == 2 and kafka.read(topic) == []
+
+
 def test_a_broker_that_is_killed_and_started_again_gets_the_epoch_once(
     epochs: Epochs, sink: KafkaSink, kafka: KafkaBroker
 ) -> None:
