@@ -81,7 +81,9 @@ $(BROKER)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.inst
 		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/kafka/pom.xml --activate-profiles $$part \
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(BROKER)/$$part || exit 1; \
 	done && \
-	(cd $(BROKER) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS) && \
+	(cd $(BROKER) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS && \
+		[ $$(ls */*.jar | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/kafka/SHA256SUMS) ] || \
+		{ echo "found other jars than those in scripts/kafka/SHA256SUMS"; exit 1; }) && \
 	touch $@
 
 kafka: $(BROKER)/.fetched
@@ -103,8 +105,8 @@ test: unit $(CLASSES) kafka
 	@$(PYTEST) 2 -m "not unit and not queries and not e2e"
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
-e2e: $(CLASSES)
-	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 1200 tests/e2e
+e2e: $(CLASSES) kafka
+	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 1500 tests/e2e
 
 # Outside the gate, which tries each operator once per provider.
 queries: $(CLASSES)

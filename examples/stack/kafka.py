@@ -25,7 +25,8 @@ from examples.quick_start import QUICK
 from examples.stack.processes import StackError, free_ports
 
 JARS = Path(sys.prefix) / "kafka"
-CONNECTOR = ",".join(map(str, sorted((JARS / "connector").glob("*.jar"))))
+FETCHED = JARS / ".fetched"
+CONNECTOR = ",".join(map(str, sorted((JARS / "connector").glob("*.jar")))) if FETCHED.exists() else ""
 """Spark's connector, for ``spark.jars``."""
 
 NO_JARS = f"found no jars in {JARS}; expected a Kafka broker; run `make kafka`, which needs Maven"
@@ -36,7 +37,7 @@ _STEP_S = 0.05
 
 def has_jars() -> bool:
     """Tell whether ``make kafka`` has fetched the jars."""
-    return (JARS / ".fetched").exists()
+    return FETCHED.exists()
 
 
 class Record(NamedTuple):

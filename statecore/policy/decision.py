@@ -115,6 +115,9 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     memory = replace(memory, limit=known_limit(memory.limit, figures))
     if memory.limit is not None:
         figures = replace(figures, epoch_limit=memory.limit.rows)
+    if figures.parallelism not in (memory.parallelism, memory.chosen):
+        # Somebody else has chosen this size.
+        memory = replace(memory, chosen=None)
     found = diagnose(figures, settings)
     if found is not None:
         effects = still_true(memory.effects, found, figures.parallelism, figures.at_ms, figures.settled_ms)
@@ -179,7 +182,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
 
 
 def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory, held: str | None) -> Decision:
-    """Decide on a job with too few measurements: if the policy has enlarged it for what is gone now, it shrinks."""
+    """Decide on a job with too few measurements; if the policy chose its size, for what is gone now, it shrinks."""
     now, nothing = figures.parallelism, _forget(memory, figures.parallelism)
     why = f"too few measurements at parallelism {now} yet"
     fits = (size for size in allowed_sizes(figures, settings) if not fills_memory(figures, settings, size))

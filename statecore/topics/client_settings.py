@@ -26,8 +26,8 @@ from statecore.errors import JobDefinitionError
 VARIABLE = "STATECORE_KAFKA_CLIENT"
 # The job names the brokers; on the others a promise of the sink rests.
 _OURS = {
-    "bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level", "group.id", "partitioner",
-    "enable.partition.eof", "enable.auto.commit", "auto.offset.reset",
+    "bootstrap.servers", "metadata.broker.list", "transactional.id", "enable.idempotence", "isolation.level",
+    "group.id", "partitioner", "enable.partition.eof", "enable.auto.commit", "auto.offset.reset",
 }  # fmt: skip
 _URI = re.compile(r"[a-z][\w+.-]*://", re.IGNORECASE)
 _EXPECTED = "lines 'name=value', a JSON object, or an Airflow connection"

@@ -32,10 +32,14 @@ class ComposedBroker(KafkaBroker):
     for found, here in {
         r"//(kafka)?:9092": "//127.0.0.1:{port}",
         "127.0.0.1:9093": "127.0.0.1:{controller}",
-        r"//(127.0.0.1)?:9094": f"//127.0.0.1:{free_ports(1)[0]}",
+        r"//(127.0.0.1)?:9094": "//127.0.0.1:OTHER",
         "/var/lib/kafka/data": "{folder}/data",
     }.items():
         properties, _ = re.subn(found, here, properties)
+
+    def __init__(self, folder: Path) -> None:
+        self.properties = self.properties.replace("OTHER", str(free_ports(1)[0]))
+        super().__init__(folder)
 
 
 @pytest.fixture

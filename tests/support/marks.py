@@ -15,7 +15,7 @@ MARKS = {
     "airflow": "imports or starts Airflow, and what its steps need",
     "browser": "starts Airflow's API server and Chromium",
     "queries": "starts Spark; every kind of query on every provider, outside the gate; make queries",
-    "e2e": "one story through a whole Airflow on PostgreSQL, Spark, S3 and Chromium; make e2e",
+    "e2e": "stories through a whole Airflow on PostgreSQL, Spark, S3, Kafka and Chromium; make e2e",
 }
 
 

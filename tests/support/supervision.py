@@ -13,15 +13,15 @@ from tests.support.bench import Bench
 
 
 @contextmanager
-def supervised(bench: Bench, logs: Path, *, stops: bool = True) -> Iterator[None]:
-    """Keep the job running, and stop it at the end, or leave it to the next supervisor."""
+def supervised(bench: Bench, logs: Path) -> Iterator[None]:
+    """Keep the job running, and stop it at the end."""
     supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     try:
         yield
     finally:
-        if stops and not bench.generation().ended:
+        if not bench.generation().ended:
             bench.stop(f"end-{bench.generation().generation}")
         supervisor.stop()
         thread.join(30)

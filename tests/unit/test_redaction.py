@@ -72,6 +72,17 @@ def test_spark_is_told_of_options_that_are_secret() -> None:
         assert not re.search(SPARK_PATTERN, text)
 
 
+def test_a_private_key_is_a_secret_by_its_setting_and_by_its_text() -> None:
+    for text in (
+        "kafka.ssl.key.pem",
+        "ssl_key",
+        "-----BEGIN PRIVATE KEY-----\nMIIE",
+        "-----BEGIN RSA PRIVATE KEY-----",
+    ):
+        assert looks_secret(text)
+    assert not looks_secret("-----BEGIN CERTIFICATE-----")
+
+
 def test_a_jar_whose_name_has_token_in_it_is_no_secret() -> None:
     """A catalog that is rebuilt would lack ``spark.jars``, and the job its source."""
     jars = "jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,jars/spark-token-provider-kafka-0-10_2.13-4.2.0.jar"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from statecore.errors import JobDefinitionError
 from statecore.functions import UserFunction
 from statecore.joins import CoGroupFunction, JoinFunction
-from statecore.model import MapStateDescriptor, OutputTag, row_ddl
+from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
 from statecore.runtime.job.checks import check_name, check_operator, require_event_time
 from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
 from statecore.runtime.job.plans import BroadcastInput, Input, OperatorPlan, Origin, Output, SinkBinding
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
+from statecore.runtime.sinks.base import Choosy
 from statecore.runtime.transforms import ByFunction, Filter, Select, Transformation, WithColumn
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.process import MAIN_OUTPUT
@@ -341,11 +342,14 @@ class OutputStream(Stream):
             sink: The sink that publishes the rows.
 
         Raises:
-            JobDefinitionError: The name is taken or unusable.
+            JobDefinitionError: The name is taken or unusable, or the sink does not take these columns.
 
         """
         check_name("sink", name, [binding.name for binding in self._job.sinks])
-        self._plan.sinks.append(SinkBinding(name, *self._binding, sink))
+        binding = SinkBinding(name, *self._binding, sink)
+        if isinstance(sink, Choosy):
+            sink.check_columns(parse_row(binding.schema))
+        self._plan.sinks.append(binding)
 
 
 class ProcessedStream(OutputStream):

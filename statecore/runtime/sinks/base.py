@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Read ahead of the sink, which is slower than storage; each takes memory of the driver, compressed as it is staged.
 _FILES_AHEAD = 4
-_BATCH_ROWS = 16 * 1024
+_BATCH_ROWS, _BATCH_BYTES = 16 * 1024, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StagedEpoch:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most 16,384 at a time, file by file; each file's size and checksum are verified.
+        """Yield the rows, at most 16,384 and about 16 MiB at a time, file by file; size and checksum are verified.
 
         Files are decoded batch by batch: however large an epoch is, its rows take little memory.
 
@@ -80,7 +80,7 @@ class StagedEpoch:
             return _opened(store, output.file, schema)
 
         for file in in_parallel(read, self.outputs, threads=_FILES_AHEAD):
-            for batch in file.iter_batches(_BATCH_ROWS):
+            for batch in file.iter_batches(_rows_at_a_time(file)):
                 # The file's schema differs in the name of list elements.
                 yield batch.cast(schema)
 
@@ -116,6 +116,19 @@ class Sink(Protocol):
         """
 
 
+@runtime_checkable
+class Choosy(Protocol):
+    """A sink that does not take every column; a job that binds it to others is refused before anything is committed."""
+
+    def check_columns(self, fields: Sequence[Field]) -> None:
+        """Check the columns of its rows.
+
+        Raises:
+            JobDefinitionError: It cannot publish them.
+
+        """
+
+
 class Threaded:
     """Marks a sink that is published in a thread of its own: it needs neither Spark nor code of the job."""
 
@@ -129,6 +142,12 @@ def _opened(store: FileStore, file: FileRef, schema: pa.Schema) -> pq.ParquetFil
             "published"
         )
     return opened
+
+
+def _rows_at_a_time(file: pq.ParquetFile) -> int:
+    groups = (file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
+    per_row = sum(groups) / max(1, file.metadata.num_rows)
+    return int(min(_BATCH_ROWS, max(1, _BATCH_BYTES / max(1, per_row))))
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

@@ -78,7 +78,6 @@ class KafkaSink(Threaded):
                 other rows.
 
         """
-        self._check_columns(staged.fields)
         name = (staged.job, staged.sink)
         publisher = self._publishers.setdefault(name, Publisher(self._client, self.topic, *name))
         try:
@@ -90,11 +89,17 @@ class KafkaSink(Threaded):
                 "stays committed and is published then"
             ) from error
 
-    def _check_columns(self, fields: Sequence[Field]) -> None:
+    def check_columns(self, fields: Sequence[Field]) -> None:
+        """Check the columns that keys, values and headers come from.
+
+        Raises:
+            JobDefinitionError: One is missing, or neither a string nor binary.
+
+        """
         known = {field.name: field.type.ddl() for field in fields}
         for role, name in (("key", self._key), ("value", self._value), *(("header", each) for each in self._headers)):
             if name is not None and known.get(name) not in _TEXT:
-                raise SinkError(
+                raise JobDefinitionError(
                     f"found {known.get(name, 'no column')} for the {role} {name!r} of {self!r}; expected a column of "
                     f"type string or binary among {', '.join(known)}; have the job put one out, or name another column"
                 )
@@ -123,7 +128,8 @@ def _objects(batch: pa.RecordBatch) -> list[bytes]:
     except (TypeError, ValueError, OverflowError) as error:
         raise SinkError(
             f"found a row that cannot be JSON: {error}; expected maps with keys that are text or numbers, and points "
-            "in time of the years 1 to 9999; have the job put out the record's value, and name its column with value="
+            "in time of the years 1 to 9999; have the job put out the record's value, and name its column with value=; "
+            "for the epoch that is committed already, use a FunctionSink of the same name"
         ) from error
 
 

@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 
 from examples.stack.kafka import CONNECTOR
-from statecore.catalog import Catalog, DecisionRecord, Liveness
-from statecore.cluster.processes import session_members
-from statecore.operations.autoscaling import evaluate
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, KEYS, Bench, bench
@@ -96,13 +93,6 @@ class Stream:
         epochs = self.bench.catalog.epochs(JOB, limit=5_000)
         return [parallelism for parallelism, _ in groupby(each.parallelism for each in epochs)]
 
-    def kill(self) -> None:
-        """End the driver, as a power cut does."""
-        leader = self.bench.generation().pid
-        assert leader is not None
-        for process in session_members(leader):
-            process.kill()
-
 
 def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitions_and_a_rescale(
     bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -152,40 +142,3 @@ def test_under_load_the_job_is_rescaled_live_and_by_reference_and_puts_out_every
         stream.settle()
     assert stream.parallelisms() == [2, 4, 1, 3]
     assert bench.generation().generation == 2
-
-
-def test_a_policy_scales_a_job_out_whose_topic_filled_up_while_no_driver_ran(
-    bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    # The next supervisor need not wait for long until the silent driver counts as lost.
-    bench.catalog.close()
-    bench.catalog = Catalog(bench.catalog_url, liveness=Liveness(running_ms=4_000))
-    stream = Stream(bench, kafka, topic, seconds="0.01", most="200")
-    bench.catalog.set_desired(JOB, state="running", parallelism=1)
-    # Even half of what the outage leaves takes more than 4 subtasks to work off in time: no measure of speed decides.
-    limits = {"max_parallelism": 4, "catch_up_s": 2, "max_lag_s": 3, "scale_out_after_s": 1, "cooldown_s": 0}
-    bench.catalog.set_policy(JOB, limits, enabled=True)
-
-    def decision() -> DecisionRecord | None:
-        policy = bench.catalog.policy(JOB)
-        assert policy is not None
-        return evaluate(bench.catalog, policy, bench.catalog.now_ms())
-
-    with supervised(bench, tmp_path / "logs", stops=False):
-        for rows in (10, 40, 20, 80, 30, 60):
-            stream.feed(rows)
-            wait(lambda: bench.rows_done() == len(stream.fed), "the records")
-        assert decision() is None
-    # The outage: nobody starts a driver.
-    stream.kill()
-    stream.feed(3_000)
-    with supervised(bench, tmp_path / "logs"):
-        made = wait(decision, "a decision")
-        assert made is not None
-        assert (made.from_parallelism, made.to_parallelism, made.method) == (1, 4, "live")
-        assert made.figures["waiting"] > 1_000 and made.figures["lag_ms"] > 3_000, made
-        stream.rescale(made.to_parallelism, made.method)
-        stream.settle()
-        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
-    assert stream.parallelisms() == [1, 4]

@@ -113,7 +113,7 @@ def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
     assert decide(replace(figures(6, arriving=90_000.0), at_ms=NOW_MS + 60_000), wanted, memory).action == "stay"
 
 
-def test_a_job_that_it_has_enlarged_and_that_is_idle_before_it_is_measured_shrinks() -> None:
+def test_a_job_whose_size_it_has_chosen_and_that_is_idle_before_it_is_measured_shrinks() -> None:
     wanted = PolicySettings(
         min_parallelism=2, max_parallelism=16, scale_out_after_s=0, scale_in_after_s=60, cooldown_s=0
     )
@@ -133,8 +133,10 @@ def test_a_job_that_it_has_enlarged_and_that_is_idle_before_it_is_measured_shrin
     for other in ({"waiting": 1}, {"waiting": None}, {"arriving": 1.0}, {"arriving": None}):
         broken = later(replace(few, **other), 40, begun.memory)
         assert broken.action == "stay" and later(few, 70, broken.memory).action == "stay"
-    # A size that somebody else has chosen stays.
+    # A size that somebody else has chosen stays, and one that is chosen again.
     assert later(few, 70, replace(begun.memory, chosen=None)).action == "stay"
+    elsewhere = later(replace(few, parallelism=3), 20, begun.memory).memory
+    assert later(few, 300, later(few, 30, elsewhere).memory).action == "stay"
     # The memory has to suffice.
     full = replace(few, workers=out.parallelism, memory_share=0.5)
     assert later(full, 70, begun.memory).parallelism > 2

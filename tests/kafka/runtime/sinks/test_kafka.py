@@ -323,7 +323,7 @@ def test_an_epoch_that_takes_longer_than_its_transaction_may_is_refused_with_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
 ) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("transaction.timeout.ms=1000\n")
+    file.write_text("transaction.timeout.ms=3000\n")
     monkeypatch.setenv("STATECORE_KAFKA_CLIENT", str(file))
     monkeypatch.setattr(kafka_publisher, "_RETRY_S", 0.1)
     aborted: list[str] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -115,6 +116,12 @@ def test_rows_of_a_large_epoch_come_in_batches_and_are_never_all_in_memory(epoch
         most = max(most, pa.total_allocated_bytes() - before)
     assert seen == 4 * rows
     assert most < decoded
+    # Large rows come in small batches; bytes that do not repeat, because those are what Parquet counts.
+    rng = np.random.default_rng(0)
+    large = epochs.staged(Collected(), [(n, rng.bytes(150_000).hex()) for n in range(200)])
+    batches = list(epochs.of(Collected(), epochs.committed(large)).batches())
+    assert sum(map(len, batches)) == 200
+    assert max(batch.nbytes for batch in batches) < 20 * 1024 * 1024
 
 
 def test_the_time_of_each_sink_with_outputs_is_told(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from statecore.errors import JobDefinitionError, SinkError
-from statecore.runtime import KafkaSink
+from statecore.runtime import Job, KafkaSink
 from statecore.runtime.sinks import kafka_publisher
 from statecore.topics.client_settings import ClientSettings
 from tests.support.epochs import Epochs
+from tests.support.miniature import Totals
 
 # The second is of one test alone: others leave records in the first.
 TOPIC, READ = "seen", "read"
@@ -138,9 +139,11 @@ def test_what_brokers_refuse_is_told_with_a_remedy(
     ],
     ids=["type", "missing", "header"],
 )
-def test_a_column_that_cannot_be_bytes_is_refused(epochs: Epochs, columns: dict[str, Any], found: str) -> None:
-    with pytest.raises(SinkError, match=rf"{found} .*; expected a column of type string or binary among n, k"):
-        epochs.run(KafkaSink(TOPIC, "127.0.0.1:9", **columns), [(1, "a")])
+def test_a_column_that_cannot_be_bytes_is_refused_when_the_job_is_built(columns: dict[str, Any], found: str) -> None:
+    read: Any = None
+    rows = Job().source("rows", read).key_by("k").process(Totals(), output="n int, k string", uid="totals")
+    with pytest.raises(JobDefinitionError, match=rf"{found} .*; expected a column of type string or binary among n, k"):
+        rows.sink("seen", KafkaSink(TOPIC, "127.0.0.1:9", **columns))
 
 
 @pytest.mark.parametrize("wrong", [{"topic": ""}, {"servers": ""}, {"headers": "k"}])
