@@ -148,7 +148,10 @@ def _remedy(error: KafkaException) -> str:
             "other driver or job of this name"
         )
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
-        return "create the topic, with the partitions that its readers need, or correct its name"
+        return (
+            "create the topic, with the partitions that its readers need, correct its name, or grant the client's user "
+            "to describe and to write it"
+        )
     if name == "_SSL":
         return "correct security.protocol and the certificates (ssl.…) in the client's settings"
     if name == "_AUTHENTICATION":

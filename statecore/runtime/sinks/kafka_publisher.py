@@ -186,7 +186,9 @@ class Publisher:
     def _check_topics(self, admin: AdminClient) -> None:
         topics = admin.list_topics(timeout=_CALL_S).topics
         if self._topic not in topics:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"there is no topic {self._topic}"))
+            # Brokers do not list what a user may not describe.
+            seen = f"there is no topic {self._topic}, or none that the client's user may describe"
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, seen))
         if MARKERS not in topics:
             made = NewTopic(MARKERS, 1, config=_COMPACTED)
             for created in admin.create_topics([made], request_timeout=_CALL_S).values():
