@@ -83,7 +83,7 @@ $(BROKER)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.inst
 	done && \
 	(cd $(BROKER) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS && \
 		[ $$(ls */*.jar | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/kafka/SHA256SUMS) ] || \
-		{ echo "found other jars than those in scripts/kafka/SHA256SUMS"; exit 1; }) && \
+		{ echo "found other jars than those of scripts/kafka/SHA256SUMS; expected exactly those; correct it or pom.xml" >&2; exit 1; }) && \
 	touch $@
 
 kafka: $(BROKER)/.fetched

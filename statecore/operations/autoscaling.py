@@ -266,6 +266,7 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
     if policy.looked_ms is not None and now_ms - policy.looked_ms > _MEMORY_VALID_MS:
         return PolicyMemory(
             decided_ms=memory.decided_ms,
+            parallelism=memory.parallelism,
             effects=memory.effects,
             version=memory.version,
             chosen=memory.chosen,

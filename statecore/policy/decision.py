@@ -68,7 +68,7 @@ class PolicyMemory:
         taken_back: Scale-ins that had to be taken back, less those that proved right.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
-        chosen: Parallelism of the last decision to rescale.
+        chosen: Parallelism of the last decision to rescale; None once somebody else has set another one.
         limit: Of an epoch, as this version of the job has met it.
 
     """
@@ -196,7 +196,7 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     if held_s < hold_s or held is not None:
         why += f"; {held}" if held_s >= hold_s else f" of {hold_s:.0f} s"
         return _stay(figures, replace(nothing, slack_since_ms=since_ms), why, None)
-    return _go(figures, settings, nothing, smallest, why, None)
+    return _go(figures, settings, replace(nothing, slack_since_ms=since_ms), smallest, why, None)
 
 
 def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:

@@ -80,7 +80,8 @@ def test_a_private_key_is_a_secret_by_its_setting_and_by_its_text() -> None:
         "-----BEGIN RSA PRIVATE KEY-----",
     ):
         assert looks_secret(text)
-    assert not looks_secret("-----BEGIN CERTIFICATE-----")
+    for text in ("-----BEGIN CERTIFICATE-----", "spark.ssl.keyStoreType", "ssl.keystore.location", "ssl.key.location"):
+        assert not looks_secret(text)
 
 
 def test_a_jar_whose_name_has_token_in_it_is_no_secret() -> None:

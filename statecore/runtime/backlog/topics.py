@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.catalog import SourceTopics
 from statecore.errors import SourceError
-from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter
+from statecore.runtime.backlog.meters import Pending, ProgressMeter, SourceMeter
 from statecore.topics import lag
 from statecore.topics.client_settings import ClientSettings
 from statecore.topics.gauge import Gauge
@@ -69,7 +69,7 @@ def topic_source(leaf: Any) -> TopicSource | None:
 
 
 class TopicMeter:
-    """Meters a Kafka source by its brokers; as long as these have never answered, by what the query reports.
+    """Meters a Kafka source by its brokers; while these do not answer, by what the query reports.
 
     Attributes:
         source: What the source's options say.
@@ -86,7 +86,7 @@ class TopicMeter:
         self._reported = reported
         self._position: dict[Partition, int] = {}
         self._found: tuple[PartitionLag, ...] = ()
-        self._is_answered, self._was_answered = True, False
+        self._is_answered = True
 
     def measure(self) -> None:
         """Ask the brokers, once a position is known."""
@@ -96,11 +96,10 @@ class TopicMeter:
                 self._found = self._gauge.measure(self._position)
         except SourceError as error:
             if self._is_answered:
-                known = "unknown" if self._was_answered else "that of the last epoch"
-                log.warning("the backlog is %s: %s", known, error)
+                log.warning("the backlog is that of the last epoch: %s", error)
             self._is_answered, self._found = False, ()
         else:
-            self._is_answered, self._was_answered = True, self._was_answered or bool(self._found)
+            self._is_answered = True
 
     def committed(self, position: str) -> None:
         """Note the committed offsets."""
@@ -119,9 +118,6 @@ class TopicMeter:
 
     def pending(self) -> Pending:
         """Return what waits in all partitions."""
-        if not self._is_answered and self._was_answered:
-            # The query's newest offsets are as old as its last epoch: with them, nothing would seem to wait.
-            return UNKNOWN
         if not self._found or not self._is_answered:
             return self._reported.pending()
         return Pending(**asdict(lag.waiting(self.partitions(), int(time.time() * 1000))))

@@ -15,7 +15,7 @@ from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
 from statecore.runtime.job.plans import BroadcastInput, Input, OperatorPlan, Origin, Output, SinkBinding
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
-from statecore.runtime.sinks.base import Choosy
+from statecore.runtime.sinks.base import ChecksColumns
 from statecore.runtime.transforms import ByFunction, Filter, Select, Transformation, WithColumn
 from statecore.snapshot.keyed_files import RESERVED
 from statecore.state.process import MAIN_OUTPUT
@@ -347,7 +347,7 @@ class OutputStream(Stream):
         """
         check_name("sink", name, [binding.name for binding in self._job.sinks])
         binding = SinkBinding(name, *self._binding, sink)
-        if isinstance(sink, Choosy):
+        if isinstance(sink, ChecksColumns):
             sink.check_columns(parse_row(binding.schema))
         self._plan.sinks.append(binding)
 

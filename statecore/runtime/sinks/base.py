@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # Read ahead of the sink, which is slower than storage; each takes memory of the driver, compressed as it is staged.
 _FILES_AHEAD = 4
-_BATCH_ROWS, _BATCH_BYTES = 16 * 1024, 16 * 1024 * 1024
+_BATCH_ROWS, _BATCH_BYTES, _FIRST_ROWS = 16 * 1024, 16 * 1024 * 1024, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class ChecksColumns(Protocol):
     """A sink that does not take every column; a job that binds it to others is refused before anything is committed."""
 
     def check_columns(self, fields: Sequence[Field]) -> None:
@@ -145,9 +146,11 @@ def _opened(store: FileStore, file: FileRef, schema: pa.Schema) -> pq.ParquetFil
 
 
 def _rows_at_a_time(file: pq.ParquetFile) -> int:
+    """Judge by the file, which counts a value that repeats only once, and by its first rows."""
     groups = (file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
-    per_row = sum(groups) / max(1, file.metadata.num_rows)
-    return int(min(_BATCH_ROWS, max(1, _BATCH_BYTES / max(1, per_row))))
+    on_file = sum(groups) / max(1, file.metadata.num_rows)
+    first = max((batch.nbytes / len(batch) for batch in islice(file.iter_batches(_FIRST_ROWS), 1)), default=0)
+    return int(min(_BATCH_ROWS, max(1, _BATCH_BYTES / max(1, on_file, first))))
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

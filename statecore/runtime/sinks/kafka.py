@@ -26,8 +26,8 @@ class KafkaSink(Threaded):
     epoch to the topic ``statecore-published``, which the sink creates, compacted, if it is missing. A driver that takes
     over fences the one before it by the transactional id ``statecore/<job>/<sink>``, and then reads the marker.
 
-    Rows of one key keep their order, as long as the topic keeps its number of partitions. The partition of a key is the
-    one that Kafka's own clients choose.
+    Rows of one key keep their order, as long as the topic keeps its number of partitions, if it is the key of the
+    operator or follows from it. The partition of a key is the one that Kafka's own clients choose.
 
     Args:
         topic: The topic; it has to exist.

@@ -139,7 +139,8 @@ def test_a_job_whose_size_it_has_chosen_and_that_is_idle_before_it_is_measured_s
     assert later(few, 300, later(few, 30, elsewhere).memory).action == "stay"
     # The memory has to suffice.
     full = replace(few, workers=out.parallelism, memory_share=0.5)
-    assert later(full, 70, begun.memory).parallelism > 2
+    made = later(full, 70, begun.memory)
+    assert made.action == "in" and 2 < made.parallelism < out.parallelism
     assert later(replace(few, hindrance="a lease"), 70, begun.memory).action == "stay"
 
 
