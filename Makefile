@@ -106,7 +106,7 @@ test: unit $(CLASSES) kafka
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
 e2e: $(CLASSES) kafka
-	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 1500 tests/e2e
+	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 2400 tests/e2e
 
 # Outside the gate, which tries each operator once per provider.
 queries: $(CLASSES)
