@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from examples.quick_start import QUICK_START
+from examples.stack.kafka import CONNECTOR
 from tests.support.examples import examples
 
 pytest_plugins = ["tests.support.marks", "tests.support.untraced", "tests.support.postgres", "tests.support.s3"]
@@ -26,14 +27,15 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_START)
+if CONNECTOR:
+    # A JVM has the jars that it is started with, whichever test starts it.
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--jars {CONNECTOR} pyspark-shell")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One local Spark for the whole test run, with the settings a job needs."""
     from pyspark.sql import SparkSession
-
-    from examples.stack.kafka import CONNECTOR
 
     session = (
         SparkSession.builder.master("local[2]")
@@ -44,7 +46,6 @@ def spark() -> Iterator[object]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.shuffle.reduceLocality.enabled", "false")
-        .config("spark.jars", CONNECTOR)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
