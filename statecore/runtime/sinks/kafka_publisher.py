@@ -315,7 +315,8 @@ def _produce(producer: Producer, topic: str, records: Records) -> None:
 
 def _produce_with_patience(producer: Producer, row: tuple[Any, ...]) -> None:
     while True:
-        producer.poll(0.1)
+        # Nothing ends it early; much longer, and the queue would run empty meanwhile.
+        producer.poll(0.005)
         with suppress(BufferError):
             producer.produce(*row)
             return
