@@ -155,7 +155,8 @@ def _sent(producer: Producer, topic: str, value: str, key: str) -> None:
         try:
             return producer.produce(topic, value, key)
         except BufferError:
-            producer.poll(0.1)
+            # As KafkaSink does.
+            producer.poll(0.005)
 
 
 def _staged(folder: Path, rows: pa.Table) -> tuple[StagedOutput, ...]:

@@ -190,7 +190,8 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     if now != memory.chosen or figures.waiting != 0 or figures.arriving != 0 or smallest >= now:
         return _stay(figures, nothing, why, None)
     known_ms = memory.slack_since_ms if memory.parallelism == now else None
-    since_ms, hold_s = known_ms or figures.at_ms, _scale_in_after_s(figures, settings, memory)
+    since_ms = figures.at_ms if known_ms is None else known_ms
+    hold_s = _scale_in_after_s(figures, settings, memory)
     held_s = (figures.at_ms - since_ms) / 1000
     why = f"{why}, but nothing arrives and nothing waits; this has lasted {held_s:.0f} s"
     if held_s < hold_s or held is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from examples.stack.kafka import CONNECTOR
+from statecore.catalog import DecisionRecord
 from tests.chaos.kafka.truth import Numbered
 from tests.e2e.world import SPARK_CONF, World
 from tests.support.jobs import topics
@@ -80,7 +81,13 @@ class Stream:
 def stream(world: World, kafka: KafkaBroker, topic: str, s3_endpoint: str) -> Iterator[Stream]:
     yield Stream(world, kafka, topic, new_store(s3_endpoint))
     world.catalog.set_policy(NUMBERED, POLICY, enabled=False)
+    # A decision that was made before is carried out, and would start the job again.
+    world.wait(lambda: not unfinished(world), lambda: f"{unfinished(world)} to be carried out", 120)
     world.command("stop", NUMBERED)
+
+
+def unfinished(world: World) -> list[DecisionRecord]:
+    return [each for each in world.catalog.decisions(NUMBERED) if each.state in ("open", "triggered")]
 
 
 def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_and_back(
@@ -98,21 +105,22 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     world.catalog.set_policy(NUMBERED, POLICY)
     world.command("start", NUMBERED)
 
-    def states() -> list[str]:
-        return [decision.state for decision in world.catalog.decisions(NUMBERED)]
+    def first_two() -> list[DecisionRecord]:
+        """Return the first two decisions once they are carried out; a third may follow."""
+        made = world.catalog.decisions(NUMBERED)[::-1][:2]
+        return made if len(made) == 2 and not {each.state for each in made} & {"open", "triggered"} else []
 
     def expected() -> str:
         policy = world.catalog.policy(NUMBERED)
-        return f"two decisions to be carried out, which are {states()}; {policy.finding if policy else None}"
+        return f"two decisions to be carried out, beside {unfinished(world)}; {policy.finding if policy else None}"
 
-    world.wait(lambda: len(states()) > 1 and states()[0] not in ("open", "triggered"), expected, 300)
-    assert states() == ["done", "done"]
-    back, out = world.catalog.decisions(NUMBERED)
+    out, back = world.wait(first_two, expected, 300)
+    assert (out.state, back.state) == ("done", "done")
     assert (out.from_parallelism, out.to_parallelism, out.method) == (2, 4, "live")
     # What piled up counts as arrivals for a while: the way back may have two steps.
     assert back.from_parallelism == 4 > back.to_parallelism
     assert out.figures["waiting"] > 300 and out.figures["lag_ms"] > 3_000, out
     assert f"{out.figures['waiting']:,.0f} rows wait" in out.reason, out
-    assert {each.reason for each in world.catalog.rescale_runs(NUMBERED)} == {out.reason, back.reason}
+    assert {each.reason for each in world.catalog.rescale_runs(NUMBERED)} >= {out.reason, back.reason}
     stream.settle()
     world.say(f"exact, and in order: {out.reason}")

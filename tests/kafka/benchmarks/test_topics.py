@@ -1,30 +1,28 @@
-"""The rows of Kafka measure what they say, at a small size: both sides put out the sums of all records."""
+"""The rows of Kafka, at a small size: both sides put out the sums of all records, and nothing is left behind."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Bench
 from benchmarks.rows import topics
 from tests.support.kafka import KafkaBroker
+from tests.support.one_round import OneRound
+from tests.support.processes import naming
 
 ROWS, EPOCHS, KEYS = 400, 2, 50
 
 
-class OneRound(Bench):
-    def rounds(self, sides: Mapping[str, Callable[[], float]], **_: Any) -> dict[str, list[float]]:
-        return {name: [side()] for name, side in sides.items()}
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker) -> Iterator[KafkaBroker]:
+def test_both_sides_come_to_the_same_sums(
+    spark: SparkSession, kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @contextmanager
     def shared(_: Path) -> Iterator[KafkaBroker]:
         yield kafka
@@ -33,22 +31,16 @@ def small(monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker) -> Iterator[Kafka
     # Spark shares an epoch's rows out among partitions, rounded down: of several, three epochs would not read all.
     for name, value in {"ROWS": ROWS, "EPOCHS": EPOCHS, "WARM_UP": 1, "KEYS": KEYS, "PARTITIONS": 1}.items():
         monkeypatch.setattr(topics, name, value)
-    yield kafka
-    for topic in ("records", "totals", "ours-1", "spark-2"):
-        if topic in kafka.topics():
-            kafka.delete(topic)
-
-
-def test_both_sides_come_to_the_same_sums(small: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
     (figure,) = topics.against_spark(OneRound(spark, tmp_path, print))
     assert figure.name == "kafka_vs_spark" and figure.ratio > 0
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
     sums: Counter[str] = Counter()
-    for record in small.read("records"):
+    for record in kafka.read("records"):
         sums[(record.key or b"").decode()] += int(record.value or b"")
     assert len(sums) == KEYS
-
     outputs = {
-        side: [((record.key or b"").decode(), int(record.value or b"")) for record in small.read(side)]
+        side: [((record.key or b"").decode(), int(record.value or b"")) for record in kafka.read(side)]
         for side in ("ours-1", "spark-2")
     }
     assert len(outputs["ours-1"]) == (EPOCHS + 1) * ROWS
@@ -60,8 +52,13 @@ def test_both_sides_come_to_the_same_sums(small: KafkaBroker, spark: SparkSessio
         assert largest == sums, side
 
 
-def test_publishing_alone_sends_each_row(small: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
-    (figure,) = topics.publish(OneRound(spark, tmp_path, print))
+def test_publishing_has_a_figure_and_leaves_nothing(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "ROWS", 4_000)
+    said: list[str] = []
+    (figure,) = topics.publish(Bench(None, tmp_path, said.append))  # type: ignore[arg-type]
     assert figure.name == "kafka_publish" and figure.ratio > 0
-    # Once by the sink, and once by the bare producer.
-    assert len(small.read("totals")) == 2 * ROWS
+    assert sum("KafkaSink" in line for line in said) == 6
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not naming(psutil.Process().children(recursive=True), str(tmp_path))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.harness import Bench
 from benchmarks.rows import queries
+from tests.support.one_round import OneRound
 
 ROWS = ["query_rescale_vs_spark", "query_rescale_hdfs", "query_rescale_growth"]
-
-
-class OneRound(Bench):
-    def rounds(self, sides: Mapping[str, Callable[[], float]], **_: Any) -> dict[str, list[float]]:
-        return {name: [side()] for name, side in sides.items()}
 
 
 def test_all_rows_have_figures_and_leave_no_files(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,10 @@ import pytest
 from examples import order_payments
 from examples.order_payments import Order, Payment, generated_day, in_ms, table, truth
 from statecore.catalog import RequestRecord
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime.faults import FaultPoint
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench
+from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 COLUMNS = {
@@ -73,20 +71,6 @@ def cut(arrived: Sequence[Any], seed: int) -> Iterator[Sequence[Any]]:
     places = sorted(random.Random(seed).sample(range(1, len(arrived)), FILES - 1))
     for start, end in zip([0, *places], [*places, len(arrived)], strict=True):
         yield arrived[start:end]
-
-
-@contextmanager
-def supervised(bench: Bench, logs: Path) -> Iterator[None]:
-    """Run drivers of their own, which are started again when they are killed."""
-    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        bench.stop("before the restart")
-        supervisor.stop()
-        thread.join(30)
 
 
 def ask(bench: Bench, parallelism: int) -> RequestRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import threading
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore.cluster import StandaloneMaster
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime import read_savepoint
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from statecore.testing import BroadcastOperatorHarness, KeyedOperatorHarness
 from tests.spark.runtime.driver.test_live_rescale import ask
 from tests.support.alone import history
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import chain
+from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 Record = namedtuple("Record", ["k", "n", "at"])
@@ -165,30 +164,26 @@ def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(
 
 
 @contextmanager
-def supervised(bench: Bench, master: StandaloneMaster, folder: Path) -> Iterator[None]:
+def on_cluster(bench: Bench, master: StandaloneMaster, folder: Path) -> Iterator[None]:
     """Run a supervisor with a cluster; end the job, the workers and the supervisor."""
     addresses = {"master_url": master.master_url, "master_web_url": master.web_url}
     places = {"run_dir": str(folder / "workers"), "log_dir": str(folder / "logs"), "memory_per_worker": "512m"}
     bench.catalog.register_cluster("c", "standalone", {**addresses, **places}, workers=1)
-    supervisor = Supervisor(bench.catalog, folder / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        if not bench.generation().ended:
-            bench.stop("end")
-        bench.catalog.set_desired_workers("c", 0)
-        wait(lambda: not list((folder / "workers").glob("*.pid")), "the workers to end")
-        supervisor.stop()
-        thread.join()
+    with supervised(bench, folder / "logs"):
+        try:
+            yield
+        finally:
+            if not bench.generation().ended:
+                bench.stop("end")
+            bench.catalog.set_desired_workers("c", 0)
+            wait(lambda: not list((folder / "workers").glob("*.pid")), "the workers to end")
 
 
 def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    with StandaloneMaster(tmp_path / "master") as master, supervised(bench, master, tmp_path):
+    with StandaloneMaster(tmp_path / "master") as master, on_cluster(bench, master, tmp_path):
         steps, feed = begin(bench, master.master_url)
         bench.catalog.set_desired(JOB, state="running", parallelism=1)
         wait(lambda: bench.catalog.newest_generation(JOB) is not None, "the driver")

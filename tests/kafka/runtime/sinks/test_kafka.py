@@ -310,21 +310,17 @@ def test_brokers_that_are_not_there_are_named(epochs: Epochs, monkeypatch: pytes
 
 
 def test_a_transaction_time_that_brokers_refuse_is_told_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
+    monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
 ) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("transaction.timeout.ms=9000000\n")
-    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", str(file))
+    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", '{"transaction.timeout.ms": 9000000}')
     with pytest.raises(SinkError, match=r"INVALID_TRANSACTION_TIMEOUT.*; lower transaction\.timeout\.ms"):
         epochs.run(KafkaSink(topic, kafka.servers), [(1, "a")])
 
 
 def test_an_epoch_that_takes_longer_than_its_transaction_may_is_refused_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
+    monkeypatch: pytest.MonkeyPatch, kafka: KafkaBroker, topic: str, epochs: Epochs
 ) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("transaction.timeout.ms=3000\n")
-    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", str(file))
+    monkeypatch.setenv("STATECORE_KAFKA_CLIENT", '{"transaction.timeout.ms": 3000}')
     monkeypatch.setattr(kafka_publisher, "_RETRY_S", 0.1)
     aborted: list[str] = []
 

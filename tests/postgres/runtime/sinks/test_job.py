@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime import ParquetSink
 from statecore.runtime.faults import FaultPoint
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import three_sinks
 from tests.support.postgres import PASSWORD, Database
+from tests.support.supervision import supervised
 from tests.support.waiting import wait
 
 
@@ -34,17 +33,8 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
         bench.feed()
 
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
+    with supervised(bench, tmp_path / "logs"):
         wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills")
-        bench.stop("after")
-    finally:
-        bench.catalog.set_desired(JOB, state="stopped")
-        wait(lambda: bench.generation().ended, "the driver to end")
-        supervisor.stop()
-        thread.join(30)
     assert bench.generation().generation == 3, "one generation more than there were kills"
 
     expected = numbered(bench.fed)
