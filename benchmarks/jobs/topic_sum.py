@@ -10,8 +10,9 @@ class TopicSum(RunningSum):
     """Puts the sum out as text, which a topic takes as it is."""
 
     def process_element(self, value, ctx):
-        for key, total in super().process_element(value, ctx):
-            yield key, str(total)
+        total = (self.total.value() or 0) + value.n
+        self.total.update(total)
+        yield value.k, str(total)
 
 
 def build(job: Job) -> None:

@@ -64,7 +64,8 @@ def publish(bench: Bench) -> list[Figure]:
         outputs = _staged(folder, rows)
         keys, totals = (rows.column(name).to_pylist() for name in ("k", "total"))
         settings = {"bootstrap.servers": broker.servers, "transactional.id": "bare", "partitioner": "murmur2_random"}
-        bare = Producer(settings)
+        # As many as KafkaSink has in its queue.
+        bare = Producer({**settings, "queue.buffering.max.messages": 200_000})
         bare.init_transactions(60)
 
         def ours() -> float:

@@ -105,20 +105,23 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     world.catalog.set_policy(NUMBERED, POLICY)
     world.command("start", NUMBERED)
 
-    def first_two() -> list[DecisionRecord]:
-        """Return the first two decisions once they are carried out; a third may follow."""
-        made = world.catalog.decisions(NUMBERED)[::-1][:2]
-        return made if len(made) == 2 and not {each.state for each in made} & {"open", "triggered"} else []
+    def out_and_back() -> list[DecisionRecord]:
+        """Return the first decision, and the first one that goes back, once both are carried out.
+
+        How fast the machine is decides in how many steps the job grows and shrinks.
+        """
+        made = world.catalog.decisions(NUMBERED)[::-1]
+        back = [each for each in made if each.to_parallelism < each.from_parallelism]
+        found = [*made[:1], *back[:1]]
+        return found if back and not {each.state for each in found} & {"open", "triggered"} else []
 
     def expected() -> str:
         policy = world.catalog.policy(NUMBERED)
-        return f"two decisions to be carried out, beside {unfinished(world)}; {policy.finding if policy else None}"
+        return f"a way back to be carried out, beside {unfinished(world)}; {policy.finding if policy else None}"
 
-    out, back = world.wait(first_two, expected, 300)
+    out, back = world.wait(out_and_back, expected, 300)
     assert (out.state, back.state) == ("done", "done")
-    assert (out.from_parallelism, out.to_parallelism, out.method) == (2, 4, "live")
-    # What piled up counts as arrivals for a while: the way back may have two steps.
-    assert back.from_parallelism == 4 > back.to_parallelism
+    assert (out.from_parallelism, out.method) == (2, "live") and out.to_parallelism > 2, out
     assert out.figures["waiting"] > 300 and out.figures["lag_ms"] > 3_000, out
     assert f"{out.figures['waiting']:,.0f} rows wait" in out.reason, out
     assert {each.reason for each in world.catalog.rescale_runs(NUMBERED)} >= {out.reason, back.reason}

@@ -74,6 +74,8 @@ _COMPACTED = {
 _MESSAGES = 1_000
 _COMMIT_S = 120.0
 _QUEUE_KB = 64 * 1024
+# Small records fill the queue by their number first, and while it is full, publishing waits. Each takes 200 bytes more.
+_QUEUE_MESSAGES = 200_000
 _ANY = -1
 _REFUSED = ("_AUTHENTICATION", "_SSL")
 # Another attempt would end the same way.
@@ -176,6 +178,7 @@ class Publisher:
                 transactional_id=f"statecore/{self._name}",
                 partitioner="murmur2_random",
                 queue_buffering_max_kbytes=_QUEUE_KB,
+                queue_buffering_max_messages=_QUEUE_MESSAGES,
             ),
             logger=log,
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.quick_start import QUICK_START
 from statecore.cluster.spark_home import spark_environment, spark_home
 from tests.support.compose import COMPOSE
 from tests.support.waiting import wait
@@ -71,7 +72,8 @@ def submit(url: str, environment: dict[str, str], folder: Path) -> tuple[subproc
     """Start an application; return its process and its output."""
     (folder / "count.py").write_text(COUNT)
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", url, "--conf", "spark.driver.host=127.0.0.1"]
-    command += ["--conf", "spark.executor.memory=500m", "--conf", "spark.ui.enabled=false", str(folder / "count.py")]
+    command += ["--conf", "spark.executor.memory=500m", "--conf", "spark.ui.enabled=false"]
+    command += ["--driver-java-options", QUICK_START, str(folder / "count.py")]
     log = folder / "application.log"
     with log.open("w") as output:
         return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT), log
