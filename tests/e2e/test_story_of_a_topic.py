@@ -6,6 +6,7 @@ The job runs on a master of its own: the cluster is that of the first story.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.s3 import new_store
 __all__ = ["kafka", "topic"]
 
 NUMBERED = "numbered"
-KEYS, OUTAGE = 40, 9_000
+KEYS, OUTAGE, A_SECOND = 40, 5_000, 100
 POLICY = {
     "min_parallelism": 2,
     "max_parallelism": 4,
@@ -57,6 +58,17 @@ class Stream:
         records = [(f"k{n * 7 % KEYS}", n) for n in range(first, first + rows)]
         self._kafka.produce(self._incoming, [(k, str(n)) for k, n in records], headers=[("origin", b"shop")])
         self._numbered.feed(records)
+
+    def feed_through_the_outage(self) -> None:
+        """Feed as a source does: no size takes in time what comes all at once, so the policy would keep the largest."""
+        pause = threading.Event()
+        for _ in range(OUTAGE // A_SECOND):
+            self.feed(A_SECOND)
+            pause.wait(1.0)
+
+    def finding(self) -> str:
+        policy = self.catalog.policy(NUMBERED)
+        return (policy.finding if policy else None) or ""
 
     def waiting(self) -> int | None:
         """Return how many records wait, as the brokers told the driver or, while none runs, the supervisor."""
@@ -98,11 +110,13 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     for rows in (10, 40, 20, 80, 30, 60):
         stream.feed(rows)
         stream.wait_taken()
-    world.command("stop", NUMBERED)
-    stream.feed(OUTAGE)
-    world.wait(lambda: stream.waiting() == OUTAGE, lambda: f"all that waits, of which {stream.waiting()} is known")
-
     world.catalog.set_policy(NUMBERED, POLICY)
+    world.command("stop", NUMBERED)
+    stream.feed_through_the_outage()
+    world.wait(lambda: stream.waiting() == OUTAGE, lambda: f"all that waits, of which {stream.waiting()} is known")
+    world.wait(lambda: "should not run" in stream.finding(), lambda: f"a look, beside {stream.finding()!r}")
+    # However much waits.
+    assert not world.catalog.decisions(NUMBERED)
     world.command("start", NUMBERED)
 
     def out_and_back() -> list[DecisionRecord]:
@@ -116,8 +130,7 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
         return found if back and not {each.state for each in found} & {"open", "triggered"} else []
 
     def expected() -> str:
-        policy = world.catalog.policy(NUMBERED)
-        return f"a way back to be carried out, beside {unfinished(world)}; {policy.finding if policy else None}"
+        return f"a way back to be carried out, beside {unfinished(world)}; {stream.finding()}"
 
     out, back = world.wait(out_and_back, expected, 300)
     assert (out.state, back.state) == ("done", "done")

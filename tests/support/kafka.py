@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    OffsetSpec,
+    ResourceType,
+)
 
 from examples.stack import kafka as kafka_broker
 from tests.support.kafka_security import LISTENERS, PASSWORD, USER, Certificates, broker_settings
@@ -39,6 +46,21 @@ class KafkaBroker(kafka_broker.KafkaBroker):
         (grown,) = admin.create_partitions([NewPartitions(topic, partitions)]).values()
         grown.result(PATIENCE_S)
         wait(lambda: len(self.topics()[topic].partitions) == partitions, f"{partitions} partitions of {topic}")
+
+    def setting(self, topic: str, name: str) -> str:
+        """Return a setting of a topic."""
+        admin = self.admin()
+        (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        return str(asked.result(PATIENCE_S)[name].value)
+
+    def alter(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic."""
+        admin = self.admin()
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        (altered,) = admin.incremental_alter_configs([resource]).values()
+        altered.result(PATIENCE_S)
+        wait(lambda: self.setting(topic, name) == value, f"{name} of {topic}")
 
     def remake(self, topic: str, partitions: int = 3) -> None:
         """Delete a topic, and make it anew."""

@@ -242,7 +242,11 @@ class Story:
 
     def _backlog(self) -> SourceBacklog:
         lag_ms = self._clock.now_ms() - self._newest_event_ms + 1_500
-        return SourceBacklog("flights", int(self._waiting), int(self._waiting) * 96, None, lag_ms)
+        waiting = int(self._waiting)
+        # As _record_topics has it.
+        return SourceBacklog(
+            "flights", waiting, waiting * 96, None, lag_ms, partitions=3, oldest_age_ms=lag_ms - 1_500, skew=1.5
+        )
 
     def _record_topics(self, generation: int) -> None:
         """Record what waits in three partitions, of which one has half of it; some has arrived since the epoch."""
@@ -349,6 +353,6 @@ class LivingDriver:
             self._catalog.heartbeat("payments", 1)
             supervise(self._catalog)
             began_ms = SystemClock().now_ms() - _EPOCH_MS
-            backlog = SourceBacklog("flights", 0, 0, None, 1_500)
+            backlog = SourceBacklog("flights", 600, 600 * 96, None, 1_500, partitions=3, oldest_age_ms=1_200, skew=1.5)
             record_epoch(self._catalog, number, newest.generation, 2_000, total, began_ms, 4, backlog)
             self._end.wait(1.0)

@@ -75,7 +75,7 @@ class KafkaSink(Threaded):
 
         Raises:
             SinkError: The brokers cannot be reached or refuse the rows, a later epoch is published, or this one with
-                other rows.
+                other rows, or markers would expire.
 
         """
         name = (staged.job, staged.sink)

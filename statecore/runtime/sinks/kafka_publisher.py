@@ -30,7 +30,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -78,6 +84,8 @@ _QUEUE_KB = 64 * 1024
 _QUEUE_MESSAGES = 200_000
 _ANY = -1
 _REFUSED = ("_AUTHENTICATION", "_SSL")
+# The user may not look at a topic's settings, or the broker has not heard of a new topic yet.
+_NOT_TOLD = ("CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
 # Another attempt would end the same way.
 _LASTING = {
     "CLUSTER_AUTHORIZATION_FAILED", "INVALID_CONFIG", "INVALID_RECORD", "INVALID_TRANSACTION_TIMEOUT",
@@ -122,7 +130,7 @@ class Publisher:
             records: Returns its records, each time from the first.
 
         Raises:
-            SinkError: A later epoch is published, or this one with other rows.
+            SinkError: A later epoch is published, or this one with other rows; or markers would expire.
             KafkaException: The brokers cannot be reached for 30 seconds, or refuse.
 
         """
@@ -200,6 +208,33 @@ class Publisher:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
+        else:
+            self._check_compacted(admin)
+
+    def _check_compacted(self, admin: AdminClient) -> None:
+        """Check that markers stay, as far as the client's user may look at the topic's settings.
+
+        Raises:
+            SinkError: They expire.
+            KafkaException: The brokers do not answer.
+
+        """
+        (asked,) = admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, MARKERS)], request_timeout=_CALL_S
+        ).values()
+        try:
+            policy = asked.result()["cleanup.policy"].value
+        except KafkaException as error:
+            if error.args[0].name() not in _NOT_TOLD:
+                raise
+            log.info("whether %s is compacted is not known: %s", MARKERS, said(error))
+            return
+        if policy != "compact":
+            raise SinkError(
+                f"found the topic {MARKERS} with cleanup.policy={policy} at {self._client.servers}; expected compact: "
+                "an epoch whose marker has expired would be published twice; alter the topic's cleanup.policy, then "
+                "restart the job"
+            )
 
     def _read_marker(self, admin: AdminClient) -> _Marker | None:
         """Return the newest marker of this sink.

@@ -79,6 +79,15 @@ def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_i
         bench.catalog.set_desired(JOB, accept_lost_records=True)
         wait(lambda: bench.rows_done() == 550, "all records of the new topic")
         wait(lambda: not bench.catalog.job(JOB).accept_lost_records, "the permission to end")
+        # With fewer partitions than there were.
+        assert bench.stop("evening") is not None
+        kafka.remake(topic, 1)
+        feed(2_000, 50)
+        bench.catalog.set_desired(JOB, state="running")
+        refusal = f"{topic}-2 wants offset "
+        wait(lambda: refusal in (bench.generation().error or ""), "the driver to refuse again")
+        bench.catalog.set_desired(JOB, accept_lost_records=True)
+        wait(lambda: bench.rows_done() == 600, "all records of the only partition")
         ids = bench.newest().sources[0].topic_ids
         assert (
             ids.keys() == {topic, more}
@@ -86,4 +95,9 @@ def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_i
             and ids[more] == source.topic_ids[more]
         )
     rows = [json.loads(record.value or b"") for record in kafka.read(numbered)]
-    assert sorted(row["n"] for row in rows) == [*range(120), *range(500, 530), *range(1_000, 1_400)]
+    assert sorted(row["n"] for row in rows) == [
+        *range(120),
+        *range(500, 530),
+        *range(1_000, 1_400),
+        *range(2_000, 2_050),
+    ]

@@ -22,12 +22,14 @@ __all__ = ["bench"]
 Numbered = tuple[str, int, int]
 
 
-def register(bench: Bench, kafka: KafkaBroker, incoming: str, outgoing: str) -> None:
+def register(bench: Bench, kafka: KafkaBroker, incoming: str, outgoing: str, how: str = "subscribe") -> None:
     bench.register(
         artifact=Path(topics.__file__),
         conf={"spark.jars": CONNECTOR},
-        settings={"servers": kafka.servers, "from": incoming, "to": outgoing, "sink": outgoing, "most": "500"},
-    )
+        settings={
+            "servers": kafka.servers, "how": how, "from": incoming, "to": outgoing, "sink": outgoing, "most": "500",
+        },
+    )  # fmt: skip
 
 
 def numbered(kafka: KafkaBroker, topic: str) -> Counter[Numbered]:
@@ -83,7 +85,7 @@ def test_it_goes_on_after_its_catalog_is_lost_after_a_roll_back_and_from_a_copie
 
     (tmp_path / "other").mkdir()
     other, elsewhere = Bench(tmp_path / "other"), kafka.create(f"{topic}-elsewhere", 2)
-    register(other, kafka, topic, elsewhere)
+    register(other, kafka, json.dumps({topic: [0, 1, 2]}), elsewhere, how="assign")
     with other.running(1, start_from=str(copy)):
         wait(lambda: other.rows_done() == 245, "the records after the copied savepoint")
     other.catalog.close()

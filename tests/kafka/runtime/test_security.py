@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -18,15 +20,16 @@ from tests.support.bench import JOB, Bench, bench
 from tests.support.jobs import secured_topics
 from tests.support.kafka import KafkaBroker
 from tests.support.kafka_security import LISTENERS, PASSWORD, USER
-from tests.support.waiting import wait
+from tests.support.waiting import PATIENCE_S, wait
 
 __all__ = ["bench"]
 
 WRONG = "Hunter2Hunter2"
+PAGES = ("SQL/", "SQL/execution/?id=0", "StreamingQuery/", "jobs/", "environment/", "executors/")
 
 
-def settings(kafka: KafkaBroker, password: str) -> str:
-    lines = {
+def settings(kafka: KafkaBroker, password: str) -> dict[str, str]:
+    return {
         "security.protocol": LISTENERS["MUTUAL"],
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": USER,
@@ -35,7 +38,31 @@ def settings(kafka: KafkaBroker, password: str) -> str:
         "transaction.timeout.ms": "30000",
         **kafka.certificates.settings(),
     }
-    return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def lines(settings: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def waiting(bench: Bench) -> int | None:
+    backlog = bench.catalog.figures(JOB).backlog
+    return None if backlog is None else backlog.sources[0].records
+
+
+def commands() -> list[str]:
+    found = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    # Brokers of other tests get their users from it.
+    found = [command for command in found if "StorageTool" not in command]
+    assert any(f"--job {JOB}" in command for command in found)
+    return found
+
+
+def pages(logs: Path) -> str:
+    """Return what the newest driver shows in a browser."""
+    told = "".join(path.read_text(errors="replace") for path in sorted(logs.rglob("*.log")))
+    port = re.findall(r"'SparkUI' on port (\d+)", told)[-1]
+    found = (httpx.get(f"http://127.0.0.1:{port}/{page}", follow_redirects=True, timeout=PATIENCE_S) for page in PAGES)
+    return "\n".join(answer.raise_for_status().text for answer in found)
 
 
 def first_error(bench: Bench) -> str:
@@ -61,6 +88,8 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
         conf={
             "spark.jars": CONNECTOR,
             "spark.log.level": "INFO",
+            "spark.ui.enabled": "true",
+            "spark.ui.port": "0",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
@@ -68,9 +97,9 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
         },
         settings={"servers": kafka.address("MUTUAL"), "from": topic, "to": outgoing},
     )
-    records = [(f"k{n % 7}", str(n)) for n in range(100)]
-    kafka.produce(topic, records)
-    file.write_text(settings(kafka, WRONG))
+    records = [(f"k{n % 7}", str(n)) for n in range(130)]
+    kafka.produce(topic, records[:100])
+    file.write_text(lines(settings(kafka, WRONG)))
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
     thread = threading.Thread(target=supervisor.run)
@@ -78,10 +107,20 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     try:
         wait(lambda: first_error(bench), "the wrong password to be refused", 120)
         failed = first_error(bench)
-        file.write_text(settings(kafka, PASSWORD))
+        file.write_text(lines(settings(kafka, PASSWORD)))
+        wait(lambda: len(kafka.read(outgoing)) >= 100, "the first records", 120)
+        wait(lambda: waiting(bench) == 0, "no backlog")
+        told_others = [*commands(), pages(logs)]
+        bench.stop("noon")
+        # While no driver runs, the supervisor asks the brokers what waits.
+        kafka.produce(topic, records[100:])
+        wait(lambda: waiting(bench) == 30, "what waits meanwhile")
+        connection = {"conn_type": "kafka", "host": "127.0.0.1", "extra": settings(kafka, PASSWORD)}
+        monkeypatch.setenv(VARIABLE, json.dumps(connection))
+        bench.catalog.set_desired(JOB, state="running")
         wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
-        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
-        commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        wait(lambda: waiting(bench) == 0, "no backlog again")
+        told_others += [*commands(), pages(logs)]
     finally:
         if not bench.generation().ended:
             bench.stop("end")
@@ -94,8 +133,9 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     assert "correct user, password and mechanism (sasl.…) in what STATECORE_KAFKA_CLIENT gives" in failed
 
     key = kafka.certificates.client_key.read_text().splitlines()[1]
-    assert any(f"--job {JOB}" in command for command in commands)
-    assert not [command for command in commands if "Hunter2" in command or key in command]
+    assert not [each for each in told_others if "Hunter2" in each or key in each]
+    # A plan of the source was among the pages, and so were the driver's settings.
+    assert all(word in told_others[-1] for word in ("KafkaScan", "spark.redaction.regex"))
     found = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert not [path for path, text in found.items() if b"Hunter2" in text or key.encode() in text]
     # The places that could have told them were looked at.
@@ -106,5 +146,5 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     assert json.loads(bench.newest().sources[0].positions[0])[topic]
     # Whoever asks brokers about topics has the same settings.
     assert bench.newest().sources[0].topic_ids.keys() == {topic}
-    (waiting,) = bench.catalog.backlogs(JOB)[-1].sources
-    assert waiting.records == 0 and waiting.oldest_age_ms == 0
+    (last,) = bench.catalog.backlogs(JOB)[-1].sources
+    assert last.records == 0 and last.oldest_age_ms == 0

@@ -27,6 +27,7 @@ def test_whatever_processes_and_clocks_do_state_and_outputs_are_those_of_an_undi
         rescale(CLUSTER, 3),
         strike("live rescale", "in the middle of an epoch"),
         strike("clock", "of the driver, -30 s"),
+        strike("client of the catalog", "frozen in a transaction"),
     ]
     report = Report(SEED)
     with closing(Replicated()) as servers, World(tmp_path / "world", s3_endpoint, SEED, servers) as world:

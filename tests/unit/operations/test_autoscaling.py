@@ -129,6 +129,18 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
     assert found.rescale_ms is None
 
 
+@pytest.mark.parametrize(("event_time_ms", "oldest_ms"), [(1_000, 60_000), (60_000, 1_000), (None, 60_000)])
+def test_the_lag_is_that_of_event_time_or_the_age_of_the_oldest_record_whichever_is_longer(
+    catalog: Catalog, clock: ManualClock, event_time_ms: int | None, oldest_ms: int
+) -> None:
+    Driver(catalog, clock).run(3, arriving=1, reading=1)
+    clock.advance(1_000)
+    catalog.record_backlog(
+        JOB, 1, [SourceBacklog("topic", 7, event_time_lag_ms=event_time_ms, oldest_age_ms=oldest_ms)]
+    )
+    assert figures_of(catalog, JOB, clock.now_ms()).lag_ms == 60_000
+
+
 def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog: Catalog, clock: ManualClock) -> None:
     Driver(catalog, clock).run(3, arriving=1, reading=1)
     phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "read": 300.0, "process": 400.0}

@@ -60,6 +60,42 @@ def test_an_epoch_is_a_transaction_and_published_again_it_is_none(
     marker = markers[f"{epochs.job}/seen".encode()]
     assert (marker["lineage"], marker["epoch"]) == (2, 5)
     assert kafka.topics()["statecore-published"].partitions.keys() == {0}
+    assert kafka.setting("statecore-published", "cleanup.policy") == "compact"
+
+
+def test_markers_that_would_expire_are_refused(epochs: Epochs, sink: KafkaSink, kafka: KafkaBroker) -> None:
+    epochs.run(sink, [(1, "a")], 1, 5)
+    kafka.alter("statecore-published", "cleanup.policy", "compact,delete")
+    try:
+        with pytest.raises(SinkError, match=r"cleanup\.policy=compact,delete .*; expected compact"):
+            epochs.run(again(sink, kafka), [(2, "a")], 1, 6)
+    finally:
+        kafka.alter("statecore-published", "cleanup.policy", "compact")
+    epochs.run(again(sink, kafka), [(3, "a")], 1, 7)
+    assert objects(kafka.read(sink.topic)) == Counter([(1, "a"), (3, "a")])
+
+
+def test_two_sinks_of_a_job_do_not_fence_each_other(
+    epochs: Epochs, sink: KafkaSink, kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = list[dict[str, Any]]()
+
+    class Told(Producer):
+        def __init__(self, settings: dict[str, Any], **more: Any) -> None:
+            begun.append(settings)
+            super().__init__(settings, **more)
+
+    monkeypatch.setattr(kafka_publisher, "Producer", Told)
+    for epoch in range(5, 8):
+        for name in ("seen", "rejected"):
+            epochs.run(sink, [(epoch, name)], 1, epoch, name=name)
+    assert [each["transactional.id"] for each in begun] == [f"statecore/{epochs.job}/{n}" for n in ("seen", "rejected")]
+    # What docs/kafka.md says of a driver's memory.
+    queues = {(each["queue.buffering.max.kbytes"], each["queue.buffering.max.messages"]) for each in begun}
+    assert queues == {(64 * 1024, 200_000)}
+    assert objects(kafka.read(sink.topic)) == Counter(
+        (epoch, name) for epoch in range(5, 8) for name in ("seen", "rejected")
+    )
 
 
 def test_keys_values_and_headers_come_from_columns(epochs: Epochs, kafka: KafkaBroker, topic: str) -> None:

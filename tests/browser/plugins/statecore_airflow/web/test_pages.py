@@ -57,6 +57,8 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     partitions = page.locator("#partitions tbody tr")
     expect(partitions).to_have_count(3)
     expect(partitions.first).to_contain_text("flights-0")
+    backlog = page.locator(".tile", has_text="Backlog")
+    expect(backlog).to_contain_text(re.compile(r"the oldest for \d+ .*fullest partition 1\.5 times the average"))
     # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
