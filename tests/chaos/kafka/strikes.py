@@ -20,6 +20,9 @@ _WORKER_POINTS = (FaultPoint.BEFORE_CHANGELOG, FaultPoint.CHANGELOG_WRITTEN)
 # Before and after the transaction; MERGED and others have nothing to do with it.
 _DRIVER_POINTS = (FaultPoint.MANIFEST_WRITTEN, FaultPoint.SINK_PUBLISHED, FaultPoint.PUBLISHED)
 
+# A Python program whose JVM was killed ends, and a killed one beats no more, before this has passed.
+_SURVIVED_MS = 2_000
+
 Act = Callable[[KafkaWorld, Random], None]
 
 
@@ -131,11 +134,24 @@ def _time_out(_: KafkaWorld, random: Random) -> None:
     time.sleep(TRANSACTION_S + random.uniform(0.5, 2))
 
 
+def _wait_for_a_driver(world: KafkaWorld) -> None:
+    """Wait for one that lives on: a killed driver is running in the catalog until its supervisor looks."""
+    asked_ms = world.catalog.now_ms()
+
+    def lives() -> bool:
+        newest = world.generation()
+        beats = newest.state == "running" and newest.heartbeat_ms > asked_ms + _SURVIVED_MS
+        return beats and bool(world.driver_jvm(newest.generation))
+
+    until(lives, "a driver", world)
+
+
 def _zombie(moment: Moment | None, *, early: bool = False) -> Strike:
     """Freeze a driver until its successor has published, or only until it begins, then let it go on."""
 
     def blow(world: KafkaWorld, random: Random) -> bool:
-        until(lambda: world.generation().state == "running", "a driver", world)
+        _wait_for_a_driver(world)
+        # From here on, nobody starts another.
         world.kill_supervisor()
         old = world.generation()
         frozen = world.driver_session(old.generation)
