@@ -232,7 +232,7 @@ class Publisher:
         if policy != "compact":
             raise SinkError(
                 f"found the topic {MARKERS} with cleanup.policy={policy} at {self._client.servers}; expected compact: "
-                "an epoch whose marker has expired would be published twice; alter the topic's cleanup.policy, then "
+                "an epoch whose marker has expired could be published twice; alter the topic's cleanup.policy, then "
                 "restart the job"
             )
 

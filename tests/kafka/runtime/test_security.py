@@ -45,8 +45,9 @@ def lines(settings: dict[str, str]) -> str:
 
 
 def waiting(bench: Bench) -> int | None:
-    backlog = bench.catalog.figures(JOB).backlog
-    return None if backlog is None else backlog.sources[0].records
+    """Return what the brokers said last; what an epoch leaves is known without them."""
+    measured = bench.catalog.backlogs(JOB)
+    return measured[-1].sources[0].records if measured else None
 
 
 def commands() -> list[str]:
@@ -59,7 +60,9 @@ def commands() -> list[str]:
 
 def pages(logs: Path) -> str:
     """Return what the newest driver shows in a browser."""
-    told = "".join(path.read_text(errors="replace") for path in sorted(logs.rglob("*.log")))
+    # Not by name: the tenth driver comes before the ninth.
+    written = sorted(logs.rglob("*.log"), key=lambda path: path.stat().st_mtime_ns)
+    told = "".join(path.read_text(errors="replace") for path in written)
     port = re.findall(r"'SparkUI' on port (\d+)", told)[-1]
     found = (httpx.get(f"http://127.0.0.1:{port}/{page}", follow_redirects=True, timeout=PATIENCE_S) for page in PAGES)
     return "\n".join(answer.raise_for_status().text for answer in found)
