@@ -33,6 +33,7 @@ from statecore.catalog import (
     over_all,
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
+from statecore.operations.decision_words import decision_words
 from statecore.operations.downtime import expected_downtime
 from statecore.operations.restarts import HISTORY, failures_in_a_row
 from statecore.policy import (
@@ -190,9 +191,12 @@ def _lag_ms(sources: Sequence[SourceBacklog]) -> int | None:
 
 
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
-    """Evaluate a policy that was just read; return the decision to carry out if this call recorded one.
+    """Evaluate a policy that was just read; return the decision if this call recorded one.
 
-    A policy that observes records what it would do, once for each change of parallelism, and carries out nothing.
+    A policy that observes records what it would do, once for each change of parallelism, for nobody to carry out.
+
+    Each decision is logged. A look that decides nothing is logged for another diagnosis or another kind of reason than
+    before, and not because figures differ.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -206,11 +210,13 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
     memory = dataclasses.asdict(made.memory)
     diagnosis = diagnosed(policy, made)
     if made.action == "stay":
-        catalog.save_memory(policy, memory, made.reason, diagnosis)
+        if catalog.save_memory(policy, memory, made.reason, diagnosis):
+            _log(policy, diagnosis, made.reason, is_news=made.memory.held != before.held)
         return None
     reason = f"{'would scale' if settings.observe else 'scale'} {made.action}: {made.reason}"
     if settings.observe and _is_told(catalog, policy.job, figures.parallelism, made.parallelism):
-        catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason, diagnosis)
+        if catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason, diagnosis):
+            _log(policy, diagnosis, reason)
         return None
     recorded = catalog.record_decision(
         policy,
@@ -225,7 +231,17 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
         diagnosis=diagnosis,
         state="observed" if settings.observe else "open",
     )
-    return None if settings.observe else recorded
+    if recorded is not None:
+        _log(policy, diagnosis, decision_words(recorded), is_news=True)
+    return recorded
+
+
+def _log(policy: PolicyRecord, diagnosis: Diagnosed | None, text: str, *, is_news: bool = False) -> None:
+    """Log what a look found, if it is news or the diagnosis is another than before."""
+    if diagnosis is not None and diagnosis.name != policy.diagnosis:
+        log.info("Job %s: %s, before %s: %s", policy.job, diagnosis.name, policy.diagnosis, text)
+    elif is_news:
+        log.info("Job %s: %s", policy.job, text)
 
 
 def diagnosis_of(policy: PolicyRecord, figures: Figures) -> Diagnosis | None:
@@ -243,8 +259,6 @@ def diagnosed(policy: PolicyRecord, made: Decision) -> Diagnosed | None:
     if made.diagnosis is None:
         return None
     now, before = made.diagnosis.name.value, policy.diagnosis
-    if now != before:
-        log.info("Job %s: %s, before %s: %s", policy.job, now, before, made.reason)
     # Where two bottlenecks are about equal, now one is the larger and now the other; it is one trouble.
     lasts = now == before or {now, before} <= BOTTLENECKS
     return Diagnosed(now, policy.diagnosed_ms if lasts else None)

@@ -12,6 +12,7 @@ after ``BLOCKS_AFTER`` in a row the policy waits for a person.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,6 +50,7 @@ _PRICE = 20
 _HALF, _NOT_OURS = 0.5, 36
 # Most times that scale_in_after_s is doubled.
 _DOUBLINGS = 5
+_FIGURES = re.compile(r"[\d.,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class PolicyMemory:
         version: ``Figures.version`` at the last look.
         chosen: Parallelism of the last decision to rescale; None once somebody else has set another one.
         limit: Of an epoch, as this version of the job has met it.
+        held: Why nothing was done at the last look that changed nothing, beside the diagnosis and without figures, so
+            that only another kind of reason is news.
 
     """
 
@@ -86,6 +90,7 @@ class PolicyMemory:
     version: str = ""
     chosen: int | None = None
     limit: EpochLimit | None = None
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +313,8 @@ def _cooling(figures: Figures, cooldown_s: float) -> str | None:
 
 
 def _stay(figures: Figures, memory: PolicyMemory, why: str, found: Diagnosis | None) -> Decision:
-    return Decision("stay", figures.parallelism, figures.workers, why, memory, found)
+    held = _FIGURES.sub("", why.removeprefix("" if found is None else found.text))
+    return Decision("stay", figures.parallelism, figures.workers, why, replace(memory, held=held), found)
 
 
 def _go(

@@ -20,9 +20,10 @@ class FakeTask:
         self.runs: dict[str, str] = {}
         self.pushed: dict[str, Any] = {}
         self.states: dict[str, str] = {}
+        self.dag_id, self.run_id, self.task_id = "autoscale", "manual-1", "carry_out"
         self.try_number = try_number
         self._paused = paused
-        self.context: Any = {"run_id": "manual-1", "ti": self, "params": params or {}}
+        self.context: Any = {"run_id": self.run_id, "ti": self, "params": params or {}}
 
     def get_dr_count(self, dag_id: str, run_ids: list[str]) -> int:
         assert dag_id == "rescale"

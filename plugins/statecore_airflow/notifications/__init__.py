@@ -1,1 +1,1 @@
-"""Notifiers for failures, rollbacks and drained backlogs."""
+"""Notifiers for failures, rollbacks, drained backlogs and decisions of policies."""

@@ -1,4 +1,4 @@
-"""Task callbacks that report a failed run, a rollback or a drained backlog.
+"""Task callbacks that report a failed run, a rollback, a drained backlog or a decision of a policy.
 
 Each message is logged. If Airflow has the connection ``statecore_webhook``, the message is also posted there as
 ``{"text": …}``, the JSON of chat webhooks. The address is the connection's password, because it is a secret.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 from airflow.sdk import BaseNotifier, Context
 
@@ -23,10 +24,11 @@ class Event(StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "was rolled back"
     DRAINED = "has drained its backlog"
+    DECIDED = "has a decision of its policy"
 
 
 class JobNotifier(BaseNotifier):
-    """Reports an event of a job; pass it to a task as ``on_failure_callback`` or ``on_success_callback``.
+    """Reports an event of a job; pass it to a task as ``on_failure_callback`` or the like.
 
     Args:
         event: The event.
@@ -46,25 +48,28 @@ class JobNotifier(BaseNotifier):
         self.conn_id = conn_id
 
     def notify(self, context: Context) -> None:
-        """Log the message and post it; do nothing when a rollback step had nothing to roll back.
+        """Log the message and post it; do nothing without a rollback, or for a decision that was told before.
 
         Raises:
             ConfigurationError: The webhook does not accept the message.
 
         """
         details = self._details(context)
-        if self.event is Event.ROLLED_BACK and not details:
+        if self.event in (Event.ROLLED_BACK, Event.DECIDED) and not details:
             return
         text = self._text(context, details)
-        (self.log.info if self.event is Event.DRAINED else self.log.error)("%s", text)
+        (self.log.info if self.event in (Event.DRAINED, Event.DECIDED) else self.log.error)("%s", text)
         post_to = webhook(self.conn_id)
         if post_to is not None:
             post_to.post(text)
 
     def _details(self, context: Context) -> str:
-        """Return the task's error, or its result."""
+        """Return the task's error, its news or its result."""
         if self.event is Event.FAILED:
             return str(context.get("exception") or "The task was ended from outside.").strip()
+        if self.event is Event.DECIDED:
+            operator: Any = context["task"]
+            return str(operator.news())
         task = context["ti"]
         return str(task.xcom_pull(task_ids=task.task_id) or "")
 

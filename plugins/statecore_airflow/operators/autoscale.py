@@ -10,6 +10,7 @@ from airflow.utils.state import DagRunState
 
 from statecore.catalog import Catalog, DecisionRecord
 from statecore.operations.autoscaling import LAPSES_AFTER_MS
+from statecore.operations.decision_words import decision_words
 from statecore.operations.rescaling import find_run
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.notifications.job import Event, JobNotifier
@@ -44,6 +45,8 @@ def give_up(context: Context) -> None:
 class CarryOutOperator(TriggerRescaleOperator):
     """Has the DAG ``rescale`` carry out one decision of ``TakeDecisionsOperator``, and records the outcome.
 
+    It tells people of the decision first. A decision that was only observed is told, and nothing else.
+
     A refusal is no error: another run is changing the job, and the policy decides again later.
     """
 
@@ -54,6 +57,7 @@ class CarryOutOperator(TriggerRescaleOperator):
             give_up,
             JobNotifier(Event.FAILED, job=job),
         ]
+        kwargs["on_execute_callback"] = kwargs.get("on_execute_callback") or JobNotifier(Event.DECIDED, job=job)
         # If two tasks have the same decision at once, the second finds the run and waits for it.
         super().__init__(job=job, skip_when_already_exists=True, **kwargs)
         self.decision = decision
@@ -70,6 +74,12 @@ class CarryOutOperator(TriggerRescaleOperator):
             return
         self.conf = {name: self.decision[name] for name in ("job", "parallelism", "workers", "method", "reason")}
         super().execute(context)
+
+    def news(self) -> str:
+        """Return the decision in one sentence; nothing once it was taken up, as it was told then."""
+        with open_catalog(self.conn_id) as catalog:
+            decision = catalog.decision(self.decision["decision"])
+        return decision_words(decision) if decision.state in ("open", "observed") else ""
 
     def run_ids(self, context: Context) -> list[str]:
         """Return the one run of this decision; if it fails, the policy decides again."""

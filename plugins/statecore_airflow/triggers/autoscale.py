@@ -18,7 +18,7 @@ POLL_S = 5.0
 
 
 class DecisionTrigger(BaseEventTrigger):
-    """Fires once for each decision that a policy reaches, not as long as the decision stands.
+    """Fires once for each decision that a policy reaches or only observes, not as long as the decision stands.
 
     It keeps no memory: the catalog holds the decisions and the time since which more has been needed. So a restart
     loses nothing, and two triggers at once decide nothing twice. It never ends: it logs an error and looks again.
@@ -58,16 +58,17 @@ class DecisionTrigger(BaseEventTrigger):
         """Look at all jobs once; runs in a thread.
 
         Returns:
-            The decisions to carry out: those reached now, and open ones to announce again.
+            The decisions to announce: those reached now, and open ones again.
 
         Raises:
             CatalogError: The catalog cannot be reached.
 
         """
-        found = [*self._reached(catalog), *decisions_to_announce(catalog, catalog.now_ms())]
-        for decision in found:
-            self.log.info("Decision %d for job %s: %s", decision.id, decision.job, decision.reason)
-        return found
+        reached = list(self._reached(catalog))
+        again = list(decisions_to_announce(catalog, catalog.now_ms()))
+        for decision in again:
+            self.log.info("Decision %d for job %s is announced again", decision.id, decision.job)
+        return [*reached, *again]
 
     def _reached(self, catalog: Catalog) -> Iterator[DecisionRecord]:
         for policy in catalog.policies():

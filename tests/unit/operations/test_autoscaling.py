@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -383,19 +384,21 @@ def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
     def look(seconds: int) -> str:
         for _ in range(seconds // 5):
             driver.run(5, arriving=1, reading=2)
-            assert reached(catalog, clock) is None
+            found.append(reached(catalog, clock))
         seen = catalog.policy(JOB)
         assert seen is not None
         return seen.finding or ""
 
+    found: list[DecisionRecord | None] = []
     assert look(15).startswith("would scale out: ")
     (told,) = catalog.decisions(JOB)
+    assert [each for each in found if each is not None] == [told]
     assert (told.state, told.from_parallelism, told.run_id) == ("observed", 2, None)
     assert told.reason.startswith("would scale out: ") and "rows wait" in told.reason
     # It is nobody's to carry out, hinders nothing, and is no failure.
     assert catalog.open_decisions() == [] == list(decisions_to_announce(catalog, clock.now_ms() + 2 * LAPSES_AFTER_MS))
-    found = figures_of(catalog, JOB, clock.now_ms())
-    assert (found.hindrance, found.failures) == (None, 0)
+    figures = figures_of(catalog, JOB, clock.now_ms())
+    assert (figures.hindrance, figures.failures) == (None, 0)
     assert "cooling down" in look(15)
     # The need has lasted, so the rest alone delays what would be done; it is the same change, so only the finding says.
     for _ in range(3):
@@ -406,6 +409,7 @@ def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
     look(10)
     newest, before = catalog.decisions(JOB)
     assert (before, newest.to_parallelism, newest.state) == (told, 4, "observed")
+    assert [each for each in found if each is not None] == [told, newest]
     # Once it may act, it does.
     catalog.set_policy(JOB, {**SETTINGS, "max_parallelism": 4})
     driver.run(5, arriving=1, reading=2)
@@ -419,10 +423,71 @@ def test_a_job_outside_of_its_limits_is_told_of_once_a_cooldown_whatever_the_siz
     Driver(catalog, clock).run(30, arriving=1, reading=1)
     for lowest, said in ((4, "outside the limits 4 to 8"), (6, "cooling down for another")):
         observing = {**SETTINGS, "observe": True, "cooldown_s": 20, "min_parallelism": lowest}
-        assert evaluate(catalog, catalog.set_policy(JOB, observing), clock.now_ms()) is None
+        evaluate(catalog, catalog.set_policy(JOB, observing), clock.now_ms())
         seen = catalog.policy(JOB)
         assert seen is not None and said in (seen.finding or "")
     assert [each.to_parallelism for each in catalog.decisions(JOB)] == [4]
+
+
+def test_decisions_are_logged_with_their_figures_those_that_are_only_observed_too(
+    catalog: Catalog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = pile(catalog, clock)
+    caplog.set_level(logging.INFO, autoscaling.__name__)
+    for observe, said in ((True, "would scale out"), (False, "scale out")):
+        catalog.set_policy(JOB, {**SETTINGS, "observe": observe, "max_parallelism": 4})
+        caplog.clear()
+        for _ in range(4):
+            driver.run(5, arriving=1, reading=2)
+            reached(catalog, clock)
+        (line,) = [each for each in caplog.messages if "scale out: " in each]
+        assert line.startswith(f"Job flights: {said}: 1,000 rows/s arrive, ") and "rows wait" in line
+        assert line.endswith("(parallelism 2 → 4, workers 1 → 2)")
+
+
+def test_a_look_that_decides_nothing_is_logged_for_another_kind_of_reason_and_not_for_other_figures(
+    catalog: Catalog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = pile(catalog, clock)
+    caplog.set_level(logging.INFO, autoscaling.__name__)
+
+    def looks(times: int, **settings: object) -> list[str]:
+        """Look so many times; return what was logged."""
+        catalog.set_policy(JOB, {**SETTINGS, **settings})
+        caplog.clear()
+        for _ in range(times):
+            driver.run(2, arriving=1, reading=2)
+            reached(catalog, clock)
+        return caplog.messages
+
+    (first,) = looks(4)
+    assert first.startswith("Job flights: too_small, before None: 1,000 rows/s arrive, ")
+    assert first.endswith("; this has lasted 0 s of 8 s")
+    (frozen,) = looks(4, freeze=("* * * * * for 1d",))
+    assert frozen.startswith("Job flights: 1,000 rows/s arrive, ") and "; frozen until " in frozen
+    (cooling,) = looks(4, cooldown_s=300)
+    assert "; cooling down for another 1" in cooling
+    catalog.acquire_lease(JOB, "manual-7", 60_000)
+    assert looks(2, cooldown_s=300) == ["Job flights: manual-7 holds the lease on the job"]
+    catalog.release_lease(JOB, "manual-7")
+    lasts, decided, under_way = looks(8, max_rescales_a_day=1)
+    assert lasts.endswith("; this has lasted 0 s of 8 s")
+    assert decided.startswith("Job flights: scale out: ")
+    assert under_way == "Job flights: decision 1 is open: parallelism 8"
+    catalog.end_decision(1, "done")
+    assert looks(8, max_rescales_a_day=1)[-1].endswith("; the limit of 1 rescales a day is reached")
+
+
+def test_two_who_look_at_once_log_it_once(
+    catalog: Catalog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    pile(catalog, clock)
+    caplog.set_level(logging.INFO, autoscaling.__name__)
+    policy = catalog.policy(JOB)
+    assert policy is not None
+    for _ in range(2):
+        evaluate(catalog, policy, clock.now_ms())
+    assert len(caplog.messages) == 1
 
 
 def decides(catalog: Catalog, clock: ManualClock, driver: Driver, after_s: int) -> DecisionRecord | None:

@@ -50,6 +50,17 @@ def test_a_rollback_is_told_when_there_was_one_and_a_drained_backlog_in_any_case
     assert drained.startswith("Job clicks has drained its backlog.\n")
 
 
+def test_a_decision_is_told_by_what_its_task_has_new(webhook: Webhook) -> None:
+    from statecore_airflow.notifications.job import Event, JobNotifier
+
+    for news in ("", "would scale out: 9 rows/s arrive (parallelism 2 → 4)"):
+        task = SimpleNamespace(news=lambda news=news: news)
+        JobNotifier(Event.DECIDED, job="clicks")(context(task=task))
+    assert [message["text"].partition("\n")[0] for message in webhook.messages] == [
+        "Job clicks has a decision of its policy. would scale out: 9 rows/s arrive (parallelism 2 → 4)"
+    ]
+
+
 def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from statecore.catalog import Catalog, DecisionRecord, EpochRecord
 from tests.airflow.rescale_runs import FakeTask
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S
+from tests.support.webhook import Webhook
 
 SETTINGS = {"max_parallelism": 8, "subtasks_per_worker": 2}
 
@@ -94,13 +95,39 @@ def test_the_trigger_fires_once_for_a_decision_and_carries_it(
     assert catalog.decisions(policy) == [decision]
 
 
-def test_an_observed_decision_fires_nothing_and_a_run_by_hand_takes_none(catalog: Catalog, policy: str) -> None:
+def test_an_observed_decision_fires_once_changes_nothing_and_a_run_by_hand_takes_none(
+    catalog: Catalog, policy: str
+) -> None:
     catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
-    assert DecisionTrigger().look(catalog) == DecisionTrigger().look(catalog) == []
-    (told,) = catalog.decisions(policy)
-    assert (told.state, told.to_parallelism) == ("observed", 4)
+    observed = decide(catalog, policy)
+    assert DecisionTrigger().look(catalog) == []
+    assert (observed.state, observed.to_parallelism) == ("observed", 4)
+    carry_out(observed).execute(FakeTask().context)
+    assert catalog.decisions(policy) == [observed]
     taken = TakeDecisionsOperator(task_id="take_decisions").execute({"triggering_asset_events": {}})
     assert taken == []
+
+
+@pytest.mark.parametrize("observe", [False, True])
+def test_a_decision_is_told_once_with_its_reason_before_it_is_carried_out(
+    catalog: Catalog, policy: str, webhook: Webhook, observe: bool
+) -> None:
+    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": observe})
+    operator, task = carry_out(decide(catalog, policy)), FakeTask()
+    task.context["task"] = operator
+    (tell,) = operator.on_execute_callback
+    tell(task.context)
+    said = "would scale out" if observe else "scale out"
+    assert webhook.messages[0]["text"].startswith(
+        f"Job {policy} has a decision of its policy. {said}: parallelism 2 is outside the limits 4 to 8 "
+        "(parallelism 2 → 4, workers 1 → 2)\nRun: "
+    )
+    if not observe:
+        with pytest.raises(DagRunTriggerException):
+            operator.execute(task.context)
+        # The task goes on after it was deferred, or another run has the same decision.
+        tell(task.context)
+    assert len(webhook.messages) == 1
 
 
 def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
