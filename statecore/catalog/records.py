@@ -19,6 +19,7 @@ RequestKind = Literal["stop_with_savepoint", "savepoint", "rescale", "check_job_
 RequestState = Literal["pending", "taken", "done", "failed"]
 RescaleState = Literal["running", "done", "failed"]
 RescaleMethod = Literal["by_reference", "rewrite", "live"]
+PolicyState = Literal["on", "observes", "off"]
 DecisionState = Literal["open", "triggered", "done", "refused", "failed", "observed"]
 
 
@@ -690,6 +691,13 @@ class PolicyRecord:
     updated_ms: int
     diagnosis: str | None = None
     diagnosed_ms: int | None = None
+
+    @property
+    def state(self) -> PolicyState:
+        """Whether it decides, and whether its decisions are carried out."""
+        if not self.enabled:
+            return "off"
+        return "observes" if self.settings.get("observe", False) else "on"
 
 
 @dataclass(frozen=True, slots=True)

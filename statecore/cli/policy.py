@@ -123,12 +123,11 @@ def set_policy(
         known = _method_of(opened.job(name), method) | ({} if before is None else before.settings)
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})
         enabled = (before is None or before.enabled) if on is None else on
-        opened.set_policy(name, msgspec.to_builtins(settings), enabled=enabled)
+        made = opened.set_policy(name, msgspec.to_builtins(settings), enabled=enabled)
     if as_json:
         print_json({"job": name, "enabled": enabled, "settings": settings})
         return
-    state = "off" if not enabled else "observes" if settings.observe else "on"
-    print(f"{name}: policy {state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
+    print(f"{name}: policy {made.state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
 
 
 def _method_of(job: JobRecord, asked: str | None) -> dict[str, Any]:

@@ -188,10 +188,9 @@ def _policy(found: Standing) -> str:
     policy = found.policy
     if policy is None:
         return "none"
-    state = "on" if policy.enabled else "off"
     if policy.looked_ms is None:
-        return f"{state}, not evaluated yet"
-    return f"{state}, evaluated {_ago(found, policy.looked_ms)}: {policy.finding or NOTHING}"
+        return f"{policy.state}, not evaluated yet"
+    return f"{policy.state}, evaluated {_ago(found, policy.looked_ms)}: {policy.finding or NOTHING}"
 
 
 def _when(found: Standing, ms: int) -> str:

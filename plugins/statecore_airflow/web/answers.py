@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator
 
-from statecore.catalog import DecisionState, GenerationState, RescaleMethod, RescaleState, StepTimes
+from statecore.catalog import DecisionState, GenerationState, PolicyState, RescaleMethod, RescaleState, StepTimes
 from statecore.operations.downtime import Downtime
 from statecore.snapshot.plan import OperatorPlan, SubtaskPlan
 from statecore_airflow.links.addresses import change_path
@@ -199,6 +199,7 @@ class Policy(Answer):
     """A job's policy; ``finding`` is the text of its newest evaluation, ``diagnosis`` what ails the job."""
 
     enabled: bool
+    state: PolicyState
     finding: str | None
     diagnosis: str | None
     looked_ms: int | None

@@ -98,6 +98,22 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
     assert "hidden" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("observe", "enabled", "said"), [(True, True, "observes"), (False, True, "on"), (True, False, "off")]
+)
+def test_a_policy_whose_decisions_change_nothing_observes(
+    catalog: Catalog, job: str, observe: bool, enabled: bool, said: str
+) -> None:
+    policy = catalog.set_policy(job, {"max_parallelism": 8, "observe": observe}, enabled=enabled)
+    assert f"policy {said}, not evaluated yet" in " ".join(run("status", job).stdout.split())
+    catalog.save_memory(policy, {}, "would scale out: 120 rows/s arrive")
+    told = re.sub(r"\b\d s ago", "now", " ".join(run("status", job).stdout.split()))
+    assert f"policy {said}, evaluated now: would scale out: 120 rows/s arrive" in told
+    # Programs find it where it has always been.
+    found = json.loads(run("status", job, "--json").stdout)["policy"]
+    assert (found["enabled"], found["settings"]["observe"]) == (enabled, observe)
+
+
 def test_programs_see_the_same_and_no_configuration(catalog: Catalog, busy: str) -> None:
     done = run("status", busy, "--json")
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)

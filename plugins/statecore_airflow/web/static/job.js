@@ -110,7 +110,8 @@ function policyWords(policy) {
   if (!policy.enabled) return ["The job's policy is off."];
   if (policy.looked_ms === null) return ["The policy has not been evaluated yet. Check that the DAG autoscale is not paused."];
   const diagnosis = policy.diagnosis && condition(policy.diagnosis.replaceAll("_", " "), AILMENTS[policy.diagnosis] ?? "failed");
-  return [...(diagnosis ? [diagnosis, " "] : []), "Evaluated ", age(policy.looked_ms), ": ", ...prose(policy.finding)];
+  const observes = policy.state === "observes" ? "The policy observes: its decisions change nothing. " : "";
+  return [...(diagnosis ? [diagnosis, " "] : []), observes, "Evaluated ", age(policy.looked_ms), ": ", ...prose(policy.finding)];
 }
 
 function generationRows(generations) {

@@ -289,6 +289,7 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     most, *others = (each["records"] for each in found["partitions"])
     assert most > max(others) > 0
     assert found["policy"]["enabled"] and found["policy"]["finding"].endswith("enough")
+    assert found["policy"]["state"] == "on"
     (decision,) = found["decisions"]
     assert (decision["to_parallelism"], decision["state"], decision["run_id"]) == (4, "refused", REFUSED)
     assert decision["page"] == f"dags/rescale/runs/{REFUSED}"
@@ -334,6 +335,14 @@ def test_a_decision_that_was_only_observed_is_marked_as_what_would_be(catalog: C
     seen = catalog.set_policy(job, {"max_parallelism": 8})
     catalog.record_decision(seen, {}, **change, method="live", reason="r", figures={}, state="observed")
     assert [(mark.kind, mark.text) for mark in _marks(catalog, job, 0)] == [("decision observed", "would take 4")]
+
+
+def test_a_policy_that_observes_is_told_as_such(catalog: Catalog, job: str) -> None:
+    from statecore_airflow.web.jobs import get_job
+
+    catalog.set_policy(job, {"max_parallelism": 8, "observe": True})
+    policy = get_job(job, catalog, False, lambda _: False).policy
+    assert policy is not None and (policy.enabled, policy.state) == (True, "observes")
 
 
 def test_rows_per_key_group_come_with_the_borders_of_the_subtasks(visitor: Visitor) -> None:
