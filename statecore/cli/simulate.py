@@ -53,7 +53,7 @@ def simulate_policy(
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"could not read {path}: {error}; expected a text file; check path and permissions"
@@ -85,7 +85,7 @@ def _draw(trace: Trace, outcome: Outcome, path: Path) -> None:
     hours = [each.t_s / 3600 for each in outcome.samples]
     figure = Figure(figsize=(10, 6), layout="constrained")
     rows, sizes, lags = figure.subplots(3, 1, sharex=True)
-    times = [at_s / 3600 for at_s in trace.times_s]
+    times = [(trace.began_s + at_s) / 3600 for at_s in trace.times_s]
     rows.fill_between(times, [*trace.rates, trace.rates[-1]], step="post", color="#9aa5b1")
     _label(rows, "rows/s that arrive")
     sizes.step(hours, [each.parallelism for each in outcome.samples], where="post", color="#0b69a3")

@@ -11,6 +11,8 @@ from statecore.policy.simulator.world import World
 
 # Traces are continuous: a row has arrived when all of it has, but for a rounding error.
 _PART = 1e-6
+# Epochs back to back that take no time would never let the clock go on.
+_SHORTEST_MS = 1.0
 LOOK_S = 5.0
 """Seconds between two looks of a policy, as in Airflow's triggerer; a driver measures its backlog as often."""
 
@@ -111,7 +113,7 @@ class SimulatedJob:
         off = 1 + world.noise * float(self._random.uniform(-1, 1))
         work_ms = rows * world.row_us * world.share(self.parallelism) / 1000 * off
         publish_ms = rows * world.sink_us_per_row * world.sink_factor(self.now_s) / 1000 * off
-        took_ms = world.fixed_ms * off + work_ms + publish_ms
+        took_ms = max(_SHORTEST_MS, world.fixed_ms * off + work_ms + publish_ms)
         return SimulatedEpoch(self.now_s, self.now_s + took_ms / 1000, self.parallelism, rows, work_ms, publish_ms)
 
     def since(self, from_s: float) -> list[SimulatedEpoch]:

@@ -38,7 +38,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDecision:
-    """A rescale that a policy asked for; ``from_`` is its ``from`` in JSON."""
+    """A rescale that a policy asked for, by the clock of the trace; ``from_`` is its ``from`` in JSON."""
 
     t_s: float
     from_: int
@@ -48,7 +48,7 @@ class SimulatedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The job at one look, for pictures."""
+    """The job at one look, by the clock of the trace, for pictures."""
 
     t_s: float
     parallelism: int
@@ -64,7 +64,7 @@ class Outcome:
         slo_minutes: Time in which the oldest waiting row was older than ``slo_s``, in minutes.
         core_hours: Workers times ``subtasks_per_worker`` over time, from when workers are asked for until they go.
         largest_lag_s: Largest age of a waiting row.
-        diagnoses: (time in seconds, name), changes only.
+        diagnoses: (time in seconds by the clock of the trace, name), changes only.
 
     """
 
@@ -97,8 +97,8 @@ class Outcome:
 
 
 def simulate(trace: Trace, world: World, player: Player, *, progress: Callable[[float], None] | None = None) -> Outcome:
-    """Run a policy over a whole trace; ``progress`` gets the time reached, in seconds."""
-    return _Simulation(trace, world, player).run(progress)
+    """Run a policy over a whole trace; ``progress`` gets the time since its beginning, in seconds."""
+    return _Simulation(trace, world.since(trace.began_s), player).run(progress)
 
 
 class _Simulation:
@@ -198,19 +198,20 @@ class _Simulation:
 
     def _look(self) -> None:
         job, outcome = self._job, self._outcome
+        shown_s = self._trace.began_s + job.now_s
         if not job.is_down:
             job.arrived.append((job.now_s, self._trace.arrived(job.now_s)))
-        outcome.samples.append(Sample(job.now_s, job.parallelism, job.waiting, job.lag_s))
+        outcome.samples.append(Sample(shown_s, job.parallelism, job.waiting, job.lag_s))
         answer = self._player.look(job)
         if answer.diagnosis is not None and (not outcome.diagnoses or outcome.diagnoses[-1][1] != answer.diagnosis):
-            outcome.diagnoses.append((job.now_s, answer.diagnosis))
+            outcome.diagnoses.append((shown_s, answer.diagnosis))
         if answer.parallelism is None or job.resize is not None or job.is_down:
             return
         highest = min(self._world.max_parallelism, self._world.key_groups)
         target = min(max(answer.parallelism, self._world.min_parallelism), highest)
         if target == job.parallelism:
             return
-        outcome.decisions.append(SimulatedDecision(job.now_s, job.parallelism, target, answer.reason))
+        outcome.decisions.append(SimulatedDecision(shown_s, job.parallelism, target, answer.reason))
         workers = self._world.workers_for(target)
         ready_s = job.now_s
         if workers > job.workers:

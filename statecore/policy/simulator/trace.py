@@ -22,11 +22,13 @@ class Trace:
     Attributes:
         times_s: Times at which the rate changes, ascending from 0; the last one ends the trace.
         rates: Rows per second from each time until the next; one fewer than times.
+        began_s: What the clock of the world and of the answer shows at 0.
 
     """
 
     times_s: Sequence[float]
     rates: Sequence[float]
+    began_s: float = 0.0
     _arrived: Sequence[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +82,8 @@ def parse_trace(text: str, name: str) -> Trace:
         rates.append(rate)
     if len(times_s) < 2:
         raise _error(name, reader.line_num, f"{len(times_s)} rates", "at least two lines: the last one ends the trace")
-    return Trace([at_s - times_s[0] for at_s in times_s], rates[:-1])
+    # From 0, because times since 1970 would leave few digits for the short ones of epochs.
+    return Trace([at_s - times_s[0] for at_s in times_s], rates[:-1], times_s[0])
 
 
 def _error(name: str, line: int, found: str, expected: str) -> ConfigurationError:

@@ -19,7 +19,7 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     An epoch takes the ``n`` rows that wait when it begins, at most ``epoch_limit_rows``, and ``fixed_ms + n × (row_us ×
     max(1 / min(parallelism, source_partitions), hot_key_share) + sink_us_per_row × factor) / 1000`` ms, times
-    1 ± ``noise``.
+    1 ± ``noise``, and at least 1 ms.
 
     Attributes:
         parallelism: Parallelism at the start.
@@ -38,7 +38,7 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         worker_start_s: Time until new workers are there; the job goes on meanwhile.
         slo_s: Oldest age of a waiting row that is acceptable.
         seed: Of the noise.
-        outages: ``[from_s, to_s]``: the job is down, and arrivals pile up.
+        outages: ``[from_s, to_s]`` on the clock of the trace: the job is down, and arrivals pile up.
         sink_slow: ``[from_s, to_s, factor]``: publishing takes ``factor`` times as long.
 
     """
@@ -54,14 +54,14 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     sink_us_per_row: _Amount = 0.0
     epoch_limit_rows: _Count | None = None
     source_partitions: _Count | None = None
-    trigger_ms: Annotated[float, msgspec.Meta(gt=0)] = 1000.0
+    trigger_ms: _Amount = 1000.0
     noise: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.05
     rescale_s: _Amount = 20.0
     worker_start_s: _Amount = 60.0
     slo_s: _Amount = 60.0
     seed: _Seed = 0
-    outages: tuple[tuple[_Amount, _Amount], ...] = ()
-    sink_slow: tuple[tuple[_Amount, _Amount, _Amount], ...] = ()
+    outages: tuple[tuple[float, float], ...] = ()
+    sink_slow: tuple[tuple[float, float, _Amount], ...] = ()
 
     def workers_for(self, parallelism: int) -> int:
         """Return the workers that a parallelism needs."""
@@ -74,6 +74,12 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def sink_factor(self, at_s: float) -> float:
         """Return how many times as long publishing takes at a time."""
         return max((factor for from_s, to_s, factor in self.sink_slow if from_s <= at_s < to_s), default=1.0)
+
+    def since(self, began_s: float) -> World:
+        """Return the world by a clock that shows 0 at a time, without what was over by then."""
+        outages = tuple((from_s - began_s, to_s - began_s) for from_s, to_s in self.outages if to_s > began_s)
+        slow = tuple((from_s - began_s, to_s - began_s, factor) for from_s, to_s, factor in self.sink_slow)
+        return msgspec.structs.replace(self, outages=outages, sink_slow=slow)
 
     def outage(self, at_s: float) -> tuple[float, float] | None:
         """Return the outage at a time, or None."""

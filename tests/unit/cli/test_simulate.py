@@ -30,6 +30,16 @@ def test_the_answer_of_a_policy_is_json_or_a_table_with_its_reasons(trace: Path,
     assert "rescales 1" in shown and f"2 -> {first['to']}" in shown and "diagnosis: too_small" in shown
 
 
+def test_files_may_begin_with_a_byte_order_mark_and_times_with_those_of_the_trace(tmp_path: Path) -> None:
+    """As spreadsheets and editors on Windows write them."""
+    trace, world = tmp_path / "trace.csv", tmp_path / "world.json"
+    trace.write_text("t_s,rows_per_s\n1000,3000\n1300,30000\n1900,0\n", encoding="utf-8-sig")
+    world.write_text('{"min_parallelism": 2, "worker_start_s": 30, "outages": [[1100, 1160]]}', encoding="utf-8-sig")
+    told = json.loads(run("policy", "simulate", str(trace), "--world", str(world), "--json").stdout)
+    assert 1_345 <= told["decisions"][0]["t_s"] <= 1_420
+    assert next(at_s for at_s, name in told["diagnoses"] if name == "failing") == 1_100
+
+
 def test_every_policy_plays_and_a_picture_is_drawn(trace: Path, tmp_path: Path) -> None:
     for policy in ("flink", "ds2", "aws", "fixed:3"):
         told = json.loads(run("policy", "simulate", str(trace), "--policy", policy, "--json").stdout)

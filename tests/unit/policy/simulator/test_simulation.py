@@ -57,6 +57,36 @@ def test_an_epoch_takes_no_more_than_its_limit_and_begins_no_sooner_than_the_tri
     assert [each.waiting for each in job.epochs[1:]] == [699, 399, 99, 0]
 
 
+def test_without_a_trigger_epochs_run_back_to_back() -> None:
+    _, job = play(Trace([0, 20], [100]), trigger_ms=0)
+    starts = [each.started_s for each in job.epochs[1:]]
+    assert starts == pytest.approx([each.ended_s for each in job.epochs[:-1]], abs=0.001) and len(starts) > 100
+
+
+def test_an_epoch_that_costs_nothing_takes_a_millisecond() -> None:
+    outcome, job = play(Trace([0, 10], [100]), trigger_ms=0, fixed_ms=0, row_us=0)
+    assert {round(each.duration_ms, 6) for each in job.epochs} == {1}
+    assert job.committed == pytest.approx(1_000, abs=1) and outcome.largest_lag_s < 0.02
+
+
+@pytest.mark.parametrize("began_s", [-30.0, 1_000.0, 1_700_000_000.0])
+def test_the_world_and_the_answer_are_by_the_clock_of_the_trace(began_s: float) -> None:
+    def told(began_s: float) -> tuple[Outcome, SimulatedJob]:
+        outages = ((began_s - 9, began_s - 5), (began_s - 5, began_s + 10), (began_s + 40, began_s + 60))
+        slow = ((began_s - 5, began_s + 20, 4), (began_s + 100, began_s + 120, 9))
+        asks = Asks({30.0: 4, 150.0: 2})
+        trace = Trace([0, 100, 200], [100, 50], began_s)
+        return play(trace, asks, outages=outages, sink_slow=slow, sink_us_per_row=500, noise=0.3, slo_s=5)
+
+    (expected, before), (found, job) = told(0), told(began_s)
+    assert job.epochs == before.epochs and len(job.epochs) > 50
+    assert job.epochs[0].publish_ms > 1.4 * job.epochs[0].rows
+    for name in ("slo_minutes", "core_hours", "largest_lag_s", "end_parallelism"):
+        assert getattr(found, name) == getattr(expected, name)
+    assert [(each.t_s, each.to) for each in found.decisions] == [(began_s + 30, 4), (began_s + 150, 2)]
+    assert found.diagnoses == [(began_s + 5, "healthy")] and found.samples[0].t_s == began_s + 5
+
+
 def test_noise_is_that_of_the_seed() -> None:
     trace = Trace([0, 60], [100])
     ends = [play(trace, noise=0.3, seed=seed)[1].epochs[-1].ended_s for seed in (1, 1, 2)]

@@ -25,7 +25,7 @@ def test_each_rate_holds_until_the_next_line_and_the_last_line_ends_the_trace() 
 
 def test_a_trace_may_begin_later_than_0() -> None:
     trace = parse_trace("t_s,rows_per_s\n100,1\n200,0\n", "t.csv")
-    assert (trace.end_s, trace.arrived(50)) == (100, 50)
+    assert (trace.end_s, trace.arrived(50), trace.began_s) == (100, 50, 100)
 
 
 @examples(100)

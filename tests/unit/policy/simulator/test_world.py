@@ -17,6 +17,17 @@ def test_every_field_is_optional() -> None:
     assert [both.sink_factor(at_s) for at_s in (4, 5)] == [2, 3]
 
 
+def test_a_world_by_a_later_clock_has_what_is_not_over_yet() -> None:
+    world = World(outages=((10, 20), (30, 40)), sink_slow=((15, 50, 3),), parallelism=3).since(25)
+    assert (world.outages, world.parallelism) == (((5, 15),), 3)
+    assert [world.sink_factor(at_s) for at_s in (0, 24, 25)] == [3, 3, 1]
+
+
+def test_epochs_may_run_back_to_back_and_outages_begin_before_0() -> None:
+    world = parse_world('{"trigger_ms": 0, "outages": [[-5, 3]]}', "w.json")
+    assert (world.trigger_ms, world.outage(0)) == (0, (-5, 3))
+
+
 def test_the_busiest_subtask_has_an_even_share_unless_a_key_or_a_partition_has_more() -> None:
     assert World().share(4) == 0.25
     assert World(hot_key_share=0.6).share(4) == 0.6
@@ -31,6 +42,7 @@ def test_the_busiest_subtask_has_an_even_share_unless_a_key_or_a_partition_has_m
         ("{", "no valid world"),
         ('{"speed": 1}', "speed"),
         ('{"noise": 1}', "noise"),
+        ('{"trigger_ms": -1}', "trigger_ms"),
         ('{"parallelism": 0}', "parallelism"),
         ('{"min_parallelism": 9, "max_parallelism": 8}', "min_parallelism 9, max_parallelism 8"),
         ('{"parallelism": 9, "key_groups": 8}', "key_groups 8"),
