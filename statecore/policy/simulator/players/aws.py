@@ -1,8 +1,9 @@
 """The automatic scaling of Amazon Managed Service for Apache Flink.
 
-Source: its developer guide, "Use automatic scaling": CPU of at least 75 % in 15 consecutive minutes doubles the
-parallelism, CPU below 10 % in 360 consecutive minutes halves it, rounded up, never below the application's own. The CPU
-is that of the busiest container.
+Source: its developer guide, "Use automatic scaling in Managed Service for Apache Flink",
+https://docs.aws.amazon.com/managed-flink/latest/java/how-scaling-auto.html: CPU (`containerCPUUtilization`) of at least
+75 % in 15 consecutive minutes doubles the parallelism, CPU below 10 % in 360 consecutive minutes halves it, rounded up,
+never below the application's own. The CPU is that of the busiest container.
 """
 
 from __future__ import annotations

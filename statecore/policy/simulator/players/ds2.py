@@ -1,8 +1,10 @@
 """DS2: the parallelism at which true processing rates meet the rate of the source.
 
-Source: Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for distributed
-streaming dataflows", OSDI 2018; interval, warm-up, activation and target ratio as in its experiments on Flink with
-Nexmark. It has no headroom and does not look at the backlog.
+Source: Kalavri, Liagouris, Hoffmann, Dimitrova, Forshaw and Roscoe, "Three steps is all you need: fast, accurate,
+automatic scaling decisions for distributed streaming dataflows", 13th USENIX Symposium on Operating Systems Design and
+Implementation (OSDI 2018), pages 783 to 798, https://www.usenix.org/system/files/osdi18-kalavri.pdf; interval, warm-up,
+activation and target ratio as in its experiments on Flink with Nexmark. It has no headroom and does not look at the
+backlog.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from statecore.policy.simulator.job import SimulatedJob
 from statecore.policy.simulator.simulation import Answer
 from statecore.policy.simulator.world import World
 
+# policy_interval, warm_up_time and activation_time in its settings, https://github.com/strymon-system/ds2
 _INTERVAL_S = 30.0
 _WARM_UP_S = 30.0
 _ACTIVATION = 5

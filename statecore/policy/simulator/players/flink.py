@@ -1,12 +1,15 @@
 """The autoscaler of Flink's Kubernetes operator, by its documented defaults.
 
-Source: Apache Flink Kubernetes Operator, documentation of the autoscaler and of its options, and its rule
+Source: Apache Flink Kubernetes Operator 1.15, "Autoscaler" and "Autoscaler Configuration",
+https://nightlies.apache.org/flink/flink-kubernetes-operator-docs-release-1.15/docs/custom-resource/autoscaler/ and
+https://nightlies.apache.org/flink/flink-kubernetes-operator-docs-release-1.15/docs/operations/configuration/,
+and its rule
 
     capacity = backlog / catch-up time + arrivals × restart time / catch-up time + arrivals / target utilisation
 
 Averages are over the metrics window, which begins after the stabilisation interval. The job is one vertex; its true
 processing rate is what it processes while an epoch runs. Ineffective scale-ups block the next, an option that is off
-unless asked for: it only helps.
+unless asked for: it only helps. Sizes divide the key groups, `EVENLY_SPREAD`, the default until 1.16.
 """
 
 from __future__ import annotations
@@ -18,16 +21,18 @@ from statecore.policy.simulator.job import SimulatedJob
 from statecore.policy.simulator.simulation import Answer
 from statecore.policy.simulator.world import World
 
-_EVERY_S = 60.0
-_STABILIZATION_S = 300.0
-_WINDOW_S = 900.0
+# The default of each option that is named, all but the first with the prefix job.autoscaler.
+_EVERY_S = 60.0  # kubernetes.operator.reconcile.interval
+_STABILIZATION_S = 300.0  # stabilization.interval
+_WINDOW_S = 900.0  # metrics.window
+# utilization.target; utilization.max and utilization.min are so far above and below it.
 _TARGET, _BOUNDARY = 0.7, 0.3
-_CATCH_UP_S = 1800.0
-_RESTART_S = 300.0
-_SCALE_DOWN_INTERVAL_S = 3600.0
-_MAX_SCALE_DOWN = 0.6
-_BACKLOG_LAG_S = 300.0
-_EFFECTIVENESS = 0.1
+_CATCH_UP_S = 1800.0  # catch-up.duration
+_RESTART_S = 300.0  # restart.time
+_SCALE_DOWN_INTERVAL_S = 3600.0  # scale-down.interval
+_MAX_SCALE_DOWN = 0.6  # scale-down.max-factor
+_BACKLOG_LAG_S = 300.0  # backlog-processing.lag-threshold
+_EFFECTIVENESS = 0.1  # scaling.effectiveness.threshold
 
 
 @dataclass(slots=True)
