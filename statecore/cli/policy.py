@@ -24,7 +24,7 @@ _OBSERVE = (
 )
 _ALIGN = (
     "Align: only sizes at which the busiest subtask has fewer key groups, or reads fewer partitions, than at any "
-    "smaller size. Initially all sizes."
+    "smaller size, and about as many as the others. Initially all sizes."
 )
 _FREEZE = (
     "A window in which nothing is changed: a cron expression of five fields and a duration, such as "

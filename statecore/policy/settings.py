@@ -34,7 +34,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         observe: Whether decisions are only told, and not carried out.
         freeze: Windows in which nothing is changed, such as ``0 8 * * 1-5 for 10h``.
         at_least: Parallelisms that are needed in windows, such as ``0 9 * * 1 for 2h: 8``.
-        align: Whether to choose only sizes at which the busiest subtask has less to do than at any smaller one.
+        align: Whether to choose only sizes that spread evenly (``alignment.aligned``).
         max_step: Largest change of the parallelism in one rescale, in whole workers, at least one of them.
         max_rescales_a_day: Most decisions within 24 hours.
         time_zone: Whose clock the windows mean: a name of the IANA database.

@@ -148,39 +148,61 @@ def owned_by_the_busiest(parts: int, parallelism: int) -> int:
     return max(Counter(part * parallelism // parts for part in range(parts)).values())
 
 
-@examples(60)
+@examples(100)
 @given(
-    key_groups=st.sampled_from([1, 7, 128, 200]),
+    key_groups=st.sampled_from([1, 7, 10, 128, 200]),
     partitions=st.sampled_from([None, 1, 6, 24]),
     lowest=st.integers(1, 40),
     count=st.integers(1, 60),
     step=st.integers(1, 5),
 )
-def test_a_size_stays_where_the_busiest_subtask_has_less_than_at_every_smaller_one(
+def test_a_size_stays_where_the_busiest_subtask_has_less_than_before_and_about_the_mean_or_no_such_size_is_near(
     key_groups: int, partitions: int | None, lowest: int, count: int, step: int
 ) -> None:
     sizes = [size for size in range(lowest, lowest + count * step, step) if size <= key_groups] or [key_groups]
+
+    def fewer(size: int) -> list[int]:
+        smaller = [each for each in sizes if each < size]
+        return [
+            parts
+            for parts in (key_groups, partitions)
+            if parts and owned_by_the_busiest(parts, size) < min(owned_by_the_busiest(parts, each) for each in smaller)
+        ]
+
+    even = [size for size in sizes[1:] if any(owned_by_the_busiest(n, size) / (n / size) <= 1.05 for n in fewer(size))]
     kept = aligned(sizes, key_groups, partitions)
     assert kept[0] == sizes[0]
     for size in sizes[1:]:
-        smaller = [each for each in sizes if each < size]
-        gains = any(
-            owned_by_the_busiest(parts, size) < min(owned_by_the_busiest(parts, each) for each in smaller)
-            for parts in (key_groups, partitions)
-            if parts is not None
-        )
-        assert (size in kept) == gains
+        near = [each for each in even if size < each <= 1.25 * size]
+        assert (size in kept) == (size in even or (bool(fewer(size)) and not near)), size
 
 
-def test_sizes_that_spread_no_better_than_smaller_ones_are_not_chosen() -> None:
-    sizes = aligned(range(1, 17), 128, None)
-    assert 9 in sizes and 14 not in sizes and len(sizes) == 15
+@examples(100)
+@given(key_groups=st.integers(1, 300), unit=st.integers(1, 4), most=st.integers(1, 300), data=st.data())
+def test_alignment_keeps_a_size_for_all_work_that_the_limits_allow_and_none_far_from_the_next(
+    key_groups: int, unit: int, most: int, data: Any
+) -> None:
+    sizes = list(range(unit, min(most, key_groups) + 1, unit)) or [key_groups]
+    kept = aligned(sizes, key_groups, data.draw(st.none() | st.integers(1, 50)))
+    busiest = {size: owned_by_the_busiest(key_groups, size) for size in sizes}
+    for size in sizes:
+        assert any(busiest[each] <= busiest[size] and each <= 1.25 * size for each in kept)
+
+
+def test_sizes_that_spread_no_better_than_smaller_ones_or_unevenly_are_not_chosen() -> None:
+    assert aligned(range(1, 17), 128, None) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16]
+    # As many as the source has partitions: none of its readers has two.
     assert 14 in aligned(range(1, 17), 128, 14)
+    # With 25, the busiest of 13 reads two, of a mean of 1.92; of 12 it reads three, of 2.1.
+    assert aligned(range(11, 17), 20, 25) == [11, 13]
+    # At the upper limit, an uneven size does more than any other; and of few key groups, sizes between the even ones.
+    assert aligned(range(1, 10), 128, None)[-2:] == [8, 9]
+    assert aligned(range(1, 11), 10, None) == [1, 2, 3, 5, 10]
     # 97,000 rows/s, and what piles up until the rescale, need 13.75 subtasks, if work divided evenly.
     found = figures(4, arriving=97_000.0)
     settings = with_(NO_WAIT, target_utilisation=0.9)
     assert decide(found, settings, NOTHING).parallelism == 14
-    assert decide(found, with_(settings, align=True), NOTHING).parallelism == 15
+    assert decide(found, with_(settings, align=True), NOTHING).parallelism == 16
     # Nobody rescales a job for its alignment alone, nor brings it back from its upper limit.
     settings = with_(settings, align=True, max_parallelism=14)
     assert decide(figures(14, arriving=95_000.0), settings, NOTHING).action == "stay"
