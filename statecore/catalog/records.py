@@ -354,9 +354,23 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeavyKeyFigure:
-    """A key, as text of at most 100 characters, and its share (0 to 1) of the work of all subtasks of its operator."""
+    """A key, as text of at most 100 characters, and its share (0 to 1) of the work of all subtasks of its operator.
+
+    Attributes:
+        key_group: Its key group; None in epochs that an earlier release recorded.
+
+    """
 
     key: str
+    share: float
+    key_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKeyGroupFigure:
+    """A key group, and its share (0 to 1) of the work of all subtasks of its operator."""
+
+    key_group: int
     share: float
 
 
@@ -374,6 +388,7 @@ class OperatorFigures:
         key_groups: Key groups that the subtask owns, 0 without a key.
         read_ms: Time to wait for input rows; empty in epochs that an earlier release recorded.
         heavy_keys: The keys with the most work, at most 8, the heaviest first; none without a key.
+        heavy_key_groups: The key groups with the most work, likewise.
 
     """
 
@@ -386,6 +401,7 @@ class OperatorFigures:
     key_groups: tuple[int, ...]
     read_ms: tuple[int, ...] = ()
     heavy_keys: tuple[HeavyKeyFigure, ...] = ()
+    heavy_key_groups: tuple[HeavyKeyGroupFigure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

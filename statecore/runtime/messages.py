@@ -179,9 +179,17 @@ class EpochSpec:
 
 
 class KeyShare(NamedTuple):
-    """A key, for people, and its share (0 to 1) of a subtask's rows."""
+    """A key, for people, its share (0 to 1) of a subtask's work, and its key group."""
 
     key: str
+    share: float
+    key_group: int
+
+
+class KeyGroupShare(NamedTuple):
+    """A key group and its share (0 to 1) of a subtask's work."""
+
+    key_group: int
     share: float
 
 
@@ -215,7 +223,8 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         cached_key_groups: Key groups whose state was already in memory.
         state_rows: Rows of each keyed state; of a map only in an epoch that counts or restores state.
         key_group_rows: Per keyed state the rows of each key group, in order; None in an epoch that does not count them.
-        heavy_keys: Keys with at least a twentieth of its rows that have a key, by a sample; none without a key.
+        heavy_keys: Keys with at least a twentieth of its work, by a sample; none without a key.
+        heavy_key_groups: Key groups, likewise.
         load_ms, process_ms, write_ms: Duration of the phases.
         read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
         memory_used, memory_limit: The worker's memory, in bytes.
@@ -240,6 +249,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     state_rows: dict[str, int]
     key_group_rows: dict[str, tuple[int, ...]] | None
     heavy_keys: tuple[KeyShare, ...]
+    heavy_key_groups: tuple[KeyGroupShare, ...]
     load_ms: int
     read_ms: int
     process_ms: int

@@ -68,7 +68,8 @@ def subtask_commit(uid: str = "totals", subtask: int = 0, **changes: Any) -> Sub
         uid=uid, subtask=subtask, attempt=0, read_from=(), keyed=(), replaces=False, operator=None,
         operator_token="", states=(), outputs=(), read=(StreamRead(),), next_event_timer_ms=None,
         next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
-        heavy_keys=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0, memory_limit=1,
+        heavy_keys=(), heavy_key_groups=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0,
+        memory_limit=1,
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)
 

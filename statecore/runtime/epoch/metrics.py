@@ -16,6 +16,7 @@ from statecore.catalog import (
     Catalog,
     EpochRecord,
     HeavyKeyFigure,
+    HeavyKeyGroupFigure,
     KeyGroupsRecord,
     OperatorFigures,
     SourceBacklog,
@@ -33,7 +34,8 @@ _MOST_WAITING = 1_000
 _CLOSE_TIMEOUT_S = 10.0
 # Less is the time of the question itself.
 _SKEW_MS = 1_000
-_HEAVY_KEYS = 8
+# Keys, and key groups.
+_HEAVIEST = 8
 
 
 class EpochRecorder:
@@ -127,21 +129,36 @@ def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
         key_groups=tuple(commit.key_groups for commit in commits),
         read_ms=tuple(commit.read_ms for commit in commits),
         heavy_keys=_heavy_keys(commits),
+        heavy_key_groups=_heavy_key_groups(commits),
     )
 
 
 def _heavy_keys(commits: Sequence[SubtaskCommit]) -> tuple[HeavyKeyFigure, ...]:
     """Return the keys with the largest shares of the work of all subtasks; one subtask has all rows of a key."""
+    found = [
+        HeavyKeyFigure(heavy.key, round(heavy.share * part, 4), heavy.key_group)
+        for commit, part in zip(commits, _parts(commits), strict=True)
+        for heavy in commit.heavy_keys
+    ]
+    return tuple(nlargest(_HEAVIEST, found, key=attrgetter("share")))
+
+
+def _heavy_key_groups(commits: Sequence[SubtaskCommit]) -> tuple[HeavyKeyGroupFigure, ...]:
+    """Return the key groups likewise."""
+    found = [
+        HeavyKeyGroupFigure(heavy.key_group, round(heavy.share * part, 4))
+        for commit, part in zip(commits, _parts(commits), strict=True)
+        for heavy in commit.heavy_key_groups
+    ]
+    return tuple(nlargest(_HEAVIEST, found, key=attrgetter("share")))
+
+
+def _parts(commits: Sequence[SubtaskCommit]) -> list[float]:
+    """Return the share of each subtask in the work of all."""
     work = [commit.read_ms + commit.process_ms for commit in commits]
     if not any(work):
         work = [commit.rows for commit in commits]
-    whole = sum(work)
-    found = [
-        HeavyKeyFigure(heavy.key, round(heavy.share * own / whole, 4))
-        for commit, own in zip(commits, work, strict=True)
-        for heavy in commit.heavy_keys
-    ]
-    return tuple(nlargest(_HEAVY_KEYS, found, key=attrgetter("share")))
+    return [own / max(1, sum(work)) for own in work]
 
 
 def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]]) -> Iterator[KeyGroupsRecord]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -26,6 +26,7 @@ from statecore.runtime.messages import (
     ANCHOR,
     BEFORE_WATERMARK,
     BROADCAST,
+    KEY_GROUP,
     EpochSpec,
     OperatorSpec,
     SubtaskCommit,
@@ -34,8 +35,8 @@ from statecore.runtime.worker.acknowledging import acknowledge_now
 from statecore.runtime.worker.cache import SubtaskStateLoader
 from statecore.runtime.worker.crossing import CrossingRows
 from statecore.runtime.worker.garbage_collection import rare_collections
+from statecore.runtime.worker.heavy_keys import HeavyKeys
 from statecore.runtime.worker.input import MERGED, Part, SubtaskInput
-from statecore.runtime.worker.key_sample import KeySample
 from statecore.runtime.worker.memory import worker_memory
 from statecore.runtime.worker.outputs import Outputs
 from statecore.runtime.worker.part_buffer import PartBuffer
@@ -106,7 +107,7 @@ class _Attempt:
         self._crossing = CrossingRows(spec, subtask, self._number)
         self._input = SubtaskInput(spec, epoch.watermark_ms)
         self._buffer = PartBuffer(spec)
-        self._sample = KeySample(spec.key_fields) if spec.key_fields else None
+        self._heavy = None if self._keyed is None else HeavyKeys(spec.key_fields, self._keyed)
         self._combines = can_combine(spec.function) and not (spec.ordered or spec.late or spec.on_error)
         self._advanced = False
         self._waited_s = 0.0
@@ -167,6 +168,8 @@ class _Attempt:
                 yield from self._advance()
             process.snapshot(self._epoch.epoch)
         finally:
+            if self._heavy is not None:
+                self._heavy.calls.end()
             process.close()
         self._processed = time.monotonic()
 
@@ -211,7 +214,8 @@ class _Attempt:
             cached_key_groups=self._loader.cached_key_groups,
             state_rows={} if keyed is None else _state_rows(keyed, maps=epoch.counts_state or epoch.restores),
             key_group_rows=_counted(keyed) if keyed is not None and epoch.counts_state else None,
-            heavy_keys=() if self._sample is None else self._sample.heaviest(),
+            heavy_keys=() if self._heavy is None else self._heavy.key_shares(),
+            heavy_key_groups=() if self._heavy is None else self._heavy.key_group_shares(),
             load_ms=_ms(self._loaded - self._started),
             read_ms=_ms(self._waited_s),
             process_ms=_ms(self._processed - self._loaded - self._waited_s),
@@ -244,10 +248,15 @@ class _Attempt:
             yield from self._advance()
         inputs = self._spec.inputs
         for each in inputs if part.input == MERGED else (inputs[part.input],):
-            if self._sample is not None and each.keys:
-                self._sample.add(part.rows.column(each.column), each.keys)
-        self._hand_over(part)
+            if self._heavy is not None and each.keys:
+                self._heavy.rows.add(part.rows.column(each.column), each.keys, part.rows.column(KEY_GROUP))
+        with self._calling():
+            self._hand_over(part)
         yield from self._crossing.batches(part.phase)
+
+    def _calling(self) -> AbstractContextManager[None]:
+        """Return a block in which the function is called."""
+        return nullcontext() if self._heavy is None else self._heavy.calls.calling()
 
     def _hand_over(self, part: Part) -> None:
         """Give the records of a part to the function."""
@@ -273,9 +282,10 @@ class _Attempt:
         This completes the previous epoch, whose event time over all subtasks is known only now.
         """
         self._advanced = True
-        if self._epoch.watermark_ms is not None:
-            self._process.advance_watermark(self._epoch.watermark_ms)
-        self._process.fire_processing_time()
+        with self._calling():
+            if self._epoch.watermark_ms is not None:
+                self._process.advance_watermark(self._epoch.watermark_ms)
+            self._process.fire_processing_time()
         yield from self._crossing.batches(BEFORE_WATERMARK)
 
 

@@ -11,6 +11,8 @@ from statecore.catalog import (
     BacklogRecord,
     Catalog,
     EpochRecord,
+    HeavyKeyFigure,
+    HeavyKeyGroupFigure,
     KeyGroupsRecord,
     OperatorFigures,
     SourceBacklog,
@@ -43,7 +45,10 @@ EPOCH = EpochRecord(
     late_rows={"flights": 3},
     publish_ms={"seen": 19.5},
 )
-SUMS = OperatorFigures("sums", (6, 4), (1, 2), (30, 20), (3, 3), (64, 0), (64, 64))
+SUMS = OperatorFigures(
+    "sums", (6, 4), (1, 2), (30, 20), (3, 3), (64, 0), (64, 64), (5, 5),
+    heavy_keys=(HeavyKeyFigure("a", 0.5, 3),), heavy_key_groups=(HeavyKeyGroupFigure(3, 0.75),),
+)  # fmt: skip
 
 
 def epoch(number: int, committed_ms: int, **changes: Any) -> EpochRecord:

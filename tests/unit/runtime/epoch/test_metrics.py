@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.engine import make_url
 
-from statecore.catalog import Catalog, HeavyKeyFigure, SystemClock
+from statecore.catalog import Catalog, HeavyKeyFigure, HeavyKeyGroupFigure, OperatorFigures, SystemClock
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
-from statecore.runtime.messages import KeyShare, StreamRead, SubtaskCommit
+from statecore.runtime.messages import KeyGroupShare, KeyShare, StreamRead, SubtaskCommit
 from statecore.testing import ManualClock
 from tests.support.handmade import manifest, subtask_commit
 
@@ -68,33 +68,45 @@ def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
     assert [epoch.publish_ms for epoch in catalog.epochs(JOB)] == [{"seen": 2.5}]
 
 
-def heavy_keys(catalog: Catalog, *commits: SubtaskCommit) -> tuple[HeavyKeyFigure, ...]:
+def recorded_figures(catalog: Catalog, *commits: SubtaskCommit) -> OperatorFigures:
     recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
     recorder.committed(replace(report(1), commits={"totals": commits}))
     recorder.close()
-    return catalog.subtasks(JOB)[0].operators[0].heavy_keys
+    return catalog.subtasks(JOB)[0].operators[0]
 
 
 def test_the_share_of_a_key_is_that_of_its_rows_in_its_subtasks_time(catalog: Catalog) -> None:
     # The rows of the second subtask take longer: its key has most of the work, and not most of the rows.
-    found = heavy_keys(
+    found = recorded_figures(
         catalog,
         subtask_commit(
-            read=(StreamRead(900),), process_ms=80, read_ms=20, heavy_keys=(KeyShare("a", 0.9), KeyShare("b", 0.06))
+            read=(StreamRead(900),),
+            process_ms=80,
+            read_ms=20,
+            heavy_keys=(KeyShare("a", 0.9, 3), KeyShare("b", 0.06, 4)),
         ),
-        subtask_commit(subtask=1, read=(StreamRead(100),), process_ms=300, heavy_keys=(KeyShare("c", 0.5),)),
-    )
-    assert found == (HeavyKeyFigure("c", 0.375), HeavyKeyFigure("a", 0.225), HeavyKeyFigure("b", 0.015))
+        subtask_commit(subtask=1, read=(StreamRead(100),), process_ms=300, heavy_keys=(KeyShare("c", 0.5, 70),)),
+    ).heavy_keys
+    assert found == (HeavyKeyFigure("c", 0.375, 70), HeavyKeyFigure("a", 0.225, 3), HeavyKeyFigure("b", 0.015, 4))
 
 
 def test_subtasks_too_quick_to_be_timed_count_by_their_rows_and_the_heaviest_keys_are_kept(catalog: Catalog) -> None:
-    found = heavy_keys(
+    found = recorded_figures(
         catalog,
-        subtask_commit(read=(StreamRead(10),), heavy_keys=tuple(KeyShare(str(n), 0.1) for n in range(10))),
-        subtask_commit(subtask=1, read=(StreamRead(30),), heavy_keys=(KeyShare("c", 0.5),)),
+        subtask_commit(read=(StreamRead(10),), heavy_keys=tuple(KeyShare(str(n), 0.1, n) for n in range(10))),
+        subtask_commit(subtask=1, read=(StreamRead(30),), heavy_keys=(KeyShare("c", 0.5, 70),)),
         subtask_commit(subtask=2),
-    )
-    assert len(found) == 8 and found[0] == HeavyKeyFigure("c", 0.375) and found[1].share == 0.025
+    ).heavy_keys
+    assert len(found) == 8 and found[0] == HeavyKeyFigure("c", 0.375, 70) and found[1].share == 0.025
+
+
+def test_key_groups_count_like_keys(catalog: Catalog) -> None:
+    found = recorded_figures(
+        catalog,
+        subtask_commit(process_ms=100, heavy_key_groups=(KeyGroupShare(3, 0.9),)),
+        subtask_commit(subtask=1, process_ms=300, heavy_key_groups=(KeyGroupShare(70, 0.5), KeyGroupShare(71, 0.4))),
+    ).heavy_key_groups
+    assert found == (HeavyKeyGroupFigure(70, 0.375), HeavyKeyGroupFigure(71, 0.3), HeavyKeyGroupFigure(3, 0.225))
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:

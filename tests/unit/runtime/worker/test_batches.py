@@ -119,10 +119,15 @@ class Worker:
         return [tuple(row.values()) for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
 
 
+def group(key: str) -> int:
+    """Return the key group of a key."""
+    return key_group_for((key,), ["string"], GROUPS)
+
+
 def from_spark(rows: Rows, phases: Sequence[int] | None = None) -> pa.RecordBatch:
     """Return rows as Spark hands them over: the first batch has a marker row; phases are of another operator's rows."""
     records = pa.array([None, *({"k": k, "n": n} for k, n in rows)], pa.struct({"k": pa.string(), "n": pa.int64()}))
-    groups = [None, *(key_group_for((k,), ["string"], GROUPS) for k, _ in rows)]
+    groups = [None, *(group(k) for k, _ in rows)]
     zeros = pa.array([0] * (len(rows) + 1), pa.int32())
     columns = {MAIN: records, KEY_GROUP: pa.array(groups, pa.int32()), SUBTASK: zeros, ANCHOR: zeros}
     if phases is not None:
@@ -175,7 +180,8 @@ def test_a_key_with_most_of_the_rows_is_told(worker: Worker, function: Any, spec
     hot = [("k0" if n % 5 < 3 else f"k{n}", n) for n in range(100)]
     output = "k string, total bigint" if isinstance(function, Totals) else "k string, n bigint"
     _, commit = worker.run(function, [from_spark(hot[:60]), from_spark(hot[60:])], output=output, **spec)
-    assert commit.heavy_keys == (("k0", 0.6),)
+    assert commit.heavy_keys == (("k0", 0.6, group("k0")),)
+    assert commit.heavy_key_groups[0][0] == group("k0") and 0.6 <= commit.heavy_key_groups[0][1] < 0.8
 
 
 def test_rows_without_a_key_and_rows_of_the_broadcast_input_tell_no_keys(worker: Worker) -> None:
@@ -207,7 +213,7 @@ def test_rows_without_a_key_and_rows_of_the_broadcast_input_tell_no_keys(worker:
         inputs=(InputSpec(MAIN, (None,), ("k",)), InputSpec(BROADCAST, (None,))),
     )  # fmt: skip
     assert [read.rows for read in commit.read] == [2, 30]
-    assert sorted(commit.heavy_keys) == [("a", 0.5), ("b", 0.5)]
+    assert sorted(commit.heavy_keys) == [("a", 0.5, group("a")), ("b", 0.5, group("b"))]
 
 
 def test_a_large_epoch_is_cut_and_keeps_its_sums(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

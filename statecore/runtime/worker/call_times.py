@@ -1,0 +1,109 @@
+"""Finds the keys that a subtask's calls of its function spend most time on.
+
+Rows do not show a key with few, dear rows, and to time every call would cost more than many calls take. A thread looks
+about 40 times a second which key the function is called for, as a sampling profiler does. So a key is seen in
+proportion to its time, however few and dear its rows are, and the calls themselves take no longer. That holds for
+records one by one, for timers, and for what else has a current key; while a function takes a whole batch there is none.
+"""
+
+from __future__ import annotations
+
+import _thread
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statecore.runtime.worker.space_saving import Item, SpaceSaving
+from statecore.state import HeapKeyedStateBackend
+from statecore.state.tables import Key
+
+# The interpreter lets another thread run only after 5 ms, which come on top; each look costs about 0.1 ms.
+_APART_S = 0.02
+# Fewer looks that found a key do not tell keys apart.
+_LEAST = 20
+# One look may be chance.
+_FEWEST_OF_A_KEY = 2
+_COUNTERS = 64
+# Not the module's own generator, which functions may have seeded.
+_random = random.Random().random  # noqa: S311 - not secret
+
+
+class CallTimes:
+    """What the calls of a subtask spend their time on in an epoch, by key and key group.
+
+    Args:
+        keyed: The subtask's state, which knows the current key.
+
+    Attributes:
+        looks: How often it has looked while the function was called.
+
+    """
+
+    def __init__(self, keyed: HeapKeyedStateBackend) -> None:
+        self._keyed = keyed
+        self._keys: SpaceSaving[tuple[Key, int]] = SpaceSaving(_COUNTERS)
+        self._key_groups: SpaceSaving[int] = SpaceSaving(_COUNTERS)
+        self.looks = 0
+        self._found = 0
+        self._calling = False
+        self._begun = False
+        self._ended = threading.Event()
+        # Neither thread waits for the other to start or end, which takes as long as a small epoch on a busy machine.
+        self._looking = threading.Lock()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Look at the current key from time to time during the block."""
+        if not self._begun:
+            self._begin()
+        self._calling = True
+        try:
+            yield
+        finally:
+            self._calling = False
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        with self._looking:
+            self._calling = False
+
+    def known(self) -> bool:
+        """Return whether the calls took long enough to tell keys apart, and had a key most of the time."""
+        return self._found >= max(_LEAST, self.looks / 2)
+
+    def keys(self, least: float) -> Iterator[tuple[Key, int, float]]:
+        """Yield the keys with at least a share (0 to 1) of the time, each with its key group and its share."""
+        for (key, key_group), share in self._shares(self._keys, least):
+            yield key, key_group, share
+
+    def key_groups(self, least: float) -> Iterator[tuple[int, float]]:
+        """Yield the key groups with at least a share (0 to 1) of the time, each with its share."""
+        return self._shares(self._key_groups, least)
+
+    def look(self) -> None:
+        """Note the current key, if the function is being called."""
+        with self._looking:
+            if not self._calling:
+                return
+            self.looks += 1
+            key, key_group = self._keyed.current_key, self._keyed.key_group
+            if key is not None:
+                self._found += 1
+                self._keys.add((key, key_group))
+                self._key_groups.add(key_group)
+
+    def _begin(self) -> None:
+        self._begun = True
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        # Not at even distances, which may be those of the calls.
+        while not self._ended.wait(2 * _APART_S * _random()):
+            self.look()
+
+    def _shares(self, sketch: SpaceSaving[Item], least: float) -> Iterator[tuple[Item, float]]:
+        for item, seen in sketch.counts():
+            if seen >= max(_FEWEST_OF_A_KEY, least * self.looks):
+                yield item, seen / self.looks
