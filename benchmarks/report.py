@@ -26,8 +26,13 @@ def table(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Table:
     for figure in figures:
         target = targets[figure.name]
         verdict = "[green]met[/]" if target.met(figure.ratio) else "[red]MISSED[/]"
-        drawn.add_row(figure.name, f"{figure.ratio:.2f}", str(target), verdict, figure.first, figure.second)
+        drawn.add_row(figure.name, written(figure.ratio), str(target), verdict, figure.first, figure.second)
     return drawn
+
+
+def written(ratio: float) -> str:
+    """Format a ratio; a small one with two digits that count."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def notes(figures: Sequence[Figure], targets: Mapping[str, Target]) -> Iterator[str]:
@@ -92,7 +97,7 @@ def write_plot(ratios: Mapping[str, float], targets: Mapping[str, Target], path:
     colours = ["tab:green" if share >= 1 else "tab:red" for share in shares]
     drawn, axes = plt.subplots(figsize=(9, 1 + 0.4 * len(names)), layout="constrained")
     bars = axes.barh(names, [share - 1 for share in shares], left=1, color=colours)
-    labels = [f" {ratio:.2f} ({targets[name]}) " for name, ratio in ratios.items()]
+    labels = [f" {written(ratio)} ({targets[name]}) " for name, ratio in ratios.items()]
     axes.bar_label(bars, labels)
     axes.set_xscale("log")
     axes.margins(x=0.25)

@@ -13,6 +13,7 @@ from benchmarks.rows import (
     queries,
     record,
     rescale,
+    sampling,
     sessions,
     simulation,
     small_epochs,
@@ -38,6 +39,7 @@ TARGETS = {
         Target(
             "small_epoch_vs_spark", "seconds of an epoch of 1,000 rows, ours / Spark's groupBy().sum()", 0.55, False
         ),
+        Target("sampling_share", "an epoch's time, that for sampling keys / all", 0.01, False),
         Target("upkeep_growth", "driver time for upkeep of an epoch, 200 subtasks / 2 subtasks", 20, False),
         Target("simulated_drain", "seconds until a pile is gone, simulated and real, longer / shorter", 1.25, False),
         Target("simulated_epochs", "seconds of an epoch, simulated and real, longer / shorter", 1.25, False),
@@ -81,6 +83,7 @@ FAMILIES = (
     Family("core", ("rescale_vs_spark", "rewrite_vs_spark", "rewrite_bytes"), rescale.rescale),
     Family("core", ("savepoint_growth", "epoch_growth"), growth.growth),
     Family("core", ("small_epoch_vs_spark",), small_epochs.against_spark),
+    Family("core", ("sampling_share",), sampling.sampling),
     Family("core", ("upkeep_growth",), upkeep.upkeep),
     Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
     Family("programs", ("session_vs_spark",), sessions.against_spark),
