@@ -1,7 +1,7 @@
 """Finds the keys that a subtask's calls of its function spend most time on.
 
 Rows do not show a key with few, dear rows, and to time every call would cost more than many calls take. A thread looks
-about 40 times a second which key the function is called for, as a sampling profiler does. So a key is seen in
+about ten times a second which key the function is called for, as a sampling profiler does. So a key is seen in
 proportion to its time, however few and dear its rows are, and the calls themselves take no longer. That holds for
 records one by one, for timers, and for what else has a current key; while a function takes a whole batch there is none.
 """
@@ -18,11 +18,10 @@ from statecore.runtime.worker.space_saving import Item, SpaceSaving
 from statecore.state import HeapKeyedStateBackend
 from statecore.state.tables import Key
 
-# The interpreter lets another thread run only after 5 ms, which come on top. A look costs about 0.05 ms, most of it the
-# change of threads.
-_APART_S = 0.02
+# A look costs the change of two threads: 0.05 ms, and up to 1 ms where other processes wait for the same cores.
+_APART_S = 0.1
 # Fewer looks that found a key do not tell keys apart.
-_LEAST = 20
+_LEAST = 10
 # One look may be chance.
 _FEWEST_OF_A_KEY = 2
 _COUNTERS = 64

@@ -19,6 +19,7 @@ from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
 from statecore.runtime.messages import StreamRead, SubtaskCommit
+from statecore.runtime.worker import call_times
 from tests.support.handmade import manifest, subtask_commit
 from tests.unit.policy.test_decision import NO_WAIT, figures
 from tests.unit.runtime.worker.test_batches import Worker, from_spark, group
@@ -27,6 +28,12 @@ JOB = manifest().job
 # One row in a hundred has the dear key; by rows, keys with a twentieth of them are told.
 ROWS = [("dear" if n % 100 == 0 else f"k{n}", n) for n in range(2_000)]
 DEAR_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As many in this second as in ten others.
+    monkeypatch.setattr(call_times, "_APART_S", 0.01)
 
 
 @pytest.fixture
