@@ -18,7 +18,7 @@ from benchmarks.policies.picture import write_picture
 from benchmarks.policies.random_shapes import random_shapes
 from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Shape
-from benchmarks.policies.simulations import OURS, PEERS, POLICIES, Outcomes, simulated
+from benchmarks.policies.simulations import FORESIGHT, OURS, PEERS, POLICIES, Outcomes, simulated
 
 FIGURES = Path(".run/policies.json")
 
@@ -50,7 +50,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description="Compare policies on shapes.")
     parser.add_argument("--only", metavar="NAME", action="append", choices=SHAPES, help=f"shape: {', '.join(SHAPES)}")
-    parser.add_argument("--policy", metavar="NAME", action="append", choices=POLICIES, help=", ".join(POLICIES))
+    known = (*POLICIES, FORESIGHT)
+    parser.add_argument("--policy", metavar="NAME", action="append", choices=known, help=", ".join(known))
     parser.add_argument("--random", metavar="N", type=int, help="take N random shapes; run ours and its peers on them")
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="of the random shapes; default 0")
     parser.add_argument("--workers", metavar="N", type=int, default=2, help="processes that simulate; default 2")

@@ -33,12 +33,16 @@ def goals(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Goal]:
         return []
     ours, expected = outcomes[OURS], shape.expected
     found = [*_stays(ours, expected), *_rescales(ours, expected), *_grows(ours, expected), *_diagnoses(ours, expected)]
-    if expected.stays is None and all(peer in outcomes for peer in PEERS):
+    if all(peer in outcomes for peer in PEERS):
         found += _against(ours, {peer: outcomes[peer] for peer in PEERS}, expected)
     return found
 
 
 def _against(ours: Outcome, peers: Mapping[str, Outcome], expected: Expected) -> Iterator[Goal]:
+    # A peer that rescales where none helps is no measure.
+    peers = {name: peer for name, peer in peers.items() if all(goal.holds for goal in _stays(peer, expected))}
+    if not peers:
+        return
     best = min(peers, key=lambda name: peers[name].slo_minutes)
     bound = peers[best].slo_minutes + SLO_MARGIN_MINUTES
     yield Goal(

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
+from benchmarks.policies.foresight import Foresight
 from benchmarks.policies.shapes import Shape
 from statecore.policy.simulator import Outcome, player, simulate
+from statecore.policy.simulator.players.statecore import settings_for
 
 OURS = "statecore"
 PEERS = ("flink", "ds2", "aws")
 POLICIES = (OURS, *PEERS, "fixed:2", "fixed:6", "fixed:16")
-"""All policies; those of a fixed size are shown for scale."""
+"""The policies that are compared; those of a fixed size are shown for scale."""
+FORESIGHT = "foresight"
+"""Ours, told what will arrive; not compared unless asked for."""
 
 Outcomes = dict[str, dict[str, Outcome]]
 """By shape, then by policy."""
@@ -32,4 +36,6 @@ def simulated(shapes: Sequence[Shape], policies: Sequence[str], workers: int) ->
 
 
 def _simulated(shape: Shape, policy: str) -> Outcome:
-    return simulate(shape.trace, shape.world, player(policy, shape.world))
+    world = shape.world
+    plays = Foresight(settings_for(world)) if policy == FORESIGHT else player(policy, world)
+    return simulate(shape.trace, world, plays)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchmarks.policies.arrivals import steps
+from benchmarks.policies.foresight import Foresight
 from benchmarks.policies.goals import Goal, goals
 from benchmarks.policies.picture import write_picture
 from benchmarks.policies.random_shapes import random_shapes
@@ -16,7 +18,9 @@ from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Expected, Shape
 from benchmarks.policies.simulations import OURS, PEERS
 from statecore.policy import Ailment
-from statecore.policy.simulator import Outcome, SimulatedDecision
+from statecore.policy.simulator import Outcome, SimulatedDecision, World
+from statecore.policy.simulator.job import SimulatedJob
+from statecore.policy.simulator.players.statecore import settings_for
 from statecore.policy.simulator.simulation import Sample
 
 ANY = replace(SHAPES["ramp"], expected=Expected())
@@ -55,10 +59,14 @@ def test_a_peer_that_breaks_the_limit_on_rescales_is_no_measure_of_core_hours() 
     assert _missed(ANY, Outcome(core_hours=11), ds2=replace(restless, slo_minutes=5)) == ["core-hours"]
 
 
-def test_where_no_rescale_helps_none_may_come_and_the_peers_do_not_count() -> None:
+def test_where_no_rescale_helps_none_may_come_and_a_peer_that_rescales_there_is_no_measure() -> None:
     shape = _expecting(Expected(stays=(100, 200)))
-    assert _missed(shape, Outcome(slo_minutes=99, decisions=_rescales(50, 200))) == []
+    assert _missed(shape, Outcome(slo_minutes=6, decisions=_rescales(50, 200))) == []
     assert _missed(shape, Outcome(decisions=_rescales(100))) == ["rescales"]
+    restless = Outcome(decisions=_rescales(150))
+    assert _missed(shape, Outcome(slo_minutes=6), ds2=restless) == []
+    assert _missed(shape, Outcome(slo_minutes=7, core_hours=12), ds2=restless) == ["SLO", "core-hours"]
+    assert _missed(shape, Outcome(slo_minutes=99), **dict.fromkeys(PEERS, restless)) == []
 
 
 def test_each_level_has_two_rescales() -> None:
@@ -91,6 +99,18 @@ def test_the_right_diagnosis_holds_within_five_minutes(diagnoses: list[tuple[flo
 def test_without_all_peers_there_is_no_comparison() -> None:
     assert goals(ANY, {OURS: PEER, "ds2": PEER}) == []
     assert goals(SHAPES["step"], {"ds2": PEER}) == []
+
+
+def test_foresight_sees_the_largest_rate_of_the_next_ten_minutes() -> None:
+    world = World()
+    job = SimulatedJob(steps(3600, (0, 1_000), (1_500, 9_000)), world, 2, now_s=800.0)
+    plays = Foresight(settings_for(world))
+    assert plays.figures(job).arriving is None
+    job.arrived = [(float(at_s), 1_000.0 * at_s) for at_s in range(0, 801, 5)]
+    assert plays.figures(job).arriving == pytest.approx(1_000)
+    job.now_s = 1_000.0
+    job.arrived += [(float(at_s), 1_000.0 * at_s) for at_s in range(805, 1_001, 5)]
+    assert plays.figures(job).arriving == pytest.approx(9_000, rel=0.2)
 
 
 def test_every_shape_fits_its_world() -> None:
